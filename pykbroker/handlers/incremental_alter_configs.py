@@ -6,10 +6,9 @@ own (dynamic settings, loggers) first, as in Kafka (P-153).
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from pykbroker.config.dynamic_changes import check_form, check_resource_name, check_settings, edited
+from pykbroker.config.dynamic_changes import check_form, edited
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import (
     APPEND,
@@ -20,82 +19,46 @@ from pykbroker.controller.metadata.configs import (
     ConfigResourceEdits,
     IncrementalAlterConfigs,
 )
-from pykbroker.controller.metadata.image import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
-from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykbroker.requests.certificate_changes import check_tls
-from pykbroker.requests.controller_calls import forwarded, has_moved, submit
-from pykbroker.security.authorization import AUTHORIZATION_FAILED
-from pykbroker.security.connection_info import ListenerKind
+from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.incremental_alter_configs import AlterConfigsResource
     from pykbroker.requests.context import NodeContext
-
-STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
 async def handle_incremental_alter_configs(
     context: NodeContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Changes each resource entirely or not at all, independently of the others."""
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    errors: list[ApiError | None] = []
-    stored: list[ConfigResourceEdits] = []
-    for resource in request.resources:
-        error: ApiError | None
-        if counts[resource.resource_type, resource.resource_name] > 1:
-            error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        else:
-            error = _decided_here(context, resource, request.validate_only)
-        if error is None:
-            error = _refusal(context, resource)
-        errors.append(error)
-        if error is None:
-            stored.append(ConfigResourceEdits(resource.resource_type, resource.resource_name, _edits(resource)))
-    answers = await _stored(
-        context, request, stored, [r for r, e in zip(request.resources, errors, strict=True) if not e]
+    validate_only = request.validate_only
+    results = await alter_each(
+        context,
+        request.resources,
+        lambda resource: _decided_here(context, resource, validate_only),
+        lambda resources: IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only),
+        lambda resources: IncrementalAlterConfigs(
+            [ConfigResourceEdits(r.resource_type, r.resource_name, _edits(r)) for r in resources], validate_only
+        ),
     )
-    remaining = iter(answers)
     return IncrementalAlterConfigsResponse(
         responses=[
-            _response(resource, next(remaining) if error is None else error)
-            for resource, error in zip(request.resources, errors, strict=True)
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(request.resources, results, strict=True)
         ]
     )
-
-
-async def _stored(
-    context: NodeContext,
-    request: IncrementalAlterConfigsRequest,
-    wanted: list[ConfigResourceEdits],
-    resources: list[AlterConfigsResource],
-) -> list[ApiError]:
-    """Alters `wanted` on the controller; returns the result of each of `resources`, from which `wanted` was made."""
-    if not wanted:
-        return []
-    answer = await forwarded(
-        context, IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
-    )
-    if answer is not None:
-        found = {(r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses}
-        return [found[resource.resource_type, resource.resource_name] for resource in resources]
-    timeout_ms = context.services.config.request_timeout_ms
-    results, failure = await submit(context, IncrementalAlterConfigs(wanted, request.validate_only), timeout_ms)
-    if has_moved(context, failure):
-        return await _stored(context, request, wanted, resources)
-    return [failure] * len(wanted) if results is None else [result.error for result in results]
 
 
 def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
@@ -117,21 +80,10 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
         return _change_loggers(context, resource.resource_name, edits, validate_only)
     if resource.resource_type not in STORED_TYPES:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    if resource.resource_type == BROKER_RESOURCE:
-        if context.listener_kind is ListenerKind.CONTROLLER:
-            # Checked already by the broker that forwarded the request: only that broker has its own settings.
-            return None
-        services = context.services
-        error = check_resource_name(resource.resource_name, services.node_id)
-        if not error.is_failure:
-            settings = edited(edits, resource.resource_name, services.metadata.image)
-            if isinstance(settings, ApiError):
-                return settings
-            error = check_settings(settings, resource.resource_name, services.config, services.metadata.image)
-            if services.tls is not None and not error.is_failure:
-                error = check_tls(services, settings, resource.resource_name)
-        return error if error.is_failure else None
-    return None
+    if resource.resource_type != BROKER_RESOURCE:
+        return None
+    name = resource.resource_name
+    return check_broker_settings(context, name, lambda: edited(edits, name, context.services.metadata.image))
 
 
 def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
@@ -167,19 +119,3 @@ def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], va
         for edit in edits:
             set_level(edit.name, edit.value if edit.operation == SET else None)
     return NO_ERROR
-
-
-def _refusal(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
-    """Authorization error of a resource, None if the client may change it. Kafka checks a broker's own errors first."""
-    kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
-    name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
-    return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]
-
-
-def _response(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=error.code,
-        error_message=error.message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

@@ -1,0 +1,124 @@
+"""Common part of AlterConfigs and IncrementalAlterConfigs: each resource changes entirely or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pykbroker.config.dynamic_changes import check_resource_name, check_settings
+from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.certificate_changes import check_tls
+from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.security.connection_info import ListenerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pykbroker.controller.metadata.commands import Command
+    from pykbroker.protocol.fields import Message
+    from pykbroker.requests.context import NodeContext
+
+STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+"""Types of resources whose configs the controller stores; those of broker loggers are not stored."""
+
+
+class ConfigResource(Protocol):
+    """A resource of either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=ConfigResource)
+
+
+async def alter_each(
+    context: NodeContext,
+    resources: Sequence[R],
+    decide: Callable[[R], ApiError | None],
+    request_of: Callable[[list[R]], Message],
+    command_of: Callable[[list[R]], Command[Any]],
+) -> list[ApiError]:
+    """Results of the resources, in their order.
+
+    Args:
+        decide: result of a resource that this node decides; None if the controller decides it.
+        request_of: request with some of the resources, to be forwarded to the active controller.
+        command_of: command that alters the configs of some of the resources.
+    """
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    errors: list[ApiError | None] = []
+    for resource in resources:
+        error: ApiError | None
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        else:
+            error = decide(resource)
+        errors.append(_refusal(context, resource) if error is None else error)
+    wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
+    stored = iter(await _stored(context, wanted, request_of, command_of))
+    return [next(stored) if error is None else error for error in errors]
+
+
+async def _stored(
+    context: NodeContext,
+    resources: list[R],
+    request_of: Callable[[list[R]], Message],
+    command_of: Callable[[list[R]], Command[Any]],
+) -> list[ApiError]:
+    """Alters the configs of `resources` on the controller."""
+    if not resources:
+        return []
+    timeout_ms = context.services.config.request_timeout_ms
+    while True:
+        answer = await forwarded(context, request_of(resources))
+        if answer is not None:
+            found = {
+                (r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses
+            }
+            return [found[resource.resource_type, resource.resource_name] for resource in resources]
+        results, failure = await submit(context, command_of(resources), timeout_ms)
+        if not has_moved(context, failure):
+            return [failure] * len(resources) if results is None else [result.error for result in results]
+
+
+def check_broker_settings(
+    context: NodeContext, name: str, settings: Callable[[], Mapping[str, str] | ApiError]
+) -> ApiError | None:
+    """Error of changed settings of this broker, or of all brokers if `name` is empty; None if they are valid.
+
+    `settings` gives the new values by key. On a controller's port they were checked already by the broker that
+    forwarded the request: only that broker has its own settings.
+    """
+    if context.listener_kind is ListenerKind.CONTROLLER:
+        return None
+    services = context.services
+    error = check_resource_name(name, services.node_id)
+    if error.is_failure:
+        return error
+    values = settings()
+    if isinstance(values, ApiError):
+        return values
+    error = check_settings(values, name, services.config, services.metadata.image)
+    if services.tls is not None and not error.is_failure:
+        error = check_tls(services, values, name)
+    return error if error.is_failure else None
+
+
+def _refusal(context: NodeContext, resource: ConfigResource) -> ApiError | None:
+    """Authorization error of a resource, None if the client may change it. Kafka checks a broker's own errors first."""
+    kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
+    name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+    return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]
