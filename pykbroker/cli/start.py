@@ -71,6 +71,12 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
         from pykbroker.cli import start_tls
 
         opener = start_tls.stream_opener(config.log.dirs[0])
+    elif options.topics and config.network.listeners:
+        name = config.network.listeners[0].name
+        if config.network.security_protocols.get(name) == "SSL":
+            from pykbroker.cli import start_tls
+
+            opener = start_tls.stream_opener_of_node(config, name)
 
     async def announce(address: BrokerAddress) -> None:
         if options.topics:

@@ -46,9 +46,10 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         properties["log.dirs"] = DEFAULT_DATA_DIR
     if options.tls:
         from pykbroker.cli import start_tls
+        from pykbroker.security.tls.development import LISTENERS
 
         start_tls.check_settings(properties)
-        properties["listeners"] = start_tls.DEFAULT_LISTENERS
+        properties["listeners"] = LISTENERS
     properties.setdefault("listeners", DEFAULT_LISTENERS)
     if options.host is not None or options.port is not None:
         controller_names = properties.get("controller.listener.names", "CONTROLLER")

@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.security.tls import development
+from pykbroker.security.tls.development import (
+    CA_FILE,
+    LOCAL_HOSTS,
+    SETTINGS_WRITTEN_HERE,
+    broker_settings,
+    client_settings,
+    prepare,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.node_client import OpenStream
-
-SETTINGS_WRITTEN_HERE = (
-    "listeners",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "security.inter.broker.protocol",
-    "ssl.keystore.location",
-    "ssl.keystore.key",
-    "ssl.truststore.location",
-    "ssl.truststore.certificates",
-)
-DEFAULT_LISTENERS = "SSL://localhost:9092"
 
 
 def check_settings(properties: Mapping[str, str]) -> None:
@@ -53,19 +51,12 @@ def tls_properties(properties: Mapping[str, str]) -> dict[str, str]:
     host = properties["listeners"].partition("://")[2].rpartition(":")[0].strip("[]")
     own_names = [socket.gethostname()] if is_every_address(host) else [host]
     try:
-        from pykbroker.security.tls.development import BROKER_FILE, CA_FILE, prepare
-
-        prepare(directory, list(dict.fromkeys(("localhost", "127.0.0.1", "::1", *own_names))))
+        prepare(directory, list(dict.fromkeys((*LOCAL_HOSTS, *own_names))))
     except ImportError:
         raise CliError("--tls needs the package cryptography: pip install 'pykbroker[tls]'") from None
     except (OSError, ValueError) as error:
         raise CliError(f"--tls: the certificates in {directory} cannot be made: {error}") from None
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": f"{directory}/{BROKER_FILE}",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": f"{directory}/{CA_FILE}",
-    }
+    return broker_settings(directory)
 
 
 ONE_NODE_PROPERTIES = {
@@ -81,10 +72,8 @@ def write_client_files(directory: str, bootstrap_servers: str) -> str:
     Raises:
         CliError: a file cannot be written.
     """
-    from pykbroker.security.tls.development import CA_FILE, write_client_files
-
     try:
-        paths = write_client_files(directory, bootstrap_servers)
+        paths = development.write_client_files(directory, bootstrap_servers)
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     lines = [f"  TLS         clients trust {directory}/{CA_FILE}"]
@@ -94,18 +83,20 @@ def write_client_files(directory: str, bootstrap_servers: str) -> str:
 
 def stream_opener(directory: str) -> OpenStream:
     """Function that connects to the broker as a client with the certificates of its data directory."""
+    texts = client_settings(directory).java | {"ssl.endpoint.identification.algorithm": "https"}
+    return _stream_opener("--topic", texts.get)
+
+
+def stream_opener_of_node(config: BrokerConfig, listener_name: str) -> OpenStream:
+    """Function that connects to a listener of the broker as another node would, with the broker's own certificate."""
+    return _stream_opener(listener_name, partial(config.listener_property, listener_name))
+
+
+def _stream_opener(name: str, text: Callable[[str], str | None]) -> OpenStream:
     import trio
 
     from pykbroker.security.tls.connecting import with_tls
-    from pykbroker.security.tls.development import CA_FILE, CLIENT_FILE
     from pykbroker.security.tls.listener_tls import ListenerTls
     from pykbroker.security.tls.settings import TlsSettings
 
-    texts = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": f"{directory}/{CLIENT_FILE}",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": f"{directory}/{CA_FILE}",
-        "ssl.endpoint.identification.algorithm": "https",
-    }
-    return with_tls(partial(trio.open_tcp_stream), ListenerTls("--topic", TlsSettings.read(texts.get)))
+    return with_tls(partial(trio.open_tcp_stream), ListenerTls(name, TlsSettings.read(text)))

@@ -20,6 +20,7 @@ from pykbroker.testing.client_library import (
     Position,
     Record,
 )
+from pykbroker.testing.client_settings import Access
 
 _POLL_S = 0.1
 
@@ -31,7 +32,7 @@ class ConfluentKafka:
 
     def create_topic(
         self,
-        bootstrap_servers: str,
+        access: Access,
         name: str,
         partitions: int,
         replication_factor: int,
@@ -39,7 +40,7 @@ class ConfluentKafka:
         timeout_s: float,
     ) -> None:
         """Create a topic and wait for it."""
-        admin = AdminClient(_settings(bootstrap_servers))
+        admin = AdminClient(_settings(access))
         wish = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
             # Waits, because a node of a cluster that does not have the topic yet would answer that there is none.
@@ -47,14 +48,12 @@ class ConfluentKafka:
         except KafkaException as error:
             raise LocalBrokerError(f"topic {name} was not created: {_words(error)}") from None
 
-    def produce(
-        self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
-    ) -> list[Position]:
+    def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]:
         """Write the records; returns their positions."""
         timeout_ms = max(int(timeout_s * 1000), 1)
         producer = Producer(
             {
-                **_settings(bootstrap_servers),
+                **_settings(access),
                 "acks": "all",
                 "linger.ms": 0,
                 "message.timeout.ms": timeout_ms,
@@ -92,7 +91,7 @@ class ConfluentKafka:
 
     def consume(
         self,
-        bootstrap_servers: str,
+        access: Access,
         topic: str,
         count: int | None,
         timeout_s: float,
@@ -103,7 +102,7 @@ class ConfluentKafka:
         deadline = time.monotonic() + timeout_s
         consumer = Consumer(
             {
-                **_settings(bootstrap_servers),
+                **_settings(access),
                 # Needed by the library; nothing is committed.
                 "group.id": "pykbroker-local-client",
                 "enable.auto.commit": False,
@@ -135,9 +134,9 @@ class ConfluentKafka:
             return found
 
     @contextmanager
-    def group_states(self, bootstrap_servers: str, group: str) -> Iterator[GroupStates]:
+    def group_states(self, access: Access, group: str) -> Iterator[GroupStates]:
         """A function that asks for the state of a group."""
-        admin = AdminClient(_settings(bootstrap_servers))
+        admin = AdminClient(_settings(access))
 
         def ask(timeout_s: float) -> tuple[str, int]:
             try:
@@ -151,9 +150,9 @@ class ConfluentKafka:
         yield ask
 
 
-def _settings(bootstrap_servers: str) -> dict[str, Any]:
+def _settings(access: Access) -> dict[str, Any]:
     return {
-        "bootstrap.servers": bootstrap_servers,
+        **access.confluent,
         # A topic or leader that is new is looked for at once and not after a second.
         "topic.metadata.refresh.fast.interval.ms": 20,
         "retry.backoff.ms": 20,

@@ -21,6 +21,7 @@ from pykbroker.testing.client_library import (
     Position,
     Record,
 )
+from pykbroker.testing.client_settings import Access
 
 _POLL_S = 0.1
 # Raised by kafka-python 3 before it sends a request, if its newest metadata lacks the broker that an older one named as
@@ -70,7 +71,7 @@ class KafkaPython:
 
     def create_topic(
         self,
-        bootstrap_servers: str,
+        access: Access,
         name: str,
         partitions: int,
         replication_factor: int,
@@ -78,7 +79,7 @@ class KafkaPython:
         timeout_s: float,
     ) -> None:
         """Create a topic and wait for it."""
-        with _errors(f"topic {name} was not created"), closing(_admin(bootstrap_servers, timeout_s)) as admin:
+        with _errors(f"topic {name} was not created"), closing(_admin(access, timeout_s)) as admin:
             try:
                 wish = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
             except KafkaError:
@@ -94,9 +95,7 @@ class KafkaPython:
                         raise
                 time.sleep(_POLL_S)
 
-    def produce(
-        self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
-    ) -> list[Position]:
+    def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]:
         """Write the records; returns their positions."""
         deadline = time.monotonic() + timeout_s
         positions: list[Position] = []
@@ -104,7 +103,7 @@ class KafkaPython:
             _errors(f"a record was not written to {topic}"),
             closing(
                 KafkaProducer(
-                    **_settings(bootstrap_servers),
+                    **_settings(access),
                     acks="all",
                     max_block_ms=int(timeout_s * 1000),
                     retries=1_000_000,
@@ -123,7 +122,7 @@ class KafkaPython:
 
     def consume(
         self,
-        bootstrap_servers: str,
+        access: Access,
         topic: str,
         count: int | None,
         timeout_s: float,
@@ -142,7 +141,7 @@ class KafkaPython:
         known = {key: value for key, value in settings.items() if key in KafkaConsumer.DEFAULT_CONFIG}
         with _errors(f"{topic} could not be read"):
             while True:
-                with closing(KafkaConsumer(**_settings(bootstrap_servers), **known)) as consumer:
+                with closing(KafkaConsumer(**_settings(access), **known)) as consumer:
                     try:
                         return _read(consumer, topic, count, deadline, from_beginning)
                     except KafkaError as error:
@@ -152,9 +151,9 @@ class KafkaPython:
                 time.sleep(_POLL_S)
 
     @contextmanager
-    def group_states(self, bootstrap_servers: str, group: str) -> Iterator[GroupStates]:
+    def group_states(self, access: Access, group: str) -> Iterator[GroupStates]:
         """A function that asks for the state of a group."""
-        with _errors(f"group {group} could not be described"), closing(_admin(bootstrap_servers, 30.0)) as admin:
+        with _errors(f"group {group} could not be described"), closing(_admin(access, 30.0)) as admin:
 
             def ask(timeout_s: float) -> tuple[str, int]:
                 try:
@@ -203,12 +202,12 @@ def _describe(admin: Any, group: str) -> tuple[str, int]:
     return described["group_state"].lower(), len(described["members"])
 
 
-def _settings(bootstrap_servers: str) -> dict[str, Any]:
+def _settings(access: Access) -> dict[str, Any]:
     # New topics and leaders are looked for again soon, and so is another node after one that does not listen:
     # kafka-python doubles that delay twice for each failure, and may choose the dead one of two bootstrap servers five
     # times in turn.
-    settings = {
-        "bootstrap_servers": bootstrap_servers,
+    settings: dict[str, Any] = {
+        **access.kafka_python,
         "retry_backoff_ms": 20,
         "metadata_max_age_ms": 1000,
         "reconnect_backoff_max_ms": 200,
@@ -216,11 +215,11 @@ def _settings(bootstrap_servers: str) -> dict[str, Any]:
     return settings | ({"proxy_url": f"{_CLOSING_SCHEME}://"} if _HAS_CLOSING_SOCKETS else {})
 
 
-def _admin(bootstrap_servers: str, timeout_s: float) -> Any:
+def _admin(access: Access, timeout_s: float) -> Any:
     timeout_ms = int(max(timeout_s, 1.0) * 1000)
     # kafka-python 2.0 does not have the latter.
     known = {"request_timeout_ms", "bootstrap_timeout_ms"} & KafkaAdminClient.DEFAULT_CONFIG.keys()
-    return KafkaAdminClient(**_settings(bootstrap_servers), **dict.fromkeys(known, timeout_ms))
+    return KafkaAdminClient(**_settings(access), **dict.fromkeys(known, timeout_ms))
 
 
 def _partitions(consumer: Any, topic: str, deadline: float, *, is_awaited: bool) -> set[int]:

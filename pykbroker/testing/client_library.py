@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from pykbroker.testing.client_settings import Access
+
 GROUP_ID_NOT_FOUND = 69
 COORDINATOR_NOT_READY = frozenset({14, 15, 16})
 """Error codes while the coordinator loads its partition, moves, or has its topic created. They are numbers, so that the
@@ -62,7 +64,7 @@ class ClientLibrary(Protocol):
 
     def create_topic(
         self,
-        bootstrap_servers: str,
+        access: Access,
         name: str,
         partitions: int,
         replication_factor: int,
@@ -70,13 +72,11 @@ class ClientLibrary(Protocol):
         timeout_s: float,
     ) -> None: ...
 
-    def produce(
-        self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
-    ) -> list[Position]: ...
+    def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]: ...
 
     def consume(
         self,
-        bootstrap_servers: str,
+        access: Access,
         topic: str,
         count: int | None,
         timeout_s: float,
@@ -86,4 +86,4 @@ class ClientLibrary(Protocol):
         """Up to `count` records, fewer at the timeout; with None those up to the ends of the partitions."""
         ...
 
-    def group_states(self, bootstrap_servers: str, group: str) -> AbstractContextManager[GroupStates]: ...
+    def group_states(self, access: Access, group: str) -> AbstractContextManager[GroupStates]: ...

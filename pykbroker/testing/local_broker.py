@@ -53,6 +53,7 @@ class LocalBroker(LocalClient):
         cluster_id: str | None = None,
         storage: str | os.PathLike[str] = "auto",
         prepared: bool = True,
+        tls: bool = False,
     ) -> None:
         """Describe a broker; `start()` or `with` starts it.
 
@@ -72,11 +73,16 @@ class LocalBroker(LocalClient):
                 runs out there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
             prepared: fork the broker from a process that has imported its modules, so that it starts in 20 ms (Linux
                 only); False starts an interpreter of its own, `python -m pykbroker start`.
+            tls: the listener has TLS, with certificates that are made for this broker: `start --tls`. Clients need
+                `kafka_python_settings`, `confluent_settings`, `java_settings` or `tls_ca_file`. It needs the package
+                cryptography (`pykbroker[tls]`), and `config` cannot have `listeners`.
 
         Raises:
             StorageChoiceError: (at the start) `storage` is no directory, or "memory" where that is not available.
         """
         self._cluster_id = cluster_id
+        self._tls = tls
+        self._tls_of_cluster: str | None = None
         if isinstance(topics, Mapping):
             self._topics = [f"{name}:{partitions}" for name, partitions in topics.items()]
         else:
@@ -125,6 +131,10 @@ class LocalBroker(LocalClient):
     def port(self) -> int:
         """The port that the broker listens on."""
         return int(self.bootstrap_servers.rpartition(":")[2])
+
+    @property
+    def _tls_directory(self) -> str | None:
+        return self.data_dir if self._tls else self._tls_of_cluster
 
     # What a test looks at
 
@@ -291,6 +301,10 @@ class LocalBroker(LocalClient):
         self._is_temporary = True
         self._directories_at_end = (directory,)
 
+    def _use_tls_of(self, directory: str) -> None:
+        """For LocalCluster: its settings have certificates of this directory."""
+        self._tls_of_cluster = directory
+
     def _signal(self, number: signal.Signals) -> None:
         process = self._resources.process
         if process is None or process.poll() is not None:
@@ -308,6 +322,8 @@ class LocalBroker(LocalClient):
     def _words(self) -> list[str]:
         """The words after `pykbroker start`."""
         words = ["--stop-with-stdin", "--port", str(self._port), "--data-dir", self.data_dir]
+        if self._tls:
+            words.append("--tls")
         for key, value in self._config.items():
             words += ["--override", f"{key}={value}"]
         for topic in self._topics:

@@ -2,11 +2,13 @@
 
 The work is done by a Kafka client library, not by this package: what a test reads back is then what a client sees. The
 library is the one that the test suite has loaded already, else confluent-kafka, else kafka-python (2 or 3). Connections
-are opened for each call and closed after it, so none is left open at a test's end. They do not log in.
+are opened for each call and closed after it, so none is left open at a test's end. They use TLS where the broker was
+made with `tls=True`, and do not log in.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -14,7 +16,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
+from pykbroker.security.tls.development import CA_FILE, CLIENT_FILE
 from pykbroker.testing.client_library import ClientLibrary, LocalBrokerError, NewRecord, Position, Record
+from pykbroker.testing.client_settings import Access
 
 __all__ = ["ClientLibrary", "LocalBrokerError", "LocalClient", "NewRecord", "Position", "Record", "client_library"]
 
@@ -30,6 +34,54 @@ class LocalClient:
     def bootstrap_servers(self) -> str:
         """`host:port`, or several with commas."""
         raise NotImplementedError
+
+    @property
+    def _tls_directory(self) -> str | None:
+        """The directory with the certificates; None without TLS."""
+        raise NotImplementedError
+
+    @property
+    def _access(self) -> Access:
+        return Access(self.bootstrap_servers, self._tls_directory)
+
+    @property
+    def kafka_python_settings(self) -> dict[str, str]:
+        """Address, and with TLS the certificates: `KafkaProducer(**broker.kafka_python_settings)`."""
+        return self._access.kafka_python
+
+    @property
+    def confluent_settings(self) -> dict[str, str]:
+        """Address, and with TLS the certificates: `Producer(broker.confluent_settings)`; so for all of librdkafka."""
+        return self._access.confluent
+
+    @property
+    def java_settings(self) -> dict[str, str]:
+        """Address, and with TLS the certificates, as properties of a Java client. Spark takes each with `kafka.`
+        before its name."""
+        return self._access.java
+
+    @property
+    def tls_ca_file(self) -> str:
+        """Path of the certificate, in PEM, that a client of a broker with TLS must trust.
+
+        Raises:
+            LocalBrokerError: the broker has no TLS.
+        """
+        return self._tls_file(CA_FILE)
+
+    @property
+    def tls_client_file(self) -> str:
+        """Path of a client's private key and certificate, in PEM, for `ssl.client.auth`.
+
+        Raises:
+            LocalBrokerError: the broker has no TLS.
+        """
+        return self._tls_file(CLIENT_FILE)
+
+    def _tls_file(self, name: str) -> str:
+        if self._tls_directory is None:
+            raise LocalBrokerError("there are no certificates: it was made without tls=True")
+        return os.path.join(self._tls_directory, name)
 
     def create_topic(
         self,
@@ -54,7 +106,7 @@ class LocalClient:
         """
         settings = {key: as_property(value) for key, value in (config or {}).items()}
         factor = -1 if replication_factor is None else replication_factor
-        client_library().create_topic(self.bootstrap_servers, name, partitions, factor, settings, timeout_s)
+        client_library().create_topic(self._access, name, partitions, factor, settings, timeout_s)
 
     def produce(
         self,
@@ -86,7 +138,7 @@ class LocalClient:
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         common = tuple((name, _as_bytes(value, "header")) for name, value in pairs)
         records = [NewRecord(_as_bytes(key, "key"), _as_bytes(value, "value"), common, partition) for value in each]
-        return client_library().produce(self.bootstrap_servers, topic, records, timeout_s) if records else []
+        return client_library().produce(self._access, topic, records, timeout_s) if records else []
 
     def consume(
         self,
@@ -119,9 +171,7 @@ class LocalClient:
             raise ValueError("from_beginning=False needs a count: nothing that is there now would be read")
         if count is not None and count < 1:
             raise ValueError(f"count={count}: expected at least 1, or None for all that is there")
-        found = client_library().consume(
-            self.bootstrap_servers, topic, count, timeout_s, from_beginning, isolation_level
-        )
+        found = client_library().consume(self._access, topic, count, timeout_s, from_beginning, isolation_level)
         if count is not None and len(found) < count:
             last = f"; the last was {found[-1]}" if found else ""
             raise LocalBrokerError(f"{len(found)} of {count} records of {topic} came within {timeout_s:g} s{last}")
@@ -139,7 +189,7 @@ class LocalClient:
             LocalBrokerError: the group was not so in time, with its last state, or there is no client library.
         """
         deadline = time.monotonic() + timeout_s
-        with client_library().group_states(self.bootstrap_servers, group) as ask:
+        with client_library().group_states(self._access, group) as ask:
             while True:
                 state, count = ask(max(deadline - time.monotonic(), 1.0))
                 if state == "stable" and count == members:

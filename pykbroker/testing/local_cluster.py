@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from pykbroker.security.tls.development import LISTENERS, LOCAL_HOSTS, SETTINGS_WRITTEN_HERE, broker_settings, prepare
 from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePlace, properties_of_nodes
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
 from pykbroker.testing.local_client import LocalClient, as_property
@@ -49,6 +50,7 @@ class LocalCluster(LocalClient):
         stop_timeout_s: float = 40.0,
         storage: str | os.PathLike[str] = "auto",
         prepared: bool = True,
+        tls: bool = False,
     ) -> None:
         """Describe a cluster; `start_all()` or `with` starts it.
 
@@ -63,9 +65,13 @@ class LocalCluster(LocalClient):
             storage: where the temporary directory is, as LocalBroker takes it.
             prepared: fork the nodes from a process that has imported a broker's modules (Linux only); False starts an
                 interpreter for each.
+            tls: all listeners have TLS, also those between the nodes, with certificates that are made for this cluster;
+                as LocalBroker takes it.
 
         Raises:
-            ValueError: there are fewer nodes than one, or `storage` is not available.
+            ValueError: there are fewer nodes than one, `storage` is not available, or `config` has a setting that
+                `tls` makes itself.
+            LocalBrokerError: `tls` needs a package that is not installed.
         """
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: a cluster has at least one")
@@ -79,7 +85,10 @@ class LocalCluster(LocalClient):
         self._finalizer = weakref.finalize(self, _remove, own_directory if not keep else None, os.getpid())
         base = {key: as_property(value) for key, value in (config or {}).items()}
         cluster_id = _cluster_id(directory)
-        settings = properties_of_nodes(base, _free_places(nodes), directory)
+        self._tls = tls
+        if tls:
+            base |= _tls_settings(base, directory)
+        settings = properties_of_nodes(base, _free_places(nodes), directory, has_tls=tls)
         self._nodes = {
             node_id: LocalBroker(
                 # Node 1 alone has the controller create them, once there is one.
@@ -94,9 +103,11 @@ class LocalCluster(LocalClient):
             )
             for node_id, properties in settings.items()
         }
-        if self._is_temporary:
-            for node in self._nodes.values():
+        for node in self._nodes.values():
+            if self._is_temporary:
                 node._belong_to_temporary(directory)
+            if tls:
+                node._use_tls_of(directory)
 
     def __repr__(self) -> str:
         running = [str(node_id) for node_id, node in self._nodes.items() if node.is_running]
@@ -121,6 +132,10 @@ class LocalCluster(LocalClient):
     def bootstrap_servers(self) -> str:
         """`host:port,host:port,...` of all nodes, as every Kafka client takes it; the same over the whole life."""
         return ",".join(node.bootstrap_servers for node in self._nodes.values())
+
+    @property
+    def _tls_directory(self) -> str | None:
+        return self.data_dir if self._tls else None
 
     @property
     def node_ids(self) -> list[int]:
@@ -195,6 +210,18 @@ def _remove(directory: str | None, owner: int) -> None:
     # Not by a fork of the program, which has a copy of the cluster.
     if directory is not None and owner == os.getpid():
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _tls_settings(base: Mapping[str, str], directory: str) -> dict[str, str]:
+    """Settings of nodes with TLS; makes their certificates in the directory."""
+    given = next((key for key in SETTINGS_WRITTEN_HERE if key in base), None)
+    if given is not None:
+        raise ValueError(f"tls=True sets {given} itself: leave it out of config")
+    try:
+        prepare(directory, LOCAL_HOSTS)
+    except ImportError:
+        raise LocalBrokerError("tls=True needs the package cryptography: pip install 'pykbroker[tls]'") from None
+    return {"listeners": LISTENERS, **broker_settings(directory)}
 
 
 def _cluster_id(directory: str) -> str:

@@ -8,9 +8,9 @@
 | `kafka_cluster` | module | a running `LocalCluster` |
 | `kafka_cluster_topic` | function | name of a new topic on `kafka_cluster` |
 
-The marker `pykbroker(config=..., partitions=..., topic_config=..., nodes=...)` changes what a test gets. With `config`
-it has a `kafka_broker` or `kafka_cluster` of its own, with `nodes` a `kafka_cluster` of its own, and fixtures that
-depend on them are made anew for it. pytest runs such tests of one session or module one after another.
+The marker `pykbroker(config=..., partitions=..., topic_config=..., nodes=..., tls=...)` changes what a test gets. With
+`config` or `tls` it has a `kafka_broker` or `kafka_cluster` of its own, with `nodes` a `kafka_cluster` of its own, and
+fixtures that depend on them are made anew for it. pytest runs such tests of one session or module one after another.
 
 The log of a broker is a section of the report of each test that used it and failed. `-p no:pykbroker` turns all off.
 
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 _MARKER = "pykbroker"
 _MARKER_HELP = (
-    "pykbroker(config={}, partitions=1, topic_config={}, nodes=3): broker settings, partitions and settings of "
-    "kafka_topic, nodes of kafka_cluster. A test with config or nodes gets a broker or cluster of its own."
+    "pykbroker(config={}, partitions=1, topic_config={}, nodes=3, tls=False): broker settings, partitions and settings "
+    "of kafka_topic, nodes of kafka_cluster, listeners with TLS. A test with config, nodes or tls gets a broker or "
+    "cluster of its own."
 )
 _SHOWN_IN_REPORTS = ("kafka_broker", "kafka_fresh_broker", "kafka_cluster")
 _LOG_TAIL_LINES = 40
@@ -48,6 +49,7 @@ class MarkerArguments(NamedTuple):
     partitions: int | None = None
     topic_config: Mapping[str, str | float] | None = None
     nodes: int | None = None
+    tls: bool | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("pykbroker_partitions", "partitions of kafka_topic (default: 1)", default="1")
     parser.addini("pykbroker_nodes", "nodes of kafka_cluster (default: 3)", default="3")
+    parser.addini("pykbroker_tls", "listeners of all brokers have TLS (default: false)", type="bool", default=False)
     parser.addini(
         "pykbroker_storage",
         "directories of brokers: auto (default: in memory, if there is room), memory, disk, or a directory",
@@ -70,12 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test with `config` or `nodes` in its marker a broker or cluster of its own, by a parameter of its own."""
+    """Give a test with `config`, `nodes` or `tls` in its marker a broker or cluster of its own, by a parameter."""
     arguments = _marker_arguments(metafunc.definition)
-    needs = {
-        "kafka_broker": arguments.config is not None,
-        "kafka_cluster": arguments.config is not None or arguments.nodes is not None,
-    }
+    is_own_broker = arguments.config is not None or arguments.tls is not None
+    needs = {"kafka_broker": is_own_broker, "kafka_cluster": is_own_broker or arguments.nodes is not None}
     for name, is_own in needs.items():
         if is_own and name in metafunc.fixturenames:
             # Before pytest 8.4 it cannot be kept out of the test's name.
@@ -92,7 +93,7 @@ def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], 
 
         def broker() -> LocalBroker:
             if not running:
-                running.append(_start_broker(pytestconfig, None))
+                running.append(_start_broker(pytestconfig, MarkerArguments()))
                 at_end.callback(running[0].close)
             return running[0]
 
@@ -103,12 +104,12 @@ def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], 
 def kafka_broker(
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
-    """Give a running broker, the same for all tests without `config` in a marker: a `pykbroker.LocalBroker`."""
+    """Give a running broker, a `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
     arguments: MarkerArguments | None = getattr(request, "param", None)
     if arguments is None:
         yield _kafka_session_broker()
         return
-    broker = _start_broker(request.config, arguments.config)
+    broker = _start_broker(request.config, arguments)
     yield broker
     broker.close()
 
@@ -116,7 +117,7 @@ def kafka_broker(
 @pytest.fixture
 def kafka_fresh_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
     """Give a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
-    broker = _start_broker(request.config, _marker_arguments(request.node).config)
+    broker = _start_broker(request.config, _marker_arguments(request.node))
     yield broker
     broker.close()
 
@@ -125,15 +126,16 @@ def kafka_fresh_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """Give a running cluster, a `pykbroker.LocalCluster`.
 
-    It is the same for all tests of a module without `config` and `nodes` in a marker.
+    It is the same for all tests of a module without `config`, `nodes` and `tls` in a marker.
     """
     from pykbroker.testing.local_cluster import LocalCluster
 
     arguments: MarkerArguments = getattr(request, "param", MarkerArguments())
     settings = _settings(request.config, arguments.config)
     nodes = arguments.nodes if arguments.nodes is not None else _ini_number(request.config, "pykbroker_nodes")
+    storage = request.config.getini("pykbroker_storage")
     with _failures():
-        cluster = LocalCluster(nodes, config=settings, storage=request.config.getini("pykbroker_storage"))
+        cluster = LocalCluster(nodes, config=settings, storage=storage, tls=_has_tls(request.config, arguments))
         try:
             cluster.start_all()
         except BaseException:
@@ -178,11 +180,12 @@ def _log_sections(name: str, value: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _start_broker(config: pytest.Config, settings: Mapping[str, str | float] | None) -> LocalBroker:
+def _start_broker(config: pytest.Config, arguments: MarkerArguments) -> LocalBroker:
     from pykbroker.testing.local_broker import LocalBroker
 
+    settings, storage = _settings(config, arguments.config), config.getini("pykbroker_storage")
     with _failures():
-        broker = LocalBroker(config=_settings(config, settings), storage=config.getini("pykbroker_storage"))
+        broker = LocalBroker(config=settings, storage=storage, tls=_has_tls(config, arguments))
         try:
             return broker.start()
         except BaseException:
@@ -246,6 +249,10 @@ def _settings(config: pytest.Config, own: Mapping[str, str | float] | None) -> d
     return settings
 
 
+def _has_tls(config: pytest.Config, arguments: MarkerArguments) -> bool:
+    return bool(config.getini("pykbroker_tls")) if arguments.tls is None else arguments.tls
+
+
 def _ini_number(config: pytest.Config, name: str) -> int:
     text = config.getini(name)
     if not text.isdecimal() or int(text) < 1:
@@ -265,6 +272,9 @@ def _marker_arguments(node: pytest.Item | pytest.Collector) -> MarkerArguments:
             if name in ("partitions", "nodes"):
                 if not isinstance(value, int) or value < 1:
                     _refuse(f"the marker {_MARKER}({name}={value!r}): expected a number from 1 on")
+            elif name == "tls":
+                if not isinstance(value, bool):
+                    _refuse(f"the marker {_MARKER}({name}={value!r}): expected True or False")
             elif not isinstance(value, dict):
                 _refuse(f"the marker {_MARKER}({name}={value!r}): expected a dict of settings")
             else:

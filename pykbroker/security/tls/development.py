@@ -36,6 +36,22 @@ RENEWED_DAYS = 7
 CLIENT_PRINCIPAL = "User:CN=client,O=pykbroker development"
 ORGANIZATION = "pykbroker development"
 
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+"""Hosts that each certificate of a broker names."""
+
+LISTENERS = "SSL://localhost:9092"
+SETTINGS_WRITTEN_HERE = (
+    "listeners",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "security.inter.broker.protocol",
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+)
+"""Settings that a broker with these certificates cannot be given otherwise."""
+
 
 class Issued(NamedTuple):
     """A certificate and its private key, as objects of `cryptography`."""
@@ -203,39 +219,68 @@ def _certificate(path: str) -> Any:
     return certificate if left > datetime.timedelta(days=RENEWED_DAYS) else None
 
 
-def write_client_files(directory: str, bootstrap_servers: str) -> dict[str, str]:
-    """Writes settings of clients; returns the path of each file by the kind of client."""
+def broker_settings(directory: str) -> dict[str, str]:
+    """Settings of a broker that has its certificates in this directory."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{directory}/{BROKER_FILE}",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{directory}/{CA_FILE}",
+    }
+
+
+class ClientSettings(NamedTuple):
+    """TLS settings of a client, with a certificate of its own, in the words of each library.
+
+    Attributes:
+        java: Kafka's Java clients and tools, and what is built on them.
+        librdkafka: confluent-kafka and other clients on librdkafka.
+        python: arguments of kafka-python.
+    """
+
+    java: dict[str, str]
+    librdkafka: dict[str, str]
+    python: dict[str, str]
+
+
+def client_settings(directory: str) -> ClientSettings:
+    """Settings of clients that use the certificates of this directory."""
     authority, client = (os.path.join(directory, name) for name in (CA_FILE, CLIENT_FILE))
-    contents = {
-        JAVA_FILE: {
-            "bootstrap.servers": bootstrap_servers,
+    return ClientSettings(
+        java={
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": authority,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": client,
         },
-        LIBRDKAFKA_FILE: {
-            "bootstrap.servers": bootstrap_servers,
+        librdkafka={
             "security.protocol": "ssl",
             "ssl.ca.location": authority,
             "ssl.certificate.location": client,
             "ssl.key.location": client,
         },
+        python={
+            "security_protocol": "SSL",
+            "ssl_cafile": authority,
+            "ssl_certfile": client,
+            "ssl_keyfile": client,
+        },
+    )
+
+
+def write_client_files(directory: str, bootstrap_servers: str) -> dict[str, str]:
+    """Writes settings of clients; returns the path of each file by the kind of client."""
+    settings = client_settings(directory)
+    paths = {
+        kind: os.path.join(directory, name)
+        for kind, name in (("Java", JAVA_FILE), ("librdkafka", LIBRDKAFKA_FILE), ("Python", PYTHON_FILE))
     }
-    paths: dict[str, str] = {}
-    for (name, settings), kind in zip(contents.items(), ("Java", "librdkafka"), strict=True):
-        paths[kind] = os.path.join(directory, name)
-        _write(paths[kind], "".join(f"{key}={value}\n" for key, value in settings.items()), 0o644)
-    paths["Python"] = os.path.join(directory, PYTHON_FILE)
-    settings = {
-        "bootstrap_servers": bootstrap_servers,
-        "security_protocol": "SSL",
-        "ssl_cafile": authority,
-        "ssl_certfile": client,
-        "ssl_keyfile": client,
-    }
-    _write(paths["Python"], json.dumps(settings, indent=2) + "\n", 0o644)
+    for kind, texts in (("Java", settings.java), ("librdkafka", settings.librdkafka)):
+        lines = {"bootstrap.servers": bootstrap_servers, **texts}
+        _write(paths[kind], "".join(f"{key}={value}\n" for key, value in lines.items()), 0o644)
+    python = {"bootstrap_servers": bootstrap_servers, **settings.python}
+    _write(paths["Python"], json.dumps(python, indent=2) + "\n", 0o644)
     return paths
 
 

@@ -13,6 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from pykbroker.testing.client_kafka_python import KafkaPython
 from pykbroker.testing.client_library import LocalBrokerError
+from pykbroker.testing.client_settings import Access
 from pykbroker.testing.local_broker import LocalBroker
 
 # In a process of its own: pytest keeps what is logged, and with a logged error the frames that hold the socket.
@@ -20,12 +21,13 @@ _SUITE = """
 import gc, socket
 from pykbroker.testing.local_broker import LocalBroker
 from pykbroker.testing.client_kafka_python import KafkaPython
+from pykbroker.testing.client_settings import Access
 
 with socket.create_server(("127.0.0.1", 0)) as server:
     refused = f"127.0.0.1:{server.getsockname()[1]}"
 with LocalBroker() as broker:
     for number in range(8):
-        KafkaPython().create_topic(f"{refused},{broker.bootstrap_servers}", f"t{number}", 1, 1, {}, 10)
+        KafkaPython().create_topic(Access(f"{refused},{broker.bootstrap_servers}"), f"t{number}", 1, 1, {}, 10)
 gc.collect()
 """
 
@@ -54,7 +56,7 @@ def test_a_dead_bootstrap_server_that_is_chosen_again_and_again_costs_little(mon
     with LocalBroker() as broker, monkeypatch.context() as context:
         context.setattr(manager.random, "choice", choose)
         servers = f"127.0.0.1:{refused_port},{broker.bootstrap_servers}"
-        KafkaPython().create_topic(servers, "found", 1, 1, {}, 10)
+        KafkaPython().create_topic(Access(servers), "found", 1, 1, {}, 10)
     assert chosen.count(refused_port) == 12
 
 
@@ -74,7 +76,7 @@ def test_a_controller_that_is_away_for_a_moment_is_asked_again(monkeypatch: pyte
 
     monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
     with LocalBroker() as broker:
-        KafkaPython().create_topic(broker.bootstrap_servers, "t", 1, 1, {}, 10)
+        KafkaPython().create_topic(Access(broker.bootstrap_servers), "t", 1, 1, {}, 10)
         with pytest.raises(LocalBrokerError, match="exists"):
-            KafkaPython().create_topic(broker.bootstrap_servers, "t", 1, 1, {}, 10)
+            KafkaPython().create_topic(Access(broker.bootstrap_servers), "t", 1, 1, {}, 10)
     assert len(refused) == 2

@@ -155,6 +155,27 @@ def test_one_broker_for_each_worker(suite: pytest.Pytester) -> None:
     assert len({port for *_, port in names}) == 2
 
 
+def test_tls_by_the_marker_and_for_all(suite: pytest.Pytester) -> None:
+    pytest.importorskip("cryptography")
+    suite.makeini("[pytest]\npykbroker_tls = true\npykbroker_nodes = 1\n")
+    suite.makepyfile("""
+        import pytest
+
+        def test_broker(kafka_broker, kafka_topic):
+            assert kafka_broker.java_settings["security.protocol"] == "SSL"
+            kafka_broker.produce(kafka_topic, "a")
+
+        def test_cluster(kafka_cluster, kafka_cluster_topic):
+            assert kafka_cluster.tls_ca_file
+            kafka_cluster.produce(kafka_cluster_topic, "a")
+
+        @pytest.mark.pykbroker(tls=False)
+        def test_plain(kafka_broker, kafka_fresh_broker):
+            assert "security.protocol" not in {**kafka_broker.java_settings, **kafka_fresh_broker.java_settings}
+    """)
+    run(suite).assert_outcomes(passed=3)
+
+
 def test_a_failed_test_shows_the_log_of_its_broker(suite: pytest.Pytester) -> None:
     suite.makepyfile("""
         def test_fails(kafka_broker, kafka_fresh_broker):
@@ -195,6 +216,7 @@ def test_a_suite_has_fixtures_of_its_own_with_the_same_names(suite: pytest.Pytes
         ("config=3", "pykbroker(config=3): expected a dict of settings"),
         ("partitions=0", "pykbroker(partitions=0): expected a number from 1 on"),
         ("topic_config={'cleanup.policy': 'burn'}", "was not created: *cleanup.policy"),
+        ("tls=1", "pykbroker(tls=1): expected True or False"),
         ("partition=3", "has no argument 'partition': pykbroker(config={}, partitions=1"),
         ("3", "has named arguments only"),
     ],
