@@ -105,6 +105,19 @@ class Connection:
         self.has_ended = False
         self.last_used = trio.current_time()
 
+    @property
+    def is_authenticated(self) -> bool:
+        """True once the client has authenticated, as far as its listener demands it, and while its failure is told."""
+        return self.info.sasl is None or self.info.sasl.is_over
+
+    def lateness(self, now: float) -> str | None:
+        """Reason to close the connection, which is not authenticated, because a part of that took too long; else None.
+
+        Args:
+            now: the time on trio's clock.
+        """
+        return None
+
     def close(self, reason: str | None = None) -> None:
         """Ends the connection, at the next wait of the task that serves it; the reason, if any, is logged."""
         self._close_reason = reason

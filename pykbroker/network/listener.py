@@ -38,7 +38,10 @@ BUFFER_KEPT_S = 30.0
 """Seconds without a request after which a connection's receive buffer shrinks to the smallest size."""
 
 HANDSHAKE_CHECK_S = 2.0
-"""Seconds between two checks of a listener with TLS for handshakes that take too long."""
+"""Seconds between two checks of a listener with TLS or SASL for clients that take too long to authenticate."""
+
+LOGIN_TIMEOUT_S = 60.0
+"""Time in seconds from the accepted connection to the end of its SASL login, whatever arrives meanwhile (P-290)."""
 
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -85,6 +88,8 @@ class Listener:
         self.sockets = sockets
         self.connections: set[Connection] = set()
         self._loop = ConnectionLoop()
+        # Time of acceptance of those that have not authenticated, oldest first, as far as the last check has seen.
+        self._unauthenticated: dict[Connection, float] = {}
         self._services = services
         self._make_sasl = make_sasl
         self._tls = tls
@@ -108,8 +113,8 @@ class Listener:
             async with trio.open_nursery() as nursery:
                 for listening in self.sockets:
                     nursery.start_soon(self._accept, listening, connection_nursery)
-                if self._tls is not None:
-                    nursery.start_soon(self._close_slow_handshakes)
+                if self._authenticates:
+                    nursery.start_soon(self._close_unauthenticated)
         finally:
             for listening in self.sockets:
                 if isinstance(listening, socket.socket):
@@ -177,12 +182,21 @@ class Listener:
         if isinstance(connected, socket.socket):
             connection = self._socket_connection(connected, info)
             self._loop.add(connection)
-            self.connections.add(connection)
+            self._add(connection)
         else:
             assert self._tls is None, "TLS needs sockets"
             of_stream = StreamConnection(self._services, connected, info, *shared)
             nursery.start_soon(of_stream.run)
-            self.connections.add(of_stream)
+            self._add(of_stream)
+
+    @property
+    def _authenticates(self) -> bool:
+        return self._tls is not None or self._make_sasl is not None
+
+    def _add(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._authenticates:
+            self._unauthenticated[connection] = trio.current_time()
 
     def _socket_connection(self, connected: socket.socket, info: ConnectionInfo) -> SocketConnection:
         shared = self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
@@ -192,15 +206,19 @@ class Listener:
 
         return TlsConnection(self._services, connected, info, *shared, tls=self._tls)
 
-    async def _close_slow_handshakes(self) -> None:
-        from pykbroker.network.tls_connection import HANDSHAKE_TIMEOUT_S, TlsConnection
-
+    async def _close_unauthenticated(self) -> None:
+        """Closes connections whose TLS handshake or first login takes too long; bytes that come now and then do not
+        help them."""
         while True:
             await trio.sleep(HANDSHAKE_CHECK_S)
             now = trio.current_time()
-            for connection in list(self.connections):
-                if isinstance(connection, TlsConnection) and (connection.handshake_ends or now) < now:
-                    connection.close(f"its TLS handshake took longer than {HANDSHAKE_TIMEOUT_S:.0f} s")
+            for connection, accepted in list(self._unauthenticated.items()):
+                if connection.is_authenticated:
+                    del self._unauthenticated[connection]
+                elif (reason := connection.lateness(now)) is not None:
+                    connection.close(reason)
+                elif now - accepted > LOGIN_TIMEOUT_S:
+                    connection.close(f"its login took longer than {LOGIN_TIMEOUT_S:.0f} s")
 
     def _prepare(self, connected: socket.socket) -> Any:
         """Sets the options of a connection's socket; returns its local address. Raises OSError."""
@@ -221,6 +239,7 @@ class Listener:
         if isinstance(connection, SocketConnection):
             self._loop.remove(connection)
         self.connections.discard(connection)
+        self._unauthenticated.pop(connection, None)
         self._limits.connections.leave(connection.info.client_host)
 
     def close_idle(self, used_before: float) -> None:

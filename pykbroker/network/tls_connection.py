@@ -103,6 +103,15 @@ class TlsConnection(SocketConnection):
         self._handshake_bytes = 0
         self.handshake_ends: float | None = trio.current_time() + HANDSHAKE_TIMEOUT_S
 
+    @property
+    def is_authenticated(self) -> bool:
+        return self.handshake_ends is None and super().is_authenticated
+
+    def lateness(self, now: float) -> str | None:
+        if self.handshake_ends is None or now < self.handshake_ends:
+            return None
+        return f"its TLS handshake took longer than {HANDSHAKE_TIMEOUT_S:.0f} s"
+
     def end(self, error: Exception | None = None) -> None:
         if not self.has_ended:
             if self.handshake_ends is None and not self.is_sending:

@@ -80,6 +80,11 @@ class SaslSession:
         self.result: Authenticated | None = None
         self.is_again = False
 
+    @property
+    def is_over(self) -> bool:
+        """True once the first login has succeeded or failed; after a failure the connection is about to be closed."""
+        return self.is_again or self.state in (State.COMPLETE, State.FAILED)
+
     def frame_size_max(self, authenticated_max: int) -> int:
         """Largest size of the next frame, in bytes."""
         return authenticated_max if self.state is State.COMPLETE else min(authenticated_max, self._receive_size_max)

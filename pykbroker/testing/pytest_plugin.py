@@ -104,7 +104,7 @@ def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], 
 def kafka_broker(
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
-    """Give a running broker, a `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
+    """Give a running `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
     arguments: MarkerArguments | None = getattr(request, "param", None)
     if arguments is None:
         yield _kafka_session_broker()
