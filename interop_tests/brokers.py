@@ -228,7 +228,16 @@ class ApacheKafkaProcess(BrokerProcess):
             properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
             where = ("-t", CLUSTER_ID, "-c", str(properties))
             self.tools.check("kafka.tools.StorageTool", "format", *where, *self.format_options, connected=False)
-        command = [JAVA, "-Xmx1G", *JAVA_FLAGS[1:], "-cp", self.tools.classpath, "kafka.Kafka", str(properties)]
+        command = [
+            JAVA,
+            "-Xmx1G",
+            *JAVA_FLAGS[1:],
+            *self.tools.flags,
+            "-cp",
+            self.tools.classpath,
+            "kafka.Kafka",
+            str(properties),
+        ]
         self.process = self._spawn(command, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(self.address):

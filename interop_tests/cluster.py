@@ -190,6 +190,7 @@ class Cluster:
         own: settings of some nodes, by node id, over those of all; None for a setting that the node does not have.
         prepare: changes the settings of nodes before their first start.
         release: the one whose feature levels the cluster begins with, such as 3.9-IV0; by default the newest.
+        format_options: further options of the format command.
     """
 
     def __init__(
@@ -207,11 +208,13 @@ class Cluster:
         own: Mapping[int, Mapping[str, str | None]] | None = None,
         prepare: Callable[[Cluster], None] | None = None,
         release: str | None = None,
+        format_options: tuple[str, ...] = (),
     ) -> None:
         self.tools = tools
         self.network = network
         self.release = release
-        self.is_formatted = tools is None and release is None
+        self.format_options = format_options
+        self.is_formatted = tools is None and release is None and not format_options
         ids = range(1, count + 1)
         if network is None:
             addresses = [Address(host, port, port) for port in free_ports(2 * count)]
@@ -277,7 +280,7 @@ class Cluster:
 
     def format(self) -> None:
         """Formats the folders of all nodes."""
-        options = () if self.release is None else ("--release-version", self.release)
+        options = self.format_options + (() if self.release is None else ("--release-version", self.release))
         first, *others = self.nodes.values()
         first.format(*options)
         for other in others:

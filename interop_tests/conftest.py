@@ -154,7 +154,7 @@ def start_broker(
 ) -> Iterator[StartBroker]:
     """`start_broker("name", {"num.partitions": "3"})` starts a broker of the target's kind, for the whole session.
 
-    With `users={"alice": "password"}` its clients log in by SASL/PLAIN.
+    With `users={"alice": "password"}` its clients log in by SASL/PLAIN. `jvm_flags` are for a broker in a JVM.
     """
     started: list[BrokerProcess] = []
 
@@ -163,6 +163,7 @@ def start_broker(
         overrides: dict[str, str] | None = None,
         users: dict[str, str] | None = None,
         protocol: str | None = None,
+        jvm_flags: tuple[str, ...] = (),
         **options: object,
     ) -> BrokerProcess:
         folder = tmp_path_factory.mktemp(name)
@@ -171,7 +172,7 @@ def start_broker(
         settings = {**QUICK, **(overrides or {})}
         broker: BrokerProcess
         if target == "kafka":
-            tools = JavaTools(request.getfixturevalue("java_libs"))
+            tools = JavaTools(request.getfixturevalue("java_libs"), flags=jvm_flags)
             broker = ApacheKafkaProcess(folder, log_path, settings, tools, users=users, protocol=protocol)
         else:
             options |= {"users": users, "protocol": protocol}

@@ -64,22 +64,24 @@ class JavaTools:
     Args:
         libs: the folder of jars.
         bootstrap: host:port; "" for tools that read files only.
+        flags: further options of the JVM.
     """
 
-    def __init__(self, libs: Path, bootstrap: str = "") -> None:
+    def __init__(self, libs: Path, bootstrap: str = "", flags: tuple[str, ...] = ()) -> None:
+        self.flags = flags
         self.classpath = f"{libs}/*"
         self.libs = libs
         self.bootstrap = bootstrap
 
     def at(self, bootstrap: str) -> JavaTools:
         """The same tools pointed at another broker."""
-        return JavaTools(self.libs, bootstrap)
+        return JavaTools(self.libs, bootstrap, self.flags)
 
     def run(self, main_class: str, *arguments: str, stdin: str = "", connected: bool = True) -> Output:
         """Runs a tool with `--bootstrap-server` (unless not connected) and the arguments, and waits for its end."""
         server = ["--bootstrap-server", self.bootstrap] if connected else []
         completed = subprocess.run(
-            [JAVA, *JAVA_FLAGS, "-cp", self.classpath, main_class, *server, *arguments],
+            [JAVA, *JAVA_FLAGS, *self.flags, "-cp", self.classpath, main_class, *server, *arguments],
             input=stdin,
             capture_output=True,
             text=True,

@@ -15,8 +15,10 @@ import sys
 import time
 from pathlib import Path
 
+from tests.fuzz import sasl
 from tests.fuzz.client import FuzzClient
 from tests.fuzz.frames import FrameMaker
+from tests.fuzz.sasl import SaslFuzz
 from tests.fuzz.target import BAD_SIGNS, CHECKOUT, Target
 from tests.fuzz.tls import TlsFuzz
 from tests.fuzz.world import World
@@ -29,6 +31,9 @@ GROWTH_MAX_BYTES = 5 * 1024 * 1024
 CHUNK_S = 0.5
 TLS_CONNECTIONS = 10
 """Hostile connections to the listener with TLS after each chunk of frames."""
+
+SASL_CONNECTIONS = 10
+"""The same to the listener with SASL."""
 
 
 class Findings:
@@ -83,14 +88,16 @@ def fuzz(arguments: argparse.Namespace) -> int:
     findings = Findings(Path(arguments.out))
     generator = random.Random(arguments.seed)
     world = World()
-    target = Target(dict(setting.split("=", 1) for setting in arguments.override), tls=True)
+    target = Target(dict(setting.split("=", 1) for setting in arguments.override), tls=True, sasl=sasl.SETTINGS)
     tls = TlsFuzz(target.tls_address, target.tls_context(), generator, findings.add)
+    logins = SaslFuzz(target.sasl_address, generator, findings.add)
     began = time.monotonic()
     floor: tuple[int, int] | None = None
     sent = 0
     many = 0
     try:
         target.prepare(world)
+        target.make_users(sasl.USERS)
         while target.is_alive and time.monotonic() - began < arguments.seconds and sent < arguments.frames:
             maker = FrameMaker(world, generator)
             client = FuzzClient(target.address, maker, world, generator, arguments.connections, findings.add)
@@ -101,6 +108,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
                 many_before = maker.many_count
                 client.run(CHUNK_S)
                 tls.run(TLS_CONNECTIONS)
+                logins.run(SASL_CONNECTIONS)
                 if maker.many_count > many_before:
                     many += maker.many_count - many_before
                     target.delete_large()
@@ -142,7 +150,8 @@ def fuzz(arguments: argparse.Namespace) -> int:
         else:
             print(f"the broker's log: {target.log_path}")
     print(
-        f"{sent} frames, {many} of them for more than a hundred partitions, {tls.connections} connections with TLS; "
+        f"{sent} frames, {many} of them for more than a hundred partitions, {tls.connections} connections with TLS, "
+        f"{logins.connections} with SASL; "
         f"{findings.count} finding(s)"
     )
     return 1 if findings.count else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import shutil
@@ -16,11 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.security.scram import ITERATIONS_MIN
 from pykbroker.security.tls import development
 from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
 from tests.support.wire_client import WireClient
@@ -53,9 +59,15 @@ class Target:
     """A pykbroker of its own, on a free port and in a temporary folder."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, descriptors_max: int | None = None, *, tls: bool = False
+        self,
+        settings: Mapping[str, str] | None = None,
+        descriptors_max: int | None = None,
+        *,
+        tls: bool = False,
+        sasl: Mapping[str, str] | None = None,
     ) -> None:
-        """With `tls` it has a listener with TLS beside the plain one, at `tls_address`."""
+        """With `tls` it has a listener with TLS beside the plain one, at `tls_address`; with `sasl`, settings of
+        mechanisms, one of SASL_PLAINTEXT, at `sasl_address`."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykbroker-fuzz-"))
         self.log_path = self.folder / "broker.log"
         self._log_position = 0
@@ -63,7 +75,9 @@ class Target:
         command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin", "--port", "0"]
         command += ["--port-file", str(port_file), "--data-dir", str(self.folder / "data")]
         self.tls_address = ("127.0.0.1", _free_port() if tls else 0)
-        for key, value in {**SETTINGS, **(self._tls_settings() if tls else {}), **(settings or {})}.items():
+        self.sasl_address = ("127.0.0.1", 0 if sasl is None else _free_port())
+        further = {**(self._listeners() if tls or sasl is not None else {}), **(self._tls_settings() if tls else {})}
+        for key, value in {**SETTINGS, **further, **(sasl or {}), **(settings or {})}.items():
             command += ["--override", f"{key}={value}"]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -83,11 +97,18 @@ class Target:
             time.sleep(0.02)
         self.address = ("127.0.0.1", int(port_file.read_text().rpartition(":")[2]))
 
+    def _listeners(self) -> dict[str, str]:
+        others = (("SSL", self.tls_address), ("SASL_PLAINTEXT", self.sasl_address))
+        addresses = [f"{name}://{host}:{port}" for name, (host, port) in others if port]
+        names = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
+        return {
+            "listeners": ",".join(("PLAINTEXT://localhost:0", *addresses)),
+            "listener.security.protocol.map": ",".join((*(f"{name}:{name}" for name in names), "CONTROLLER:PLAINTEXT")),
+        }
+
     def _tls_settings(self) -> dict[str, str]:
         development.prepare(str(self.folder), ["localhost", "127.0.0.1"])
         return {
-            "listeners": f"PLAINTEXT://localhost:0,SSL://127.0.0.1:{self.tls_address[1]}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.folder / development.BROKER_FILE),
         }
@@ -141,6 +162,24 @@ class Target:
             for topic in created.topics:
                 if topic.error_code == ErrorCode.NONE:
                     world.topic_ids[topic.name] = topic.topic_id
+        finally:
+            wire.close()
+
+    def make_users(self, users: Mapping[str, str]) -> None:
+        """Gives users SCRAM credentials of each mechanism."""
+        wire = WireClient(self.address, "__fuzz-keeper")
+        try:
+            for number, name in ((1, "sha256"), (2, "sha512")):
+                changes = []
+                for user, password in users.items():
+                    salted = hashlib.pbkdf2_hmac(name, password.encode(), b"salt", ITERATIONS_MIN)
+                    changes.append(
+                        ScramCredentialUpsertion(
+                            name=user, mechanism=number, iterations=ITERATIONS_MIN, salt=b"salt", salted_password=salted
+                        )
+                    )
+                answer = wire.call(AlterUserScramCredentialsRequest(upsertions=changes), 0)
+                assert not any(result.error_code for result in answer.results), answer
         finally:
             wire.close()
 

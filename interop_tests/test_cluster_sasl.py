@@ -1,0 +1,103 @@
+"""Three nodes that log in at one another: SCRAM or OAUTHBEARER between brokers, PLAIN on the controllers' ports.
+
+The user of SCRAM is made by the format command, so that brokers can log in before anybody can make users.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from interop_tests.brokers import free_ports
+from interop_tests.clients import Message, confluent_consume, create_topic, kafka_python_produce
+from interop_tests.cluster import Cluster
+from interop_tests.conftest import StartCluster
+from interop_tests.wire import METADATA, Connection, ConnectionClosed, request_header
+
+pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]
+
+SCRAM, OAUTHBEARER = "SCRAM-SHA-512", "OAUTHBEARER"
+MODULES = "org.apache.kafka.common.security"
+UNSECURED = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecured"
+SETTINGS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config": (
+        f'{MODULES}.plain.PlainLoginModule required username="node" password="of-nodes" user_node="of-nodes";'
+    ),
+}
+OF_MECHANISM = {
+    SCRAM: {
+        "listener.name.internal.scram-sha-512.sasl.jaas.config": (
+            f'{MODULES}.scram.ScramLoginModule required username="broker" password="of-brokers";'
+        ),
+    },
+    OAUTHBEARER: {
+        "listener.name.internal.oauthbearer.sasl.jaas.config": (
+            f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+        ),
+        "listener.name.internal.oauthbearer.sasl.login.callback.handler.class": f"{UNSECURED}LoginCallbackHandler",
+        "listener.name.internal.oauthbearer.sasl.server.callback.handler.class": f"{UNSECURED}ValidatorCallbackHandler",
+    },
+}
+USER = f"{SCRAM}=[name=broker,password=of-brokers]"
+
+
+@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER])
+def cluster(start_cluster: StartCluster, request: pytest.FixtureRequest) -> Cluster:
+    mechanism: str = request.param
+    settings = {
+        **SETTINGS,
+        **OF_MECHANISM[mechanism],
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        "listener.name.internal.sasl.enabled.mechanisms": mechanism,
+    }
+
+    def prepare(cluster: Cluster) -> None:
+        for node, port in zip(cluster.nodes.values(), free_ports(len(cluster.nodes)), strict=True):
+            listener = f"INTERNAL://127.0.0.1:{port}"
+            for key in ("listeners", "advertised.listeners"):
+                node.overrides[key] = f"{node.overrides[key]},{listener}"
+
+    options = ("--add-scram", USER) if mechanism == SCRAM else ()
+    return start_cluster(f"sasl-{mechanism.lower()}", settings, prepare=prepare, format_options=options)
+
+
+def ports_with_login(cluster: Cluster, node_id: int) -> list[str]:
+    """Addresses of the listeners of brokers and controllers."""
+    listeners = cluster.nodes[node_id].overrides["listeners"].split(",")
+    return [address for name, _, address in (each.partition("://") for each in listeners) if name != "PLAINTEXT"]
+
+
+@pytest.mark.fault("none")
+def test_ports_of_nodes_need_a_login(cluster: Cluster) -> None:
+    for node_id in cluster.nodes:
+        addresses = ports_with_login(cluster, node_id)
+        assert len(addresses) == 2
+        for address in addresses:
+            with Connection(address) as connection, pytest.raises(ConnectionClosed):
+                connection.exchange(request_header(METADATA, 4) + struct.pack(">i", 0) + b"\0")
+
+
+@pytest.mark.fault("kill -9")
+def test_a_killed_node_logs_in_again(cluster: Cluster) -> None:
+    """Records are acknowledged by all, then without a node, which catches up when it is back; the rest is in order."""
+    bootstrap = cluster.nodes[1].bootstrap
+    topic = create_topic(bootstrap, "caught-up", 3, replicas=3, min_insync_replicas="2")
+    cluster.wait_until_whole()
+    first = [b"before%d" % number for number in range(100)]
+    kafka_python_produce(bootstrap, topic, [Message(None, value) for value in first])
+    cluster.nodes[3].kill()
+    more = [b"without%d" % number for number in range(1000)]
+    kafka_python_produce(bootstrap, topic, [Message(None, value) for value in more])
+    cluster.nodes[3].start()
+    cluster.wait_until_whole()
+    # Also from the node that was away.
+    cluster.nodes[2].kill()
+    cluster.wait_until_whole()
+    found = [record.value for record in confluent_consume(cluster.nodes[3].bootstrap, [topic])]
+    assert sorted(found) == sorted(first + more)
+    cluster.nodes[2].start()
