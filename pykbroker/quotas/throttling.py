@@ -14,6 +14,7 @@ import trio
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
@@ -40,15 +41,18 @@ EXEMPT: frozenset[int] = frozenset(
         ApiKey.END_QUORUM_EPOCH,
         ApiKey.FETCH_SNAPSHOT,
         ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.BROKER_HEARTBEAT,
-        ApiKey.BROKER_REGISTRATION,
-        ApiKey.CONTROLLER_REGISTRATION,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-"""APIs between nodes, which are never throttled."""
+"""APIs between nodes, which are never throttled. Kafka throttles others, such as BrokerHeartbeat, by the quota of the
+node's user (P-291)."""
+
+EXEMPT_AT_CONTROLLERS: frozenset[int] = EXEMPT | {
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+"""APIs that are never throttled on a controller's port: Kafka's quorum answers them, past the quotas."""
 
 
 class RequestQuota:
@@ -68,6 +72,7 @@ class RequestQuota:
         "_client_id",
         "_connection",
         "_counted_ns",
+        "_is_exempt",
         "_is_strict",
         "_mutation_at_ms",
         "_mutation_throttle_ms",
@@ -104,7 +109,9 @@ class RequestQuota:
         self._spent_ns = 0
         self._since_ns = 0
         self._counted_ns = 0
-        self.is_timed = api_key not in EXEMPT and self._is_limited(quotas.request.limits)
+        is_at_controller = connection.listener_kind is ListenerKind.CONTROLLER
+        self._is_exempt = api_key in (EXEMPT_AT_CONTROLLERS if is_at_controller else EXEMPT)
+        self.is_timed = not self._is_exempt and self._is_limited(quotas.request.limits)
         # Kafka begins a connection's next request when the previous one is answered; throttles come between the two.
         self.may_be_unfinished = not self.is_timed and not self._is_limited(quotas.produce.limits)
 
@@ -180,7 +187,7 @@ class RequestQuota:
         The response may have a throttle time already, from the controller to which the request was forwarded. It is
         None for acks=0.
         """
-        if self._answered or self._api_key in EXEMPT:
+        if self._answered or self._is_exempt:
             return
         self._answered = True
         now_ms = _now_ms()

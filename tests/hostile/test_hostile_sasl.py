@@ -185,7 +185,7 @@ def test_logins_that_stand_still(secured: Target, connect: Connect) -> None:
 
 
 def test_tokens_of_half_a_megabyte(secured: Target, connect: Connect) -> None:
-    """What fits into the largest frame before a login is refused at once."""
+    """They fit into the largest frame before a login, and are refused at once."""
     before = secured.cpu_s()
     for mechanism, token in (
         (MECHANISM, b"n,,n=" + b"a" * 500_000 + b",r=b" + b",x=y" * 1000),

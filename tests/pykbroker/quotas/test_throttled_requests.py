@@ -305,3 +305,22 @@ async def test_connections_of_an_address_per_second() -> None:
     assert limits.address_throttle_ms(listener, "10.0.0.2") == 0
     await trio.sleep(0.6)
     assert limits.address_throttle_ms(listener, "10.0.0.1") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "counts"),
+    [
+        *((ListenerKind.CONTROLLER, key, True) for key in (63, 62, 67, 70, 73)),
+        *((ListenerKind.CONTROLLER, key, False) for key in (56, 52, 53, 54, 59, 55, 80, 81, 82)),
+        *((ListenerKind.BROKER, key, True) for key in (55, 80, 81)),
+        (ListenerKind.BROKER, ApiKey.WRITE_TXN_MARKERS, False),
+    ],
+)
+def test_requests_of_nodes_that_count(kind: ListenerKind, key: int, counts: bool) -> None:
+    """P-291: heartbeats and registrations count for the node's user, AlterPartition and the quorum's requests not."""
+    quotas = quotas_of(record_of("request_percentage", 1.0, user="node"))
+    assert quotas is not None
+    info = ConnectionInfo("CONTROLLER", ("127.0.0.1", 1), ("127.0.0.1", 2), None, kind)
+    info.principal = "User:node"
+    quota = quota_of_request(quotas, info, "", key, 0, 100)
+    assert (quota is not None and quota.is_timed) is counts
