@@ -22,6 +22,8 @@ from confluent_kafka.admin import AdminClient
 from interop_tests.brokers import BrokerProcess
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import TOPICS, JavaTools
+from interop_tests.test_sasl_mechanisms import METADATA_OF_NOTHING, Answer, authenticate, handshake
+from interop_tests.wire import Connection, ConnectionClosed
 
 jwt = pytest.importorskip("jwt")
 pytest.importorskip("cryptography")
@@ -187,35 +189,47 @@ KINDS = (
 
 
 @pytest.mark.client("confluent-kafka")
-def test_confluent_with_refused_tokens(secured: BrokerProcess, provider: Provider) -> None:
-    """Each is an error of authentication, and one that begins within the clock skew is not."""
-    tokens = refused_tokens(provider)
-    assert tuple(tokens) == KINDS
-    tokens["within the clock skew"] = provider.token(nbf=int(time.time()) + 10)
-    assert taken(secured, tokens) == ["within the clock skew"]
-
-
-def taken(broker: BrokerProcess, tokens: dict[str, str]) -> list[str]:
-    """Kinds of the tokens with which a client gets the metadata; the others get an error of authentication."""
-    errors: dict[str, list[confluent_kafka.KafkaError]] = {kind: [] for kind in tokens}
-    clients = {
-        kind: AdminClient(settings_of_confluent(broker, token, error_cb=errors[kind].append))
-        for kind, token in tokens.items()
-    }
-    waiting = {kind: client.describe_cluster(request_timeout=TIMEOUT_S) for kind, client in clients.items()}
-    found: list[str] = []
+def test_confluent_with_a_refused_token(secured: BrokerProcess, provider: Provider) -> None:
+    """It is an error of authentication."""
+    errors: list[confluent_kafka.KafkaError] = []
+    token = provider.token(aud="strangers")
+    client = AdminClient(settings_of_confluent(secured, token, error_cb=errors.append))
     deadline = time.monotonic() + TIMEOUT_S
-    while waiting:
-        assert time.monotonic() < deadline, f"neither taken nor refused: {list(waiting)}"
-        for kind, future in list(waiting.items()):
-            clients[kind].poll(0.02)
-            if future.done():
-                assert future.result().nodes
-                found.append(kind)
-                del waiting[kind]
-            elif any(error.code() == confluent_kafka.KafkaError._AUTHENTICATION for error in errors[kind]):
-                del waiting[kind]
-    return found
+    while not errors and time.monotonic() < deadline:
+        client.poll(0.1)
+    assert errors[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
+
+
+@pytest.mark.client("raw frames")
+@pytest.mark.parametrize("kind", KINDS)
+def test_refused_tokens(secured: BrokerProcess, provider: Provider, kind: str) -> None:
+    """P-254: the answer is a JSON text and no error, and the client is not logged in."""
+    with Connection(secured.bootstrap) as connection:
+        assert answer_to(connection, refused_tokens(provider)[kind]) == b'{"status":"invalid_token"}'
+        # An error, and the end of the connection.
+        connection.exchange(METADATA_OF_NOTHING)
+        with pytest.raises(ConnectionClosed):
+            connection.exchange(METADATA_OF_NOTHING)
+
+
+@pytest.mark.client("raw frames")
+def test_tokens_within_the_clock_skew(secured: BrokerProcess, provider: Provider) -> None:
+    """One that begins soon is taken, and so is one that is over; its session is over, too."""
+    now = int(time.time())
+    with Connection(secured.bootstrap) as connection:
+        assert answer_to(connection, provider.token(nbf=now + 10)) == b""
+        connection.exchange(METADATA_OF_NOTHING)
+    with Connection(secured.bootstrap) as connection:
+        assert answer_to(connection, provider.token(iat=now - 600, exp=now - 5)) == b""
+        with pytest.raises(ConnectionClosed):
+            connection.exchange(METADATA_OF_NOTHING)
+
+
+def answer_to(connection: Connection, token: str) -> bytes:
+    connection.exchange(handshake("OAUTHBEARER"))
+    answer = Answer(connection.exchange(authenticate(f"n,,\x01auth=Bearer {token}\x01\x01".encode())))
+    assert answer.error == 0
+    return answer.token
 
 
 def properties(tmp_path: Path, *lines: str) -> str:
@@ -226,6 +240,7 @@ def properties(tmp_path: Path, *lines: str) -> str:
 
 
 @pytest.mark.client("Java tools")
+@pytest.mark.parametrize("secured", ["url"], indirect=True)
 def test_java_with_a_token_endpoint(
     secured: BrokerProcess, provider: Provider, java_libs: Path, tmp_path: Path, name: str
 ) -> None:
@@ -246,6 +261,7 @@ def test_java_with_a_token_endpoint(
 
 
 @pytest.mark.client("Java tools")
+@pytest.mark.parametrize("secured", ["url"], indirect=True)
 def test_java_with_a_token_in_a_file(
     secured: BrokerProcess, provider: Provider, java_libs: Path, tmp_path: Path, name: str
 ) -> None:
