@@ -8,9 +8,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from pykbroker.security.tls import development
 from tests.fuzz.target import BAD_SIGNS, Target
 from tests.fuzz.tls import API_VERSIONS, Session, TlsFuzz
 from tests.hostile.conftest import memory_comes_back
@@ -21,7 +24,16 @@ OTHERS_WAIT_MAX_S = 1.0
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Target]:
     """A broker with a plain listener and one with TLS, which has to outlive all tests without an error of its own."""
-    target = Target(tls=True)
+    yield from running(Target(tls=True))
+
+
+@pytest.fixture
+def asking() -> Iterator[Target]:
+    """A broker that asks clients for certificates."""
+    yield from running(Target({"ssl.client.auth": "requested"}, tls=True))
+
+
+def running(target: Target) -> Iterator[Target]:
     try:
         yield target
         lines = target.new_log_lines()
@@ -79,6 +91,80 @@ def test_an_endless_handshake(secured: Target) -> None:
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             connection.sendall(record * 1000)
     assert secured.rss_bytes() - before < 5 << 20
+
+
+def s_client(target: Target, *options: str) -> str:
+    """What OpenSSL's client prints that connects and leaves."""
+    host, port = target.tls_address
+    where = ["-connect", f"{host}:{port}", "-CAfile", str(target.folder / "tls-ca.pem")]
+    command = ["openssl", "s_client", *where, *options]
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs OpenSSL's command line")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-tls1", "-cipher", "ALL:@SECLEVEL=0"),
+        ("-tls1_1", "-cipher", "ALL:@SECLEVEL=0"),
+        ("-tls1_2", "-cipher", "aNULL:eNULL:@SECLEVEL=0"),
+        ("-tls1_2", "-cipher", "aNULL:eNULL:@SECLEVEL=0", "-fallback_scsv"),
+    ],
+)
+def test_downgrades(secured: Target, options: tuple[str, ...]) -> None:
+    """Older versions, and suites without authentication or encryption, are refused by an alert."""
+    text = s_client(secured, *options)
+    assert "alert" in text.lower()
+    assert "Cipher is (NONE)" in text
+    assert is_served(secured)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs OpenSSL's command line")
+def test_a_fallback_to_an_older_version(secured: Target) -> None:
+    """A client of TLS 1.2 that says that it has fallen back is refused: the broker has TLS 1.3 (RFC 7507)."""
+    assert "inappropriate fallback" in s_client(secured, "-tls1_2", "-fallback_scsv")
+    assert is_served(secured)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs OpenSSL's command line")
+def test_renegotiation(secured: Target) -> None:
+    """A client of TLS 1.2 that begins another handshake gets none."""
+    host, port = secured.tls_address
+    where = ["-connect", f"{host}:{port}", "-tls1_2", "-CAfile", str(secured.folder / "tls-ca.pem")]
+    with subprocess.Popen(
+        ["openssl", "s_client", *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdin is not None
+        time.sleep(1)
+        process.stdin.write(b"R\n")
+        process.stdin.flush()
+        text, _ = process.communicate(timeout=20)
+    assert b"RENEGOTIATING" in text
+    assert b"no renegotiation" in text
+    assert is_served(secured)
+
+
+@pytest.mark.parametrize("names", [2_000, 20_000])
+def test_certificates_that_are_too_large(asking: Target, tmp_path: Path, names: int) -> None:
+    """A client's certificate of a hundred kilobytes or a megabyte is not read to its end."""
+    path = tmp_path / "client.pem"
+    path.write_text(development.issue("large", hosts=[f"{'x' * 50}-{number}.example" for number in range(names)]).pem)
+    context = asking.tls_context()
+    context.load_cert_chain(path)
+    before = asking.rss_bytes()
+    session = Session(asking.tls_address, context)
+    answer = b""
+    with suppress(OSError):
+        # With TLS 1.3 the client's own handshake is complete before the broker has seen the certificate.
+        session.shake_hands()
+        session.socket.sendall(session.encrypted(API_VERSIONS))
+        answer = session.read()
+    session.socket.close()
+    assert answer == b""
+    assert asking.rss_bytes() - before < 5 << 20
+    assert is_served(asking)
+    assert any("too large" in line or "bytes in its TLS handshake" in line for line in asking.new_log_lines())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs OpenSSL's command line")
