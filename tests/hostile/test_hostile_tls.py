@@ -94,7 +94,7 @@ def test_an_endless_handshake(secured: Target) -> None:
 
 
 def s_client(target: Target, *options: str) -> str:
-    """What OpenSSL's client prints that connects and leaves."""
+    """Output of OpenSSL's client, which connects and leaves."""
     host, port = target.tls_address
     where = ["-connect", f"{host}:{port}", "-CAfile", str(target.folder / "tls-ca.pem")]
     command = ["openssl", "s_client", *where, *options]
