@@ -98,6 +98,6 @@ def test_a_killed_node_logs_in_again(cluster: Cluster) -> None:
     # Also from the node that was away.
     cluster.nodes[2].kill()
     cluster.wait_until_whole()
-    found = [record.value for record in confluent_consume(cluster.nodes[3].bootstrap, [topic])]
+    found = [record.value or b"" for record in confluent_consume(cluster.nodes[3].bootstrap, [topic])]
     assert sorted(found) == sorted(first + more)
     cluster.nodes[2].start()
