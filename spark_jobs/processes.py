@@ -67,6 +67,8 @@ class ManagedProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def stop(self, timeout_s: float) -> None:
         """SIGTERM, then kill -9 to what is left of the group. Raises ProcessFailedError if it was not in time."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from session import build_session
 
 from pipeline.progress import batch_of
+from pipeline.stall import print_stacks_on_signal
 from pipeline.streams import Streams
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def done_file(folder: Path, stage: str) -> Path:
 
 def run_job(pipeline: Pipeline, settings: JobSettings) -> None:
     """Run the stages that are not finished yet. Raises what made a query fail."""
+    print_stacks_on_signal()
     stop = StopFlag()
     # Workers of Python functions must have the packages of this interpreter, and find the modules of the jobs.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

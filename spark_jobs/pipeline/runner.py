@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from processes import ManagedProcess
+from processes import ManagedProcess, ProcessFailedError
 
 from pipeline import chaos
 from pipeline.cluster import Cluster, OneNode, ThreeNodes
@@ -22,11 +22,13 @@ from pipeline.model import Pipeline
 from pipeline.progress import parse_line
 from pipeline.records import Difference, Results, Topic, differences, digest
 from pipeline.screen import Screen
+from pipeline.stall import STALL_TIMEOUT_S, StallWatch, ends_of_logs, stacks_of
 from pipeline.systems import Systems
 
 MAIN = Path(__file__).resolve().parents[1] / "__main__.py"
 JOB_START_TIMEOUT_S = 300.0  # the first start fetches jars
 STAGE_TIMEOUT_S = 600.0
+"""Of a stage, beside the time in which it is fed; one in which nothing moves is given up much sooner."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.25
 DOWN_S = 0.5
@@ -225,7 +227,8 @@ class Run:
     def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int, batches_before: int) -> None:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
-        deadline = time.monotonic() + STAGE_TIMEOUT_S
+        deadline = time.monotonic() + self._settings.seconds + STAGE_TIMEOUT_S
+        watch = StallWatch(time.monotonic())
         while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
@@ -238,9 +241,28 @@ class Run:
             is_last = stage == list(self._pipeline.stages)[-1]
             if not feeder.is_alive() and not beside.is_alive() and not (is_last and self._kills):
                 drain_file(folder, stage).touch()
+            # A job that fails again and again is none that gets further.
+            progress = (len(self._history.batches), feeder.count, beside.is_alive(), len(self._history.kills))
+            if watch.is_stalled((*progress, done_file(folder, stage).exists()), time.monotonic()):
+                raise self._stalled(f"nothing has moved for {STALL_TIMEOUT_S:.0f} s in stage {stage}", feeder, total)
             if time.monotonic() > deadline:
-                assert self._job is not None
-                raise self._job.failure(f"did not finish stage {stage} within {STAGE_TIMEOUT_S:.0f} s")
+                raise self._stalled(f"stage {stage} was not finished within {STAGE_TIMEOUT_S:.0f} s", feeder, total)
+
+    def _stalled(self, what: str, feeder: Feeder, total: int) -> ProcessFailedError:
+        """An exception with all that can be seen from outside."""
+        assert self._job is not None
+        read = ", ".join(f"{query} {offsets}" for query, offsets in self._history.read_to.items())
+        moments = [f"    {moment.at_s:.0f} s: {moment.text}" for moment in self._history.moments]
+        stacks = [f"    {line}" for line in stacks_of(self._job)]
+        text = [
+            f"{what}; {feeder.count} of {total} records were fed, queries have read: {read or 'nothing'}",
+            f"Now it is {self._history.now_s():.0f} s. Before:",
+            *moments,
+            f"The job (pid {self._job.pid}, exit code {self._job.exit_code()}) stands at:",
+            *stacks,
+            *ends_of_logs(self._settings.folder),
+        ]
+        return ProcessFailedError("\n".join(text))
 
     def _look(self, feeder: Feeder | None, total: int) -> None:
         """Read the job's log, note where everything is, and start the job again if a kill of others has ended it."""
