@@ -1,7 +1,12 @@
-"""MirrorMaker 2 between two brokers, both ways: records, topic settings, offsets of groups; it dies and goes on."""
+"""MirrorMaker 2 between two brokers, both ways: records, topic settings, offsets of groups; it dies and goes on.
+
+At the end the mirror of spark_jobs copies topics that MirrorMaker copies, too, and both copies are compared.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -28,6 +33,11 @@ pytestmark = [
 QUICK_GROUPS = {"group.min.session.timeout.ms": "1000"}
 SESSION_TIMEOUT_MS = 3000
 PARTITIONS = 3
+# Topics of the mirror of spark_jobs with their partitions; groups with the number of records that each leaves.
+MIRRORED = {"payments-log": 3, "audit-log": 2}
+LEFT = {"readers-behind": 7, "readers-done": 0}
+SPARK_JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
+JOB_TIMEOUT_S = 180.0
 UNREAD = 5
 """Records of each partition that a group has not read when its offsets are looked for on the other side."""
 
@@ -74,12 +84,23 @@ class Side:
         self.sent += count
         assert producer.flush(30) == 0
 
-    def read(self, topic: str, count: int) -> list[Mirrored]:
+    def read(self, topic: str, count: int, partitions: int = PARTITIONS) -> list[Mirrored]:
         """Committed records of a topic, partition by partition; waits for `count` and then for a moment more."""
         consumer = self._consumer("unused")
         try:
-            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-            return _read(consumer, count)
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+            return [_mirrored(message) for message in _read(consumer, count)]
+        finally:
+            consumer.close()
+
+    def unread(self, group: str, topic: str, count: int, partitions: int) -> list[Mirrored]:
+        """Those of a topic's `count` records that a group has not read: a position may be behind the last of them."""
+        consumer = self._consumer(group)
+        try:
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+            offsets = self.committed(group, topic, partitions)
+            messages = [(position_of(message), message) for message in _read(consumer, count)]
+            return [_mirrored(one) for ((_, partition), offset), one in messages if offset >= offsets[partition]]
         finally:
             consumer.close()
 
@@ -89,7 +110,7 @@ class Side:
         try:
             places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             consumer.assign(consumer.committed(places, 30))
-            return _read(consumer, count)
+            return [_mirrored(message) for message in _read(consumer, count)]
         finally:
             consumer.close()
 
@@ -103,11 +124,11 @@ class Side:
         finally:
             consumer.close()
 
-    def committed(self, group: str, topic: str) -> list[int]:
+    def committed(self, group: str, topic: str, partitions: int = PARTITIONS) -> list[int]:
         """Offsets of a group; below 0 where it has none."""
         consumer = self._consumer(group)
         try:
-            found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], 30)
+            found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], 30)
             return [place.offset for place in found]
         finally:
             consumer.close()
@@ -124,18 +145,18 @@ class Side:
         )
 
 
-def _read(consumer: Consumer, count: int) -> list[Mirrored]:
-    found: list[Mirrored] = []
+def _read(consumer: Consumer, count: int) -> list[Message]:
+    found: list[Message] = []
 
     def is_read() -> bool:
         messages = consumer.consume(500, 0.3)
         for message in messages:
             assert message.error() is None, message.error()
-            found.append(_mirrored(message))
+            found.append(message)
         return len(found) >= count and not messages
 
     wait_until(is_read, f"{count} records, {{}} so far".format, found, timeout_s=TIMEOUT_S)
-    return sorted(found, key=lambda record: record.partition)
+    return sorted(found, key=lambda message: position_of(message)[0])
 
 
 def _mirrored(message: Message) -> Mirrored:
@@ -166,7 +187,7 @@ class Mirror:
             "clusters": "east,west",
             "dedicated.mode.enable.internal.rest": "true",
             "listeners": f"http://127.0.0.1:{port}",
-            "topics": "orders-.*",
+            "topics": "orders-.*,.*-log",
             "groups": "readers-.*",
             "replication.factor": "1",
             "checkpoints.topic.replication.factor": "1",
@@ -263,3 +284,105 @@ def test_it_goes_on_after_its_death(sides: tuple[Side, Side], mirror: Mirror) ->
     mirror.start()
     for side, other in (sides, sides[::-1]):
         wait_for_copy(side, other)
+
+
+def send_to_mirrored(bootstrap: str, begin: int, count: int) -> None:
+    """So many more records to each partition: without key, tombstones, headers of one name, times that go back."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic, partitions in MIRRORED.items():
+        for number in range(begin, begin + count):
+            headers = [("trace", str(number)), ("trace", ""), ("of", topic)]
+            for partition in range(partitions):
+                producer.produce(
+                    topic,
+                    None if number % 11 == 0 else f"{topic} {partition} {number}".encode(),
+                    None if number % 5 == 0 else bytes((number % 256, partition)),
+                    partition=partition,
+                    timestamp=RECENT_MS + number - 500 * (number % 3),
+                    headers=[(key, value.encode()) for key, value in headers[: number % 4]],
+                )
+    assert producer.flush(30) == 0
+
+
+def commit_mirrored(bootstrap: str, ends: int) -> None:
+    """Commits each group's offsets in partitions that end at an offset."""
+    for group, left in LEFT.items():
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+        places = [
+            TopicPartition(topic, partition, ends - left)
+            for topic, partitions in MIRRORED.items()
+            for partition in range(partitions)
+        ]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+
+@pytest.mark.spark
+def test_the_mirror_of_spark_jobs_copies_the_same(
+    sides: tuple[Side, Side], mirror: Mirror, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Both copies of two topics are the originals; groups stand where they stood, by MirrorMaker's offsets or before.
+
+    MirrorMaker knows a few places of a log and takes the last one that is not behind the group, so that a group reads
+    some records again; at a log's end both mirrors are exact.
+    """
+    east, west = sides
+    third_broker = start_broker("mirror-third")
+    third = Side("third", third_broker.bootstrap)
+    for topic, partitions in MIRRORED.items():
+        create_topic(east.bootstrap, topic, partitions)
+        create_topic(third.bootstrap, topic, partitions)
+    create_topic(third.bootstrap, "offset-syncs")
+    sent = 0
+
+    def are_translated() -> bool:
+        # As above: MirrorMaker translates offsets of what it has copied since the task for them runs.
+        nonlocal sent
+        send_to_mirrored(east.bootstrap, sent, 20)
+        sent += 20
+        commit_mirrored(east.bootstrap, sent)
+        return all(
+            min(west.committed(group, f"east.{topic}", partitions)) > 0
+            for group in LEFT
+            for topic, partitions in MIRRORED.items()
+        )
+
+    wait_until(are_translated, "the offsets of all groups", timeout_s=TIMEOUT_S, pause_s=0.5)
+    run_mirror_job(east.bootstrap, third.bootstrap, tmp_path)
+    for topic, partitions in MIRRORED.items():
+        name = f"east.{topic}"
+        originals = east.read(topic, sent * partitions, partitions)
+        assert len(originals) == sent * partitions
+        assert third.read(topic, len(originals), partitions) == originals
+        assert west.read(name, len(originals), partitions) == originals
+        for group in LEFT:
+            compare_positions(group, topic, sides, third, len(originals))
+    third_broker.kill()
+
+
+def compare_positions(group: str, topic: str, sides: tuple[Side, Side], third: Side, count: int) -> None:
+    """Compares what a group of the first side has not read of a topic's records with what it has not read of copies."""
+    (east, west), partitions, left = sides, MIRRORED[topic], LEFT[group]
+    unread = east.unread(group, topic, count, partitions)
+    assert len(unread) == left * partitions
+    assert third.unread(group, topic, count, partitions) == unread
+    by_maker: list[Mirrored] = []
+
+    def has_caught_up() -> bool:
+        by_maker[:] = west.unread(group, f"east.{topic}", count, partitions)
+        return len(by_maker) < count and (left > 0 or not by_maker)
+
+    wait_until(has_caught_up, f"{group} in {topic}, {{}} unread".format, by_maker, timeout_s=TIMEOUT_S, pause_s=0.5)
+    for partition in range(partitions):
+        exact, again = ([one for one in found if one.partition == partition] for found in (unread, by_maker))
+        assert again[len(again) - len(exact) :] == exact
+
+
+def run_mirror_job(bootstrap: str, second_bootstrap: str, folder: Path) -> None:
+    """The pipeline `mirror`, as a user starts it; it ends when it has copied what is there and translated offsets."""
+    (folder / "drain-mirror").touch()  # no more input is to come
+    argv = [sys.executable, str(SPARK_JOBS), "job", "mirror", f"--bootstrap-servers={bootstrap}"]
+    argv += [f"--second-bootstrap-servers={second_bootstrap}", f"--folder={folder}"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "done groups" in done.stdout
