@@ -126,6 +126,8 @@ def parts(*, whole: bool) -> dict[str, Part]:
             ["run", "activity", "--chaos", "--events", "3000", "--seconds", "6"],
             str(PIPELINES_PYTHON),
             program="spark_jobs",
+            # Spark keeps two cores busy; beside other tests its start alone takes a minute.
+            is_heavy=True,
         ),
         "hostile": Part(
             "hostile clients against a broker process, and tests of the simulation",

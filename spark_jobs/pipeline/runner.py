@@ -229,6 +229,7 @@ class Run:
         folder = self._systems.folder
         deadline = time.monotonic() + self._settings.seconds + STAGE_TIMEOUT_S
         watch = StallWatch(time.monotonic())
+        started = 0
         while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
@@ -241,8 +242,9 @@ class Run:
             is_last = stage == list(self._pipeline.stages)[-1]
             if not feeder.is_alive() and not beside.is_alive() and not (is_last and self._kills):
                 drain_file(folder, stage).touch()
-            # A job that fails again and again is none that gets further.
-            progress = (len(self._history.batches), feeder.count, beside.is_alive(), len(self._history.kills))
+            # A job that was killed gets further when it runs again; one that fails again and again does not.
+            started = max(started, 2 * len(self._history.kills) + (self._running_since is not None))
+            progress = (len(self._history.batches), feeder.count, beside.is_alive(), started)
             if watch.is_stalled((*progress, done_file(folder, stage).exists()), time.monotonic()):
                 raise self._stalled(f"nothing has moved for {STALL_TIMEOUT_S:.0f} s in stage {stage}", feeder, total)
             if time.monotonic() > deadline:
