@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 # The pipelines have an environment of their own; the broker that they start is this checkout's.
-PIPELINES := PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/pipelines/bin/python -m spark_jobs
+PIPELINES := env PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/pipelines/bin/python -m spark_jobs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 pipelines pipelines-env jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
+.PHONY: help setup java spark35 pipelines pipelines-env jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover bench-spark build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ jars: java setup
 demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1 kills both job and broker on the way
 	@$(RUN) spark_jobs/demo.py $(if $(filter-out 0,$(KILL)),--kill) $(ARGS)
 
-pipelines: java setup pipelines-env ## the pipelines of spark_jobs with their checks and reports; ONLY="logs orders", CHAOS=1 kills, SEED=n, SEEDS=20
-	@$(PIPELINES) check $(or $(ONLY),all) $(if $(filter-out 0,$(CHAOS)),--chaos) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+pipelines: java setup pipelines-env ## the pipelines of spark_jobs with their checks and reports; ONLY="logs orders", CHAOS=1 kills, SEED=n, SEEDS=20, TARGET=kafka
+	@$(if $(filter kafka,$(TARGET)),$(RUN) -m interop_tests.with_kafka) $(PIPELINES) check $(or $(ONLY),all) $(if $(filter-out 0,$(CHAOS)),--chaos) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 pipelines-env:
 	@tools/venv.sh .venvs/pipelines requirements/pipelines.txt
