@@ -119,6 +119,10 @@ bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, bes
 bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.failover $(ARGS)
 
+bench-spark: jars ## Spark reading 2 GB, catching up, and its latency by rate, beside Apache Kafka; ARGS="--megabytes 500 --rounds 1"
+	@$(RUN) -m benchmarks.spark $(ARGS)
+	@$(MAKE) --no-print-directory bench-plots
+
 build: ## sdist and the compiled wheel of this Python in dist/, as docs/releasing.md says
 	@tools/venv.sh .venvs/release requirements/release.txt
 	PYKBROKER_COMPILE=1 .venvs/release/bin/python -m build

@@ -41,6 +41,8 @@ PICTURES = (
         "shapes",
         {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "max_ms": "longest, ms"},
     ),
+    Picture("spark", "spark", {"mb_per_s": "MB/s", "cpu_s": "broker CPU, s"}),
+    Picture("spark-latency", "spark", {"p50_ms": "p50 ms", "p99_ms": "p99 ms"}),
     Picture(
         "group",
         "group",

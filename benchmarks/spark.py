@@ -1,0 +1,276 @@
+"""make bench-spark: Spark's Kafka connector on pykbroker beside Apache Kafka, both by turns in one Spark session.
+
+batch       a topic of 2 GB (records of 1,000 bytes, six partitions) read as one batch, with the length of each value
+catch-up    the same topic by a streaming query with the trigger availableNow, which ends when it has read everything
+latency     a query copies a topic to another one, trigger after trigger, at 1,000, 10,000 and 50,000 records a second;
+            measured is the time from a record's creation to its copy at a consumer: a trigger's wait and work, twice
+            the broker, and the clients'
+
+Real-time mode, which Spark 4.1 brings, is not measured with the Spark that is pinned. Spark, clients and broker share
+the machine. Before the rounds each shape is run once, small, so that the JVM has compiled what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.brokers import ApacheKafka, Broker, BrokerFailedError, Pykbroker
+from benchmarks.reports import figure, save, show
+from interop_tests.clients import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SPARK_JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
+BROKERS: dict[str, type[Broker]] = {"pykbroker": Pykbroker, "kafka": ApacheKafka}
+RECORD_BYTES = 1000
+PARTITIONS = 6
+RATES = (1_000, 10_000, 50_000)
+LATENCY_RECORD_BYTES = 100
+TICK_S = 0.005
+LAST_COPIES_S = 30.0
+COLUMNS = ("case", "broker", "MB/s", "records/s", "p50 ms", "p99 ms", "broker CPU s")
+
+
+def spark_session(folder: Path) -> SparkSession:
+    """A local session with the connector, as the programs of spark_jobs have it."""
+    sys.path.insert(0, str(SPARK_JOBS))
+    from session import build_session
+
+    # Spark leaves an empty folder `artifacts` where it runs.
+    os.chdir(folder)
+    return build_session("bench-spark", more_settings={"spark.driver.memory": "2g"})
+
+
+def fill(bootstrap: str, topic: str, megabytes: int) -> int:
+    """Write so many MB of records to a new topic; returns how many records."""
+    from confluent_kafka import Producer
+
+    create_topic(bootstrap, topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 500_000, "acks": "all"})
+    count = megabytes * 1_000_000 // RECORD_BYTES
+    noise = os.urandom(RECORD_BYTES * 64)
+    for number in range(count):
+        start = number % (RECORD_BYTES * 63)
+        while True:
+            try:
+                producer.produce(topic, noise[start : start + RECORD_BYTES], partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+    return count
+
+
+def kafka(reader: Any, bootstrap: str, topic: str) -> DataFrame:
+    """A reader of Spark, of a topic from its beginning."""
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    records: DataFrame = reader.format("kafka").options(**options).load()
+    return records
+
+
+def read_in_one_batch(spark: SparkSession, bootstrap: str, topic: str, count: int) -> float:
+    """Seconds to read a topic as one batch. Raises RuntimeError if it read something else than what was written."""
+    from pyspark.sql import functions as f
+
+    began = time.perf_counter()
+    sums = kafka(spark.read, bootstrap, topic).agg(f.count("*").alias("n"), f.sum(f.length("value")).alias("b"))
+    (row,) = sums.collect()
+    seconds = time.perf_counter() - began
+    if (row["n"], row["b"]) != (count, count * RECORD_BYTES):
+        raise RuntimeError(f"{row['n']} records of {row['b']} bytes were read, {count} were written")
+    return seconds
+
+
+def catch_up(spark: SparkSession, bootstrap: str, topic: str, count: int) -> float:
+    """Seconds of a streaming query that reads all there is and ends."""
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as checkpoint:
+        writer = kafka(spark.readStream, bootstrap, topic).writeStream.format("noop")
+        began = time.perf_counter()
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds = time.perf_counter() - began
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
+    if read != count:
+        raise RuntimeError(f"{read} records were read, {count} were written")
+    return seconds
+
+
+class Copies(threading.Thread):
+    """A consumer of the copies, which notes how old each is when it is seen, in milliseconds."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.wait.max.ms": 5})
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self.ages_ms: list[float] = []
+        self.is_over = False
+
+    def run(self) -> None:
+        """Read until told to end."""
+        while not self.is_over:
+            messages = self._consumer.consume(10_000, 0.005)
+            now = time.time_ns()
+            for message in messages:
+                value = message.value()
+                if message.error() is None and value is not None:
+                    self.ages_ms.append((now - int(value[:19])) / 1e6)
+        self._consumer.close()
+
+
+def produce_evenly(bootstrap: str, topic: str, rate: int, seconds: float) -> int:
+    """Send so many records a second; each begins with the time when it was made. Returns how many."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "acks": "all"})
+    padding = b" " * (LATENCY_RECORD_BYTES - 19)
+    began, sent = time.perf_counter(), 0
+    while (passed := time.perf_counter() - began) < seconds:
+        # A full queue is waited for at the next tick; the records that are due then are made then.
+        with contextlib.suppress(BufferError):
+            for _ in range(int(passed * rate) - sent):
+                producer.produce(topic, b"%019d" % time.time_ns() + padding, partition=sent % PARTITIONS)
+                sent += 1
+        producer.poll(TICK_S)
+    producer.flush()
+    return sent
+
+
+def latency(spark: SparkSession, bootstrap: str, rate: int, seconds: float, warm_up_s: float) -> list[float]:
+    """Ages of copies in milliseconds, without those of the warm-up. Raises RuntimeError if copies are missing."""
+    source, target = f"source-{rate}-{seconds:g}", f"copies-{rate}-{seconds:g}"
+    create_topic(bootstrap, source, PARTITIONS)
+    create_topic(bootstrap, target, PARTITIONS)
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as checkpoint:
+        writer = kafka(spark.readStream, bootstrap, source).select("value").writeStream.format("kafka")
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "checkpointLocation": checkpoint}
+        query = writer.options(**options).trigger(processingTime="0 seconds").start()
+        copies = Copies(bootstrap, target)
+        copies.start()
+        try:
+            warm = produce_evenly(bootstrap, source, rate, warm_up_s)
+            wait_for(copies, warm)
+            sent = produce_evenly(bootstrap, source, rate, seconds)
+            wait_for(copies, warm + sent)
+        finally:
+            query.stop()
+            copies.is_over = True
+            copies.join()
+    return copies.ages_ms[warm:]
+
+
+def wait_for(copies: Copies, count: int) -> None:
+    """Wait for copies as long as they come. Raises RuntimeError when there are no more."""
+    seen, moved_at = 0, time.monotonic()
+    while (now := len(copies.ages_ms)) < count:
+        if now != seen:
+            seen, moved_at = now, time.monotonic()
+        if time.monotonic() > moved_at + LAST_COPIES_S:
+            raise RuntimeError(f"{count - now} copies are missing {LAST_COPIES_S:.0f} s after the last one")
+        time.sleep(0.02)
+
+
+def measure(spark: SparkSession, broker: Broker, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All shapes on a broker that runs: a result for each."""
+    bootstrap, results = broker.bootstrap_servers, []
+    count = fill(bootstrap, "records", arguments.megabytes)
+
+    def result(case: str, cpu_before: float, **figures: float) -> None:
+        results.append({"case": case, "broker": broker.name, "cpu_s": broker.cpu_s() - cpu_before} | figures)
+        shown = ", ".join(f"{name} {figure(value)}" for name, value in figures.items())
+        print(f"  {broker.name}: {case}: {shown}", file=sys.stderr, flush=True)
+
+    for case, read in (("one batch", read_in_one_batch), ("catch-up", catch_up)):
+        before = broker.cpu_s()
+        seconds = read(spark, bootstrap, "records", count)
+        result(case, before, mb_per_s=count * RECORD_BYTES / 1e6 / seconds, records_per_s=count / seconds)
+    for rate in arguments.rates:
+        before = broker.cpu_s()
+        ages = latency(spark, bootstrap, rate, arguments.seconds, arguments.seconds / 2)
+        cuts = statistics.quantiles(ages, n=100)
+        result(f"{rate:,} records/s", before, records_per_s=rate, p50_ms=cuts[49], p99_ms=cuts[98])
+    return results
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Each shape once, small."""
+    with Pykbroker() as broker:
+        count = fill(broker.bootstrap_servers, "records", 20)
+        read_in_one_batch(spark, broker.bootstrap_servers, "records", count)
+        catch_up(spark, broker.bootstrap_servers, "records", count)
+        latency(spark, broker.bootstrap_servers, 1000, 5, 1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(prog="make bench-spark ARGS=...", description="Spark on both brokers")
+    parser.add_argument("--rounds", type=int, default=3, help="of each broker (default %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=2000, help="of the topic that is read (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="of each latency that count (default %(default)s)")
+    parser.add_argument("--rates", type=int, nargs="*", default=RATES, help="records a second")
+    parser.add_argument("--broker", choices=BROKERS, help="measure this one alone")
+    arguments = parser.parse_args(argv)
+    kinds = [arguments.broker] if arguments.broker else list(BROKERS)
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder:
+        spark = spark_session(Path(folder))
+        try:
+            warm_up(spark)
+            for number in range(arguments.rounds):
+                # The order changes from round to round: the session grows older.
+                for kind in kinds if number % 2 == 0 else reversed(kinds):
+                    with BROKERS[kind]() as broker:
+                        results += measure(spark, broker, arguments)
+        except (BrokerFailedError, RuntimeError) as error:
+            print(f"bench-spark: {error}", file=sys.stderr)
+            return 2
+        finally:
+            spark.stop()
+    report(results)
+    return 0
+
+
+def report(results: Sequence[dict[str, Any]]) -> None:
+    """The medians as a table, and how many times better pykbroker is."""
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        runs[result["case"], result["broker"]].append(result)
+    names = ("mb_per_s", "records_per_s", "p50_ms", "p99_ms", "cpu_s")
+    middle = {
+        place: {name: statistics.median(run[name] for run in found) for name in names if name in found[0]}
+        for place, found in runs.items()
+    }
+    rows = [[*place, *(figure(values.get(name)) for name in names)] for place, values in middle.items()]
+    notes = []
+    for case in dict.fromkeys(case for case, _ in middle):
+        ours, theirs = middle.get((case, "pykbroker")), middle.get((case, "kafka"))
+        if ours and theirs:
+            ratios = [
+                f"{name} {(ours[name] / theirs[name] if name == 'mb_per_s' else theirs[name] / ours[name]):.2f}"
+                for name in ("mb_per_s", "p50_ms", "p99_ms", "cpu_s")
+                if name in ours
+            ]
+            notes.append(f"RATIO {case}: {', '.join(ratios)} times as good as Apache Kafka")
+    title = "Spark's Kafka connector (medians)"
+    show(title, COLUMNS, rows)
+    print("\n".join(notes))
+    print(f"written to {save('spark', title, COLUMNS, rows, results, notes)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
