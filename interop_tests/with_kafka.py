@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,10 +31,22 @@ def main(command: Sequence[str]) -> int:
         try:
             broker.start()
             print(f"Apache Kafka at {broker.bootstrap}", flush=True)
-            return subprocess.call([*command, "--bootstrap-servers", broker.bootstrap])
+            return run([*command, "--bootstrap-servers", broker.bootstrap])
         finally:
             broker.kill()
 
 
+def run(command: Sequence[str]) -> int:
+    """The exit code of a command, which is told to end when this process is."""
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,26 @@ def test_without_jars_nothing_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert with_kafka.main(["never"]) == 2
     assert "no jars" in capsys.readouterr().err
     assert StandIn.done == []
+
+
+def test_a_command_is_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Command:
+        def __init__(self, command: list[str]) -> None:
+            told.extend(command)
+
+        def wait(self) -> int:
+            told.append("wait")
+            if "terminate" not in told:
+                raise SystemExit(143)
+            return 0
+
+        def terminate(self) -> None:
+            told.append("terminate")
+
+    monkeypatch.setattr(subprocess, "Popen", Command)
+    with pytest.raises(SystemExit):
+        with_kafka.main(["command"])
+    assert told[-3:] == ["wait", "terminate", "wait"]
+    assert StandIn.done == ["start", "kill"]
