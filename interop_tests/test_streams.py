@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,38 +11,18 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from interop_tests.clients import (
-    Message,
-    confluent_consume,
-    confluent_produce,
-    create_topic,
-    end_of,
-    topic_config,
-    wait_until,
-)
+from interop_tests.clients import confluent_consume, create_topic, topic_config, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONFIGS, CONSUMER_GROUPS, STREAMS_GROUPS, STREAMS_RESET, JavaTools
 from interop_tests.language_programs import ProgramUnavailableError, streams_program
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.wire import RECENT_MS, offered_apis
+from interop_tests.word_count import QUICK_GROUPS, SESSION_TIMEOUT_MS, Lines, counted, one_by_one, wait_for_output
 
 pytestmark = [pytest.mark.java, pytest.mark.area("frameworks"), pytest.mark.client("Kafka Streams")]
 
 STREAMS_GROUP_HEARTBEAT = 88
 PARTITIONS = 4
-WORDS_PER_LINE = 4
-VOCABULARY = [f"word-{number}" for number in range(60)]
-SESSION_TIMEOUT_MS = 3000
-# What makes dead members be missed soon, and rebalances begin at once; the minima must allow it.
-QUICK_GROUPS = {
-    "group.min.session.timeout.ms": "1000",
-    "group.streams.min.session.timeout.ms": "1000",
-    "group.streams.session.timeout.ms": str(SESSION_TIMEOUT_MS),
-    "group.streams.min.heartbeat.interval.ms": "100",
-    "group.streams.heartbeat.interval.ms": "500",
-    "group.streams.initial.rebalance.delay.ms": "0",
-    "group.streams.assignment.interval.ms": "0",
-}
 
 Start = Callable[..., StreamsApplication]
 
@@ -95,32 +75,6 @@ def start(target: str, bootstrap: str, tmp_path: Path) -> Iterator[Start]:
         application.kill()
 
 
-class Lines:
-    """Lines of words by chance, sent to a topic in parts.
-
-    Attributes:
-        counts: how often each word was sent.
-    """
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._chooser = random.Random(topic)
-        self.counts: Counter[str] = Counter()
-
-    @property
-    def word_count(self) -> int:
-        return self.counts.total()
-
-    def send(self, count: int) -> None:
-        """Sends further lines and waits until they are acknowledged."""
-        lines = [self._chooser.choices(VOCABULARY, k=WORDS_PER_LINE) for _ in range(count)]
-        for words in lines:
-            self.counts.update(words)
-        messages = [Message(str(number).encode(), " ".join(words).encode()) for number, words in enumerate(lines)]
-        confluent_produce(self._bootstrap, self._topic, messages)
-
-
 @pytest.fixture
 def lines(bootstrap: str, name: str) -> Lines:
     return Lines(bootstrap, create_topic(bootstrap, f"{name}-lines", PARTITIONS))
@@ -129,19 +83,6 @@ def lines(bootstrap: str, name: str) -> Lines:
 @pytest.fixture
 def output(bootstrap: str, name: str) -> str:
     return create_topic(bootstrap, f"{name}-output", 2)
-
-
-def counted(bootstrap: str, output: str, count: int) -> dict[str, list[int]]:
-    """Counts of each word in their order, as a committed reader sees them; waits until there are `count` of them."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for message in confluent_consume(bootstrap, [output], count, isolation="read_committed"):
-        found[(message.key or b"").decode()].append(int(message.value or b""))
-    return found
-
-
-def one_by_one(counts: Counter[str]) -> dict[str, list[int]]:
-    """Counts of each word if every occurrence was counted once."""
-    return {word: list(range(1, count + 1)) for word, count in counts.items()}
 
 
 def test_word_count(
@@ -254,17 +195,6 @@ def test_exactly_once_when_killed(
     assert counted(bootstrap, output, lines.word_count) == one_by_one(lines.counts)
     wait_until(lambda: application.ask("all counts") == lines.counts, "the store", pause_s=0.2)
     assert application.finish() == 0, application.output()
-
-
-def wait_for_output(bootstrap: str, topic: str, application: StreamsApplication, count: int = 50) -> None:
-    """Waits for further records of an application, decided ones or not; its input is not done with by then."""
-    first = end_of(bootstrap, topic)
-
-    def is_busy() -> bool:
-        return end_of(bootstrap, topic) >= first + count or not application.is_running
-
-    wait_until(is_busy, f"{count} records of the application", timeout_s=TIMEOUT_S)
-    assert application.is_running, application.output()
 
 
 def test_standby_takes_over(

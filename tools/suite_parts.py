@@ -41,6 +41,7 @@ LEFT_OUT = {
         "interop_tests/test_mirror_maker.py",
         "interop_tests/test_rust.py",
         "interop_tests/test_streams.py",
+        "interop_tests/test_streams_kill.py",
         "interop_tests/test_transactions_java.py",
     ],
     "java": ["tests/controller/test_kafka_quorum_tools.py", "tests/controller/test_kafka_takes_over.py"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
@@ -19,6 +21,7 @@ def java_string_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+@lru_cache(maxsize=256)  # each heartbeat and commit of a group asks; the hash is a loop over its id
 def coordinator_partition(key: str, partition_count: int) -> int:
     """Number of the partition that stores `key`: the hash's absolute value modulo the partition count.
 

@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.requests.latest_offsets import latest_offsets
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ async def _describe(
                     for number in topic.partitions
                 ],
             )
+        )
+    if any(not numbers or min(numbers) < 0 for numbers in partitions.values()):
+        # Kafka's persister takes no such request, and nothing of the group is answered.
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=asked.group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=SERVER_ERROR_MESSAGE
         )
     found = await _summaries(context, asked.group_id, partitions)
     return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=found + missing + hidden)

@@ -117,7 +117,7 @@ def replica_moves(
             if node_id not in partition.replicas:
                 continue
             key = (topic.topic_id, number)
-            is_last = partition.isr == (node_id,)
+            is_last = is_last_replica(partition, node_id)
             if is_full and node_id in partition.isr and not is_last:
                 moves.leave.append(key)
             elif partition.is_lost_on(node_id):
@@ -128,6 +128,11 @@ def replica_moves(
     return moves
 
 
+def is_last_replica(partition: PartitionImage, node_id: int) -> bool:
+    """True if this broker is the only in-sync replica, or nobody is in sync and it is eligible to lead (KIP-966)."""
+    return partition.isr == (node_id,) or (not partition.isr and node_id in partition.eligible_leader_replicas)
+
+
 def is_offline_last_replica(partition: PartitionImage, node_id: int) -> bool:
-    """True if this broker is the only in-sync replica and the partition has no leader."""
-    return partition.isr == (node_id,) and partition.leader == NO_LEADER
+    """True if this broker is the last replica that could lead, and the partition has no leader."""
+    return partition.leader == NO_LEADER and is_last_replica(partition, node_id)

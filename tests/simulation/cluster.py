@@ -40,6 +40,13 @@ SETTINGS = {
     "group.share.session.timeout.ms": "3000",
     "group.share.assignment.interval.ms": "200",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "600",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "3000",
+    "group.streams.assignment.interval.ms": "200",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.num.standby.replicas": "1",
     "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
@@ -67,6 +74,7 @@ class Shape(NamedTuple):
         may_lose_power: every append is synced, so that any machine may lose power at any time.
         controllers: node ids of those that may vote in the quorum.
         first_voters: who votes at first where the log says so, and others may be added; none where the settings say it.
+        has_streams: a Streams group is among the clients.
     """
 
     settings: dict[str, Mapping[str, str]]
@@ -74,6 +82,7 @@ class Shape(NamedTuple):
     may_lose_power: bool
     controllers: list[int]
     first_voters: list[int]
+    has_streams: bool
 
 
 def shape_of(seed: str) -> Shape:
@@ -81,7 +90,8 @@ def shape_of(seed: str) -> Shape:
 
     A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind. Only those of the kind
     ``voters`` have three nodes and two controllers more, of which an administrator makes voters and takes the votes.
-    Those of the kind ``sole`` have three brokers, of which the first is the only controller.
+    Those of the kind ``sole`` have three brokers, of which the first is the only controller. A quarter of the seeds,
+    and those that begin with ``streams``, have a Streams group.
     """
     chance = random.Random(f"{seed} shape")
     kind = chance.choices(tuple(MIXED), tuple(MIXED.values()))[0]
@@ -126,4 +136,6 @@ def shape_of(seed: str) -> Shape:
             "broker.rack": f"rack{node_id % 3}",
         }
     first_voters = chance.choice(([1, 2, 3], [1, 2, 3], [2], [1, 101, 102])) if kind == "voters" else []
-    return Shape(settings, {node_id: f"n{node_id}" for node_id in brokers}, may_lose_power, controllers, first_voters)
+    has_streams = "streams" in asked or random.Random(f"{seed} streams").random() < 0.25
+    names = {node_id: f"n{node_id}" for node_id in brokers}
+    return Shape(settings, names, may_lose_power, controllers, first_voters, has_streams)

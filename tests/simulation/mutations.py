@@ -26,6 +26,9 @@ from pykbroker.groups.consumer.group import NO_OWNER_EPOCH, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.modern.timers import MemberTimers
 from pykbroker.groups.shard import GroupShard
+from pykbroker.groups.streams import target as streams_target
+from pykbroker.groups.streams.group import StreamsGroup
+from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.handlers import produce
 from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.partition_log import PartitionLog
@@ -330,6 +333,40 @@ def _stored_batches_are_not_read() -> list[Patch]:
     return [(ShareStateShard, "read", read)]
 
 
+# Streams groups (KIP-1071)
+
+
+def _every_task_is_free() -> list[Patch]:
+    return [(StreamsGroup, "active_process", lambda self, subtopology_id, number: None)]
+
+
+def _silent_streams_members_stay() -> list[Patch]:
+    def expire_due(self: Any, group_id: str, now_ms: int) -> None:
+        if group_id in self.by_id:
+            self.by_id[group_id].timers.pop_due(now_ms)
+
+    return [(StreamsGroups, "expire_due", expire_due)]
+
+
+def _streams_epochs_begin_again() -> list[Patch]:
+    original = StreamsGroups.schedule_loaded
+
+    def schedule_loaded(self: Any, now_ms: int) -> None:
+        for group in self.by_id.values():
+            group.epoch = group.assignment_epoch = 1
+        original(self, now_ms)
+
+    return [(StreamsGroups, "schedule_loaded", schedule_loaded)]
+
+
+def _streams_targets_are_not_stored() -> list[Patch]:
+    original = vars(streams_target)["target_record"]
+    nothing = vars(streams_target)["EMPTY_TASKS"]
+    return [
+        (streams_target, "target_record", lambda group_id, member_id, found: original(group_id, member_id, nothing))
+    ]
+
+
 MUTATIONS = (
     Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
     Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
@@ -393,4 +430,20 @@ MUTATIONS = (
     Mutation("share-locks-stay", "records of a member that forgets them go to others", _share_locks_never_expire),
     Mutation("accept-is-release", "what is accepted is not delivered again", _accepted_records_are_released),
     Mutation("batches-not-read", "a new leader reads all that was stored", _stored_batches_are_not_read),
+    Mutation("two-task-owners", "an active task has one owner", _every_task_is_free, "streams"),
+    Mutation(
+        "silent-streams-members",
+        "a Streams member that is silent loses its tasks",
+        _silent_streams_members_stay,
+        "streams",
+    ),
+    Mutation(
+        "streams-epochs",
+        "a new coordinator knows the epochs of a Streams group",
+        _streams_epochs_begin_again,
+        "streams",
+    ),
+    Mutation(
+        "lost-task-targets", "the target assignment of tasks is stored", _streams_targets_are_not_stored, "streams"
+    ),
 )

@@ -21,6 +21,7 @@ from tests.simulation.logs import FinalCheck
 from tests.simulation.producers import CarelessProducer, IdempotentProducer
 from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
 from tests.simulation.share_groups import Ledger, ShareMember
+from tests.simulation.streams_groups import MemberEpochs, StreamsMember, topology_of
 from tests.simulation.timeline import NODE
 from tests.simulation.voters import VoterAdministrator, format_disk, voter_of
 from tests.simulation.world import World
@@ -33,7 +34,8 @@ read."""
 
 TOPICS = {"orders": 2, "copies": 2, "loose": 1}
 COPIER, COPIER_GROUP, GROUP, CONSUMER_GROUP = "copier", "copier-group", "readers", "consumers"
-SHARE_GROUP = "sharers"
+SHARE_GROUP, STREAMS_GROUP = "sharers", "streamers"
+STREAMS_TOPICS = ("orders", "copies")
 
 
 class Worker(Protocol):
@@ -175,12 +177,20 @@ class _Run:
         ]
         ledger = Ledger(self._control, history, orders)
         workers += [ShareMember(self._client(), SHARE_GROUP, ledger) for _ in range(2)]
+        if self.shape.has_streams:
+            workers += self._streams_members(2)
         if self.shape.first_voters:
             they_rejoin = self.world.machines["n1"].config.quorum.auto_join_enable
             workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))
         for number, worker in enumerate(workers, 1):
             self._workers.append(worker)
             self.world.nursery.start_soon(self._work, f"c{number}", worker)
+
+    def _streams_members(self, count: int) -> list[Worker]:
+        topology = topology_of(STREAMS_GROUP, STREAMS_TOPICS)
+        tasks = [(str(index), number) for index, name in enumerate(STREAMS_TOPICS) for number in range(TOPICS[name])]
+        roster, epochs = Roster(self._control, self.history, tasks), MemberEpochs(self._control)
+        return [StreamsMember(self._client(), STREAMS_GROUP, topology, roster, epochs) for _ in range(count)]
 
     async def _work(self, name: str, worker: Worker) -> None:
         NODE.set(name)

@@ -75,24 +75,7 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     owned = None if request.topic_partitions is None else [(t.topic_id, t.partitions) for t in request.topic_partitions]
     check_room(group, request.member_id, context.settings.max_size)
     member = _find_or_add(group, request, owned, result.records)
-    changed = replace(
-        member,
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=member.rebalance_timeout_ms
-        if request.rebalance_timeout_ms == -1
-        else request.rebalance_timeout_ms,
-        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-        subscribed_topic_names=member.subscribed_topic_names
-        if request.subscribed_topic_names is None
-        else frozenset(request.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex
-        if request.subscribed_topic_regex is None
-        else request.subscribed_topic_regex,
-        client_id=context.client_id,
-        client_host=context.client_host,
-        classic=None,
-    )
+    changed = _with_request(member, request, context)
     updated = update_member(group, member, changed, owned, context, result)
     group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.session_timeout_ms)
     response = ConsumerGroupHeartbeatResponse(
@@ -123,7 +106,7 @@ def update_member(
 ) -> ConsumerMember:
     """Stores a member's change, raises the group epoch and computes a new target if it needs to, and reconciles it."""
     records = result.records
-    if new != old:
+    if new is not old and new != old:
         records.append(member_record(group.group_id, new))
     have_names_changed = new.subscribed_topic_names != old.subscribed_topic_names
     regex = change_regex(group, old, new, records)
@@ -315,6 +298,42 @@ def replace_static_member(
     records.append(target_record(group.group_id, member_id, group.target_of(old.member_id)))
     records.append(current_record(group.group_id, new))
     return new
+
+
+def _with_request(
+    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext
+) -> ConsumerMember:
+    """The member with what the request says of it; the same value if it says nothing, as most heartbeats do."""
+    if (
+        request.rebalance_timeout_ms == -1
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.server_assignor is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and member.client_id == context.client_id
+        and member.client_host == context.client_host
+        and member.classic is None
+    ):
+        return member
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topic_names=member.subscribed_topic_names
+        if request.subscribed_topic_names is None
+        else frozenset(request.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex
+        if request.subscribed_topic_regex is None
+        else request.subscribed_topic_regex,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        classic=None,
+    )
 
 
 def _find_or_add(

@@ -15,14 +15,17 @@ from pykbroker.protocol.messages import (
     share_acknowledge,
     share_fetch,
 )
+from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.uuids import uuid_to_text
@@ -33,6 +36,7 @@ GROUP_RESOURCE = 32
 LONG_MS = 10_000
 SHORT_MS = 50
 RELEASE_S = 0.3
+LOCK_MS = 2_000
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 RANDOM_SEEDS = range(12)
@@ -139,6 +143,51 @@ def produce(world: GroupWorld, *sizes: int, partition: int = 0) -> int:
         offset = world.admin.call(request, 9).responses[0].partition_responses[0].base_offset
         first = offset if first < 0 else first
     return int(first)
+
+
+class Transactions:
+    """A transactional producer to "clicks"."""
+
+    def __init__(self, world: GroupWorld, transactional_id: str) -> None:
+        self.world = world
+        self.transactional_id = transactional_id
+        self.sequence = 0
+        self.key: dict[str, int] = {}
+        key = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        while not self.key:
+            found = world.admin.call(key, 4).coordinators[0].error_code
+            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            answer = world.admin.call(request, 4) if found == 0 else None
+            if answer is not None and answer.error_code == 0:
+                self.key = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+            time.sleep(0.05)
+
+    def produce(self, size: int, partition: int = 0) -> None:
+        """Appends a batch of the open transaction, or of a new one."""
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="clicks", partitions=[partition])],
+            v3_and_below_producer_id=self.key["producer_id"],
+            v3_and_below_producer_epoch=self.key["producer_epoch"],
+        )
+        while (
+            self.world.admin.call(asked, 3)
+            .results_by_topic_v3_and_below[0]
+            .results_by_partition[0]
+            .partition_error_code
+        ):
+            time.sleep(0.02)  # the transaction of before is being completed
+        data = batch(size, is_transactional=True, base_sequence=self.sequence, **self.key)
+        topic = TopicProduceData(name="clicks", partition_data=[PartitionProduceData(index=partition, records=data)])
+        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic])
+        self.world.call("produce in a transaction", request, 9)
+        self.sequence += size
+
+    def end(self, *, committed: bool) -> None:
+        """Ends the transaction; its markers are there afterwards."""
+        request = EndTxnRequest(transactional_id=self.transactional_id, committed=committed, **self.key)
+        self.world.call("end transaction", request, 3)
+        time.sleep(RELEASE_S)
 
 
 def alter(world: GroupWorld, group_id: str, **topics: dict[int, int]) -> Any:
@@ -335,12 +384,105 @@ def administration(world: GroupWorld) -> None:
     describe(world, "s-admin", 0)
 
 
+def lock_expiry(world: GroupWorld) -> None:
+    """Locks expire and are renewed; after the last delivery the record is archived."""
+    group_id = "s-expiry"
+    configure(world, group_id, share_record_lock_duration_ms=str(LOCK_MS), share_delivery_count_limit="2")
+    start = produce(world, 4, 4)
+    a, b = members(world, group_id, "a", "b", start_offset=start)
+    a.fetch(max_wait_ms=LONG_MS)
+    a.acknowledge((start, start + 1, [ACCEPT]))
+    time.sleep(1.25 * LOCK_MS / 1000)
+    describe(world, group_id, 0)
+    a.acknowledge((start + 2, start + 2, [ACCEPT]))
+    b.fetch(max_wait_ms=LONG_MS)
+    time.sleep(0.5 * LOCK_MS / 1000)
+    b.acknowledge((start + 2, start + 3, [RENEW]), is_renew_ack=True)
+    time.sleep(0.75 * LOCK_MS / 1000)
+    b.acknowledge((start + 4, start + 5, [ACCEPT]))
+    b.acknowledge((start + 2, start + 2, [ACCEPT]))
+    time.sleep(0.75 * LOCK_MS / 1000)
+    b.acknowledge((start + 3, start + 3, [ACCEPT]))
+    a.fetch(max_wait_ms=300)
+    describe(world, group_id, 0)
+
+
+def isolation(world: GroupWorld) -> None:
+    """Committed, aborted and open transactions, for groups of both isolation levels."""
+    groups = ("s-committed", "s-uncommitted")
+    configure(world, groups[0], share_isolation_level="read_committed")
+    one, other = Transactions(world, "s-one"), Transactions(world, "s-other")
+    start = produce(world, 3)
+    one.produce(4)
+    other.produce(2)
+    produce(world, 2)
+    other.end(committed=False)
+    one.end(committed=True)
+    other.produce(3)
+    produce(world, 4)
+    one.produce(2)
+    one.end(committed=False)
+    for group_id in groups:
+        (a,) = members(world, group_id, "a", start_offset=start)
+        first = a.fetch(max_wait_ms=LONG_MS, max_records=5)
+        for _ in range(12):
+            found = [r for topic in first.responses for p in topic.partitions for r in p.acquired_records]
+            if not found:
+                break
+            first = a.fetch(*((r.first_offset, r.last_offset, [ACCEPT]) for r in found), max_wait_ms=300)
+        describe(world, group_id, 0)
+        a.fetch(epoch=-1)
+    other.end(committed=False)
+    for group_id in groups:
+        a = Member(world, group_id, "b")
+        answer = a.fetch(max_wait_ms=1_000)
+        found = [r for topic in answer.responses for p in topic.partitions for r in p.acquired_records]
+        if found:
+            a.acknowledge(*((r.first_offset, r.last_offset, [ACCEPT]) for r in found))
+        a.fetch()
+        describe(world, group_id, 0)
+
+
+def several_partitions(world: GroupWorld) -> None:
+    """One session with two partitions: acquired, acknowledged and forgotten one by one and together."""
+    group_id = "s-several"
+    starts = [produce(world, 3, 6, partition=number) for number in (0, 1)]
+    alter(world, group_id, clicks=dict(enumerate(starts)))
+    a, b, first = (Member(world, group_id, name) for name in ("a", "b", "first"))
+    both = (0, 1)
+    for number in both:
+        # Has it loaded: a fetch returns without partitions that are not.
+        first.fetch(partitions=(number,), max_wait_ms=LONG_MS, max_records=1)
+        first.fetch(epoch=-1)
+    a.fetch(partitions=both, max_wait_ms=LONG_MS, batch_size=3)
+    b.fetch(partitions=both)
+    a.acknowledge((starts[0], starts[0] + 2, [ACCEPT]))
+    a.acknowledge((starts[1], starts[1] + 4, [RELEASE]), partition=1)
+    b.fetch(max_wait_ms=LONG_MS)
+    b.acknowledge((starts[1], starts[1] + 4, [ACCEPT]), partition=1)
+    describe(world, group_id, 0, 1)
+    topic_id = world.topic_ids["clicks"]
+    a.fetch(forgotten_topics_data=[share_fetch.ForgottenTopic(topic_id=topic_id, partitions=[1])])
+    produce(world, 2, partition=1)
+    a.fetch(max_wait_ms=300)
+    b.fetch(max_wait_ms=LONG_MS)
+    a.acknowledge((starts[0] + 3, starts[0] + 8, [REJECT]))
+    produce(world, 5)
+    a.fetch(max_wait_ms=LONG_MS)
+    a.acknowledge((starts[0] + 9, starts[0] + 13, [ACCEPT]), epoch=-1)
+    b.fetch(epoch=-1)
+    describe(world, group_id)
+
+
 SCENARIOS: tuple[Callable[[GroupWorld], None], ...] = (
     deliveries,
     refused_acknowledgements,
     sessions,
     delivery_limits,
     fewer_locks,
+    lock_expiry,
+    isolation,
+    several_partitions,
     administration,
     deleted_records,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_group_offsets
@@ -83,6 +84,21 @@ async def test_p191_offsets_of_a_new_group_are_set(tmp_path: Path) -> None:
         asked = await describe(rig, "g", ("clicks", [0, 1]), ("missing", [0]))
         assert asked == {"clicks": [(0, 3, -1, 0), (1, -1, -1, 0)], "missing": [(0, -1, -1, 0)]}
         assert await describe(rig, "nobody") == {}
+
+
+@pytest.mark.parametrize("numbers", [[-1], [0, -1], []])
+async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, numbers: list[int]) -> None:
+    """P-190: the group gets the error, and none of its topics is there."""
+    rig = share_rig(tmp_path)
+    m = describe_share_group_offsets
+    asked = [("clicks", numbers), ("missing", [0])]
+    topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=found) for name, found in asked]
+    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=topics)]
+    async with rig.running():
+        request = m.DescribeShareGroupOffsetsRequest(groups=groups)
+        [found] = (await rig.call(handle_describe_share_group_offsets, request, 1)).groups
+    text = "The server experienced an unexpected error when processing the request."
+    assert (found.error_code, found.error_message, found.topics) == (ErrorCode.UNKNOWN_SERVER_ERROR, text, [])
 
 
 async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path) -> None:

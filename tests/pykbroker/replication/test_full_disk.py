@@ -77,9 +77,11 @@ def test_room_is_space_that_can_be_used() -> None:
     assert has_room(filesystem, "/data")
 
 
-def image_with(isr: tuple[int, ...], directory: bytes, leader: int) -> ClusterImage:
+def image_with(isr: tuple[int, ...], directory: bytes, leader: int, eligible: tuple[int, ...] = ()) -> ClusterImage:
     image = ClusterImage()
-    found = PartitionImage(0, (1, 2), isr, leader, 0, 0, directories=(directory, OTHER))
+    found = PartitionImage(
+        0, (1, 2), isr, leader, 0, 0, directories=(directory, OTHER), eligible_leader_replicas=eligible
+    )
     topic = TopicImage("t", KEY[0], {0: found})
     image.topics_by_name, image.topics_by_id = {"t": topic}, {KEY[0]: topic}
     return image
@@ -114,6 +116,16 @@ def test_what_was_taken_up_and_has_no_leader_is_told_again() -> None:
     assert replica_moves(leaderless, HERE, (), is_full=True) == ([], [])
     assert replica_moves(image_with((1,), REAL, 1), HERE, {KEY}, is_full=True) == ([], [])
     assert replica_moves(image_with((2,), REAL, -1), HERE, {KEY}, is_full=True) == ([], [])
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_an_eligible_replica_comes_back_where_nobody_is_in_sync(is_full: bool) -> None:
+    """Kafka's controller takes the last replica out of the in-sync set, and has it among the eligible (KIP-966)."""
+    assert replica_moves(image_with((), LOST_DIRECTORY, -1, (1,)), HERE, (), is_full=is_full) == COME_BACK
+    assert replica_moves(image_with((), REAL, -1, (1,)), HERE, {KEY}, is_full=is_full) == COME_BACK
+    assert replica_moves(image_with((), REAL, -1, (2,)), HERE, {KEY}, is_full=is_full) == ([], [])
+    expected: Moves = ([], []) if is_full else COME_BACK
+    assert replica_moves(image_with((), LOST_DIRECTORY, -1, (2,)), HERE, (), is_full=is_full) == expected
 
 
 # Whole brokers

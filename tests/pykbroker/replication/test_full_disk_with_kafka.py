@@ -124,17 +124,22 @@ async def brokers(folder: Path, controller: NodeAddress, monkeypatch: pytest.Mon
         stop.set()
 
 
-def test_kafkas_controller_elects_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("eligible_level", [0, 1])
+def test_kafkas_controller_elects_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eligible_level: int) -> None:
+    """Without and with eligible leader replicas (KIP-966)."""
     kafka_libs()
-    trio.run(scenario, tmp_path, monkeypatch)
+    trio.run(scenario, tmp_path, monkeypatch, eligible_level)
 
 
-async def scenario(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def scenario(folder: Path, monkeypatch: pytest.MonkeyPatch, eligible_level: int) -> None:
     address = NodeAddress("127.0.0.1", free_port())
     with trio.fail_after(LIMIT_S):
         async with (
-            # With eligible leader replicas its controller elects nobody for a sole replica that was lost by mistake.
-            kafka(folder, settings(folder, "controller", address, 0), "eligible.leader.replicas.version=0"),
+            kafka(
+                folder,
+                settings(folder, "controller", address, 0),
+                f"eligible.leader.replicas.version={eligible_level}",
+            ),
             brokers(folder, address, monkeypatch) as both,
         ):
             shared = await both.create("shared", FULL, OTHER)
