@@ -23,6 +23,9 @@ class ActiveSegment(Segment):
     """
 
     __slots__ = (
+        "_roll_config",
+        "_roll_index_bytes",
+        "_roll_ms",
         "_since_index_entry",
         "created_ms",
         "first_batch_timestamp",
@@ -39,6 +42,9 @@ class ActiveSegment(Segment):
         self.max_timestamp_so_far = -1
         self.max_timestamp_offset = base_offset
         self._since_index_entry = 0
+        # Limits of `must_roll`, and the settings from which they were computed.
+        self._roll_config: LogConfig | None = None
+        self._roll_ms = self._roll_index_bytes = 0
 
     def max_timestamp(self) -> tuple[int, int]:
         return self.max_timestamp_so_far, self.max_timestamp_offset
@@ -98,20 +104,25 @@ class ActiveSegment(Segment):
             return True
         if self.size == 0:
             return False
-        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
-        if config.segment_jitter_ms > 0:
-            # Spreads the rolls of many logs over time by a hash of the path, which is constant for one segment.
-            segment_ms -= crc32(self.file.path.encode()) % config.segment_jitter_ms
+        if config is not self._roll_config:
+            self._set_roll_limits(config)
         first = self.first_batch_timestamp
         if first is None:
             first = self.first_batch_timestamp = self.first_timestamp()
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        # Both indexes must be able to take another entry; one entry of the time index is kept for the end.
         return (
-            age_ms > segment_ms
-            or len(self.offset_index.entries) + ENTRY_SIZE > config.segment_index_bytes
-            or len(self.time_index.entries) + 2 * TIME_ENTRY_SIZE > config.segment_index_bytes
+            age_ms > self._roll_ms
+            or len(self.offset_index.entries) > self._roll_index_bytes - ENTRY_SIZE
+            or len(self.time_index.entries) > self._roll_index_bytes - 2 * TIME_ENTRY_SIZE
         )
+
+    def _set_roll_limits(self, config: LogConfig) -> None:
+        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
+        if config.segment_jitter_ms > 0:
+            # Spreads the rolls of many logs over time by a hash of the path, which is constant for one segment.
+            segment_ms -= crc32(self.file.path.encode()) % config.segment_jitter_ms
+        # Both indexes must be able to take another entry; one entry of the time index is kept for the end.
+        self._roll_config, self._roll_ms, self._roll_index_bytes = config, segment_ms, config.segment_index_bytes
 
     def create_file(self) -> None:
         """Create the empty log file now, so that the base offset survives a restart."""

@@ -192,7 +192,10 @@ class LoadedLog:
             )
         if next_offset - self.durability.recovery_point >= config.flush_messages:
             self.flush()
-        return AppendResult(first_offset, next_offset - 1, append_time_ms, self.log_start_offset, False)
+        # As AppendResult(...), without the call of its Python function.
+        return tuple.__new__(
+            AppendResult, (first_offset, next_offset - 1, append_time_ms, self.log_start_offset, False)
+        )
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         if leader_epoch > self.epochs.latest_epoch:

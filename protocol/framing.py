@@ -10,7 +10,11 @@ that has sent a large frame already gets the room for the next one at once, up t
 
 from __future__ import annotations
 
+from struct import Struct
+
 from pykbroker.protocol.errors import FrameTooLarge
+
+_SIZE = Struct(">i")
 
 BUFFER_SIZE_MIN = 4096
 """Bytes of buffer that an idle connection holds; a thousand connections hold 4 MB."""
@@ -63,11 +67,12 @@ class FrameReader:
         """Room for more bytes, never empty; frames given out before are invalid from now on."""
         start, end, size = self._start, self._end, len(self._buffer)
         if start == end:
-            self._start = self._end = start = end = 0
+            self._start = self._end = 0
             if size > self._size_kept:
                 self._replace(BUFFER_SIZE_MIN)
-        elif end - start >= 4:
-            wanted = 4 + int.from_bytes(self._view[start : start + 4], "big", signed=True)
+            return self._view
+        if end - start >= 4:
+            wanted: int = 4 + _SIZE.unpack_from(self._buffer, start)[0]
             if wanted > size and (end == size or wanted <= self._size_trusted):
                 room = size if end - start < size else size * GROWTH
                 self._replace(min(wanted, max(room, self._size_trusted)))
@@ -95,19 +100,30 @@ class FrameReader:
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None if more bytes are needed."""
         start = self._start
-        if self._end - start < 4:
+        begin = start + 4
+        if self._end < begin:
             return None
-        size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
+        size: int = _SIZE.unpack_from(self._buffer, start)[0]
         if size < 0 or size > self.frame_size_max:
             raise FrameTooLarge(f"a frame of {size} bytes is announced; the limit is {self.frame_size_max} bytes")
-        end = start + 4 + size
+        end = begin + size
         if end > self._end:
             self.announced = size
             return None
         self._start = end
         if size > self._size_trusted:
             self._size_trusted = min(size + 4, SIZE_TRUSTED_MAX)
-        return self._view[start + 4 : end]
+        return self._view[begin:end]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no bytes are held."""
+        return self._start == self._end
+
+    @property
+    def is_drained(self) -> bool:
+        """True if no bytes are held, and the last receive left room, so that it has taken all that had arrived."""
+        return self._start == self._end != len(self._buffer)
 
     @property
     def is_full(self) -> bool:

@@ -166,6 +166,17 @@ def validate_client_batches(
         base_sequence,
         record_count,
     ) = header
+    (
+        max_message_bytes,
+        segment_bytes,
+        is_log_append_time,
+        timestamp_before_max_ms,
+        timestamp_after_max_ms,
+        compression_codec,
+        _,
+        is_compacted,
+        decompressed_bytes_max,
+    ) = policy
     size_bytes = length + LENGTH_OVERHEAD
     view = data if isinstance(data, memoryview) else memoryview(data)
     if size_bytes != len(view):
@@ -175,10 +186,10 @@ def validate_client_batches(
             f"The baseOffset of the record batch in the append to {topic_partition} should be 0, "
             f"but it is {base_offset}"
         )
-    if size_bytes > policy.max_message_bytes:
+    if size_bytes > max_message_bytes:
         raise RecordTooLarge(
             f"The record batch size in the append to {topic_partition} is {size_bytes} bytes which exceeds the maximum "
-            f"configured value of {policy.max_message_bytes}."
+            f"configured value of {max_message_bytes}."
         )
     if crc32c(view[ATTRIBUTES_POSITION:]) != crc:
         raise CorruptRecord(f"Record is corrupt (stored crc = {crc}) in topic partition {topic_partition}.")
@@ -194,7 +205,7 @@ def validate_client_batches(
     payload = (
         bytes(view[HEADER_SIZE:])
         if codec == compression.NONE
-        else compression.decompress(codec, view[HEADER_SIZE:], policy.decompressed_bytes_max)
+        else compression.decompress(codec, view[HEADER_SIZE:], decompressed_bytes_max)
     )
     fault, index, delta_min, delta_max, null_key_count, is_consecutive = scan_records(payload, 0, record_count)
     if fault:
@@ -206,52 +217,57 @@ def validate_client_batches(
     if (
         marked
         or greatest > _INT64_MAX
-        or (null_key_count and policy.is_compacted)
+        or (null_key_count and is_compacted)
         or (
-            not policy.is_log_append_time
+            not is_log_append_time
             and (
-                greatest > now_ms + policy.timestamp_after_max_ms
-                or base_timestamp + delta_min < now_ms - policy.timestamp_before_max_ms
+                greatest > now_ms + timestamp_after_max_ms
+                or base_timestamp + delta_min < now_ms - timestamp_before_max_ms
             )
         )
     ):
         greatest = _check_each_record(RecordBatch(view), payload, policy, now_ms, topic_partition)
-    greatest = max(greatest, NO_TIMESTAMP)
+    if greatest < NO_TIMESTAMP:
+        greatest = NO_TIMESTAMP
 
-    target = codec if policy.compression_codec is None else policy.compression_codec
+    target = codec if compression_codec is None else compression_codec
     if not is_consecutive and target == codec != compression.NONE:
         raise CompressionFailed(
             f"The records of the compressed batch in the append to {topic_partition} are not numbered 0, 1, 2 and so on"
         )
-    if policy.is_log_append_time:
+    if is_log_append_time:
         greatest = now_ms
     if target != codec:
         stored: Buffer = _rebuild(RecordBatch(view), payload, target, is_consecutive, policy, greatest)
         size_bytes = len(stored)
-        if size_bytes > policy.max_message_bytes:
+        if size_bytes > max_message_bytes:
             raise RecordTooLarge(
                 f"Message batch size is {size_bytes} bytes in append to partition {topic_partition} which exceeds the "
-                f"maximum configured size of {policy.max_message_bytes}."
+                f"maximum configured size of {max_message_bytes}."
             )
-    elif policy.is_log_append_time or marked or greatest != max_timestamp:
+    elif is_log_append_time or marked or greatest != max_timestamp:
         stored = _with_max_timestamp(view, policy, greatest)
     else:
         stored = view
-    if size_bytes > policy.segment_bytes:
+    if size_bytes > segment_bytes:
         raise RecordBatchTooLarge(
             f"Message batch size is {size_bytes} bytes in append to partition {topic_partition}, which exceeds the "
-            f"maximum configured segment size of {policy.segment_bytes}."
+            f"maximum configured segment size of {segment_bytes}."
         )
-    return ValidatedBatch(
-        stored,
-        size_bytes,
-        record_count,
-        greatest,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        attributes & TRANSACTIONAL_FLAG != 0,
-        now_ms if policy.is_log_append_time else NO_TIMESTAMP,
+    # As ValidatedBatch(...), without the call of its Python function.
+    return tuple.__new__(
+        ValidatedBatch,
+        (
+            stored,
+            size_bytes,
+            record_count,
+            greatest,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            attributes & TRANSACTIONAL_FLAG != 0,
+            now_ms if is_log_append_time else NO_TIMESTAMP,
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from pykbroker.cli.node_process import config_of, ignored_key_lines, ready_text,
 from pykbroker.cli.port_file import prepare_port_file, remove_if_exists, write_atomically
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
 from pykbroker.config.listener_addresses import host_and_port
+from pykbroker.node.lean_trio import import_trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
     from pykbroker.cli.start_config import broker_properties
     from pykbroker.config.environment import cluster_id_from_environment
 
+    import_trio()
     if options.nodes is not None:
         from pykbroker.cli.start_nodes import start_nodes
 

@@ -41,6 +41,10 @@ UNFINISHED_MAX = 16
 """Most produce requests of one connection that wait for followers at a time; a producer sends five by default."""
 
 
+SENT_AT_ONCE_MAX = 1 << 14
+"""Bytes of a reply up to which it is sent without a coroutine; longer ones may have to wait for the client."""
+
+
 class Connection:
     """The part of a connection that does not depend on how its bytes arrive.
 
@@ -160,7 +164,10 @@ class Connection:
     async def _serve_frame(self, frame: memoryview, *, may_be_unfinished: bool) -> None:
         """Serves one request and sends its reply, or notes the reply as unfinished."""
         info = self.info
-        chunks = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
+        repeated = info.repeated_produce
+        chunks: list[Any] | UnfinishedReply | None = None if repeated is None else repeated.serve(info, frame)
+        if chunks is None:
+            chunks = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
         if isinstance(chunks, UnfinishedReply):
             self._unfinished.append(chunks)
             chunks = None
@@ -168,7 +175,7 @@ class Connection:
             await self._finish(all_of_them=True)
         if info.sasl is not None:
             self._reader.frame_size_max = info.sasl.frame_size_max(self._frame_size_max)
-        if chunks is not None:
+        if chunks is not None and not (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks)):
             self.is_sending = True
             if info.timed is None:
                 await self._send_chunks(self._connected, chunks, self._memory)
@@ -182,6 +189,13 @@ class Connection:
             self._memory.release(self)
         if info.muted_until:
             await self._stay_muted()
+
+    def _sends_at_once(self, chunks: list[Any]) -> bool:
+        """Sends the only chunk of a reply without waiting; False if bytes are left, which are then in `chunks`.
+
+        Nearly every small reply fits into the socket, and needs no coroutine.
+        """
+        return False
 
     async def _send_timed(self, chunks: list[Any]) -> None:
         """Sends a reply, and counts the time for the quota of its client."""
@@ -279,7 +293,18 @@ class SocketConnection(Connection):
 
     async def _turn(self) -> bool:
         reader, unfinished = self._reader, self._unfinished
-        count, ends = 0, time.perf_counter() + TURN_S
+        count = 0
+        if not unfinished and reader.is_empty:
+            # Nearly always one whole request has arrived, and nothing behind it.
+            if not self._receive(self._now if self.served_by is None else trio.current_time()):
+                return False
+            count = 1
+            frame = reader.next_frame()
+            if frame is not None:
+                await self._serve_frame(frame, may_be_unfinished=True)
+                if reader.is_drained and not unfinished:
+                    return False
+        ends = time.perf_counter() + TURN_S
         while True:
             frame = reader.next_frame()
             if unfinished and (frame is None or len(unfinished) == UNFINISHED_MAX or not _is_produce(frame)):
@@ -306,6 +331,19 @@ class SocketConnection(Connection):
                     return True
                 await trio.lowlevel.checkpoint()
                 count, ends = 0, time.perf_counter() + TURN_S
+
+    def _sends_at_once(self, chunks: list[Any]) -> bool:
+        data = chunks[0]
+        if len(data) > SENT_AT_ONCE_MAX:
+            return False
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            return False
+        if sent == len(data):
+            return True
+        chunks[0] = memoryview(data)[sent:]
+        return False
 
     def _receive(self, now: float) -> bool:
         """Receives bytes without waiting; False if there were none. Ends the connection at the end of the stream."""

@@ -119,7 +119,11 @@ async def dispatch(
                 connection.timed = quota
         if context.refusals is not None or api.is_forwardable:
             audit(context, request, response)
-        return None if response is None else _reply(header, response, version, has_tags)
+        if response is None:
+            return None
+        if key == ApiKey.PRODUCE and kind is ListenerKind.BROKER:
+            _note_produce(services, connection, frame, header, request)
+        return _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
     except Exception as error:
@@ -129,6 +133,14 @@ async def dispatch(
         if context.refusals is not None:
             audit(context, request, response)
         return _reply(header, response, version, has_tags)
+
+
+def _note_produce(
+    services: Any, connection: ConnectionInfo, frame: memoryview, header: RequestHeader, request: Any
+) -> None:
+    from pykbroker.requests.repeated_produce import note_produce
+
+    note_produce(services, connection, frame, header, request)
 
 
 def _timed(handler: Callable[[Any, Any], Awaitable[Any]], quota: RequestQuota) -> Callable[[Any, Any], Awaitable[Any]]:

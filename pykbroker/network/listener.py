@@ -325,6 +325,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def _addresses(host: str, port: int) -> list[Any]:
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As bytes a name is not converted by Python's codec for international names, which is not loaded then.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first: --port-file contains its port, and some clients try only the first address.
     return sorted(set(found), key=lambda entry: (entry[0] != socket.AF_INET, entry[4]))

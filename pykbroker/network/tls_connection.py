@@ -274,6 +274,9 @@ class TlsConnection(SocketConnection):
                 raise CloseConnection("it does not read the answers to its TLS messages")
         return count
 
+    def _sends_at_once(self, chunks: list[Any]) -> bool:
+        return False
+
     async def _send_chunks(self, connected: Connected, chunks: list[Any], memory: RequestMemory) -> None:
         """Encrypts and sends a reply, as `reply.send_chunks` sends one in plain."""
         try:

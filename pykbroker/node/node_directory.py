@@ -13,7 +13,6 @@ Other nodes refuse the requests of a node with another id (INCONSISTENT_CLUSTER_
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import resource
 from typing import TYPE_CHECKING
@@ -179,5 +178,7 @@ def _identify_further(directory: LogDirectory, identity: MetaProperties, host: H
 
 def cluster_id_of_voters(voters: Mapping[int, tuple[str, int]]) -> str:
     """Id of a new cluster with these voters (node id -> host and port): the same on each voter."""
+    import hashlib
+
     text = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, port) in sorted(voters.items()))
     return uuid_to_text(random_uuid(hashlib.sha256(text.encode()).digest()[:16]))

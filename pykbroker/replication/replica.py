@@ -136,8 +136,10 @@ class Replica:
     def all_is_readable(self, size: int, stable_before: int) -> None:
         """Raise the high watermark to the log end, `size` bytes on. Without followers no request waits for acks."""
         self.high_watermark = self.log.log_end_offset
-        self.waiters.notify(size)
-        self.notify_stable(stable_before)
+        if self.waiters:
+            self.waiters.notify(size)
+        if stable_before >= 0:
+            self.notify_stable(stable_before)
 
     def stable_before(self) -> int:
         """The last stable offset, to be passed to `notify_stable` after a change; -1 if nothing waits for it."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
-    from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+    from pykbroker.security.connection_info import ConnectionInfo, ListenerKind, RepeatedRequests
     from pykbroker.security.custom_authorizer import CustomAuthorizer
     from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -102,6 +102,7 @@ class BrokerServices(NodeServices):
 
     Attributes:
         shares: the share partitions that this broker leads.
+        repeated_produce: Produce requests that are served like earlier ones; None before the first one.
         broker_clients, leader_throttle: None without other brokers.
     """
 
@@ -131,6 +132,7 @@ class BrokerServices(NodeServices):
         self.telemetry = telemetry
         self.broker_clients = broker_clients
         self.leader_throttle = leader_throttle
+        self.repeated_produce: RepeatedRequests | None = None
 
 
 class ControllerServices(NodeServices):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from pykbroker.protocol.headers import RequestHeader
     from pykbroker.security.sasl import SaslSession
 
 
@@ -19,6 +20,16 @@ class ReplyTimer(Protocol):
 
     def count_rest(self) -> None:
         """Counts what was measured."""
+
+
+class RepeatedRequests(Protocol):
+    """Serves requests that are like earlier ones."""
+
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
+        """Chunks of the reply; None for a request that has to be served in full."""
+
+    def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
+        """Keeps what is needed to serve others like this request, which was served in full."""
 
 
 class ListenerKind(Enum):
@@ -42,6 +53,7 @@ class ConnectionInfo:
         principal: ``User:ANONYMOUS`` until SASL authentication.
         is_forwarded: True for the client of a request in an Envelope (KIP-590).
         is_token_authenticated: True after a login by delegation token (KIP-48).
+        repeated_produce: the Produce requests that are served like earlier ones; None before the first one.
         sasl: the SASL exchange on a listener that requires one, else None.
         muted_until: time on trio's clock until which no further request is read, as a quota is exceeded; 0 for none.
         timed: quota by which the sending of the present reply is timed; None for none.
@@ -62,6 +74,7 @@ class ConnectionInfo:
         "local_port",
         "muted_until",
         "principal",
+        "repeated_produce",
         "sasl",
         "software_name",
         "software_version",
@@ -89,4 +102,5 @@ class ConnectionInfo:
         self.close_reason: str | None = None
         self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl
+        self.repeated_produce: RepeatedRequests | None = None
         self.software_name = self.software_version = "unknown"

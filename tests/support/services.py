@@ -18,6 +18,7 @@ _OPTIONAL = (
     "leader_throttle",
     "peers",
     "active_controller",
+    "repeated_produce",
 )
 
 
