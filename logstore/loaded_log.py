@@ -347,6 +347,10 @@ class LoadedLog:
         if active.size or active.base_offset != self.segments.end_offset:
             self._roll(self.segments.end_offset, now_ms)
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        self._roll(offset, now_ms)
+        self.segments.end_offset = self.history.state.end_offset = offset
+
     def _roll(self, base_offset: int, now_ms: int) -> ActiveSegment:
         segments = self.segments
         old = segments.active
@@ -375,7 +379,11 @@ class LoadedLog:
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
         upper_offset = self.segments.offset_behind(offset, records)
-        return [] if upper_offset is None else self.segments.aborted_transactions(offset, upper_offset)
+        # If the records are of a segment that is not in the log any more, or of the log that this one has replaced: more
+        # transactions than theirs do no harm.
+        return self.segments.aborted_transactions(
+            offset, self.segments.end_offset if upper_offset is None else upper_offset
+        )
 
     # Deleting
 

@@ -40,7 +40,7 @@ class LogCleaner:
             noted = self._directory.cleaner_offsets()
             self._clean_to = {log: noted[key] for key, log in self._directory.logs.items() if key in noted}
         best: tuple[PartitionLog, CleaningPlan, int] | None = None
-        for log in self._directory:
+        for log in list(self._directory.logs.values()):
             if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
                 continue
             if log in self._unreadable:

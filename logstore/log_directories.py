@@ -85,6 +85,16 @@ class LogDirectories:
                         f"{places[key]} has a log of this partition too; remove one of the two",
                     )
                 places[key] = directory.path
+        self._drop_second_futures(now_ms)
+
+    def _drop_second_futures(self, now_ms: int) -> None:
+        """Deletes all copies of a log but the first: the broker was killed while one was replaced by another."""
+        seen: set[TopicPartition] = set()
+        for directory in self.online.values():
+            for key in list(directory.futures):
+                if key in seen:
+                    directory.drop_future(*key, now_ms)
+                seen.add(key)
 
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
@@ -104,6 +114,79 @@ class LogDirectories:
 
     def __len__(self) -> int:
         return sum(map(len, self.online.values()))
+
+    # Moves between directories
+
+    @property
+    def futures(self) -> dict[TopicPartition, PartitionLog]:
+        """Copies of logs that move to another directory."""
+        return {key: log for directory in self.online.values() for key, log in directory.futures.items()}
+
+    def future(self, topic: str, partition: int) -> PartitionLog | None:
+        """The copy of a log that moves to another directory; None if there is none."""
+        return next(
+            (log for directory in self.online.values() if (log := directory.future(topic, partition)) is not None), None
+        )
+
+    def future_id_of(self, topic: str, partition: int) -> bytes | None:
+        """Id of the directory to which a log moves; None if it does not move."""
+        for directory_id, directory in self.online.items():
+            if (topic, partition) in directory.futures:
+                return directory_id
+        return None
+
+    def create_future(
+        self, topic: str, partition: int, directory_id: bytes, topic_id: bytes | None, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """An empty copy of a log in the directory to which it is to move.
+
+        Raises:
+            StorageFull, StorageError: it cannot be created; also if a directory is offline, which may have one already.
+        """
+        if self.has_failed:
+            raise StorageError(f"{topic}-{partition}", "a log directory is offline, so no replica can be moved")
+        log = self.online[directory_id].create_future(topic, partition, topic_id, config, now_ms)
+        self._preferred.pop((topic, partition), None)
+        return log
+
+    def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
+        """As `LogDirectory.drop_future`, in each directory."""
+        _each(self, lambda directory: directory.drop_future(topic, partition, now_ms))
+
+    def replace_by_future(self, topic: str, partition: int, now_ms: int) -> PartitionLog:
+        """Makes the copy of a log, which must have all of it, the log of its partition; the old one is deleted.
+
+        The old log is renamed first: a broker that is killed between the two steps finds no log but the copy, in the
+        directory that the metadata has for it, and `adopt_future` does the second step.
+
+        Raises:
+            StorageError: nothing has changed; or, if the old log could not even be renamed back, it is gone from its
+                directory, which has failed then.
+        """
+        target = self.online[self.future_id_of(topic, partition) or b""]
+        if target.futures[topic, partition].has_hidden_start:
+            # Otherwise a crash would bring back records that were deleted.
+            target.checkpoint_log_start_offsets()
+        source_id = self.id_of(topic, partition)
+        source = None if source_id is None else self.online[source_id]
+        old = None if source is None else source.give_away(topic, partition)
+        try:
+            log = target.promote_future(topic, partition)
+        except StorageError:
+            if source is not None and old is not None:
+                source.take_back(old)
+            raise
+        if source is not None and old is not None:
+            source.finish_giving(old, now_ms)
+        return log
+
+    def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:
+        """Makes a copy the log of its partition if there is no other, and the metadata has its directory for it."""
+        directory_id = self.future_id_of(topic, partition)
+        if directory_id is None or directory_id != assigned or self.get(topic, partition) is not None:
+            return False
+        self.online[directory_id].promote_future(topic, partition)
+        return True
 
     def prefer(self, topic: str, partition: int, directory_id: bytes) -> None:
         """Notes the directory for a log that does not exist yet (AlterReplicaLogDirs)."""
@@ -162,17 +245,27 @@ class LogDirectories:
         for directory in self.online.values():
             directory.mark_stray(topic, partition)
 
+    def mark_future_stray(self, topic: str, partition: int) -> None:
+        """As `LogDirectory.mark_future_stray`."""
+        for directory in self.online.values():
+            directory.mark_future_stray(topic, partition)
+
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""
         return sum(_each(self, lambda directory: directory.delete_due_logs(now_ms, count_max)))
 
     def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
-        """Gives up a directory until the next start; returns the partitions whose logs were in it."""
+        """Gives up a directory until the next start; returns the partitions whose logs were in it.
+
+        Copies of these in other directories are closed; the next start finds them.
+        """
         directory = self.online.pop(directory_id)
         self.offline[directory_id] = directory.path
         lost = list(directory.logs)
         self._unreachable.update(lost)
         directory.abandon()
+        for other in self.online.values():
+            other.forget_futures(lost)
         return lost
 
     # Checkpoints
@@ -188,7 +281,11 @@ class LogDirectories:
         for directory in list(self.online.values()):
             try:
                 yield from directory.write_checkpoints(
-                    [(key, offset) for key, offset in offsets.items() if key in directory.logs]
+                    [
+                        (key, offset)
+                        for key, offset in offsets.items()
+                        if key in directory.logs or key in directory.futures
+                    ]
                 )
             except StorageError as error:
                 failure = error
@@ -234,7 +331,11 @@ class LogDirectories:
                 broker_epoch,
                 None
                 if high_watermarks is None
-                else {key: offset for key, offset in high_watermarks.items() if key in directory.logs},
+                else {
+                    key: offset
+                    for key, offset in high_watermarks.items()
+                    if key in directory.logs or key in directory.futures
+                },
             ),
         )
 

@@ -7,7 +7,8 @@ recovery-point-offset-checkpoint   offset up to which each log is durable
 log-start-offset-checkpoint        log starts that lie above the first segment's base offset
 replication-offset-checkpoint      high watermarks
 cleaner-offset-checkpoint          offset up to which compacted logs were cleaned
-<topic>-<partition>/               a log; with ".<32 hex>-delete" or "-stray" after the name: a deleted or stray log
+<topic>-<partition>/               a log; with ".<32 hex>-delete" or "-stray" after the name: a deleted or stray log,
+                                   with ".<32 hex>-future": the copy of a log that moves to this directory (KIP-113)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from pykbroker.logstore.checkpoint_file import offset_line, read_offsets, write_lines, write_offsets
@@ -26,6 +27,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.protocol.uuids import uuid_from_text
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -43,6 +45,7 @@ LOGS_SYNCED_AT_ONCE: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
 plus the data that other programs have written."""
 _NAME_MAX: Final = 255
+_FUTURE_MARK: Final = "-future"
 _NO_ID: Final = bytes(16)
 
 TopicPartition = tuple[str, int]
@@ -56,13 +59,26 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return topic, int(partition)
 
 
+def parse_future_name(name: str) -> TopicPartition | None:
+    """(topic, partition) of the directory of a future log, `<topic>-<partition>.<32 hex>-future`; None for others."""
+    stem, dot, unique = name.removesuffix(_FUTURE_MARK).rpartition(".")
+    return parse_directory_name(stem) if dot and unique and name.endswith(_FUTURE_MARK) else None
+
+
 class LogDirectory:
-    """A locked data directory and its logs. Made by `open`, ended by `close`."""
+    """A locked data directory and its logs. Made by `open`, ended by `close`.
+
+    Attributes:
+        logs: the logs of its partitions.
+        futures: copies of logs that move here from another directory. A partition has either a log or a copy here, so
+            checkpoints have both under the partition's name, as Kafka's.
+    """
 
     def __init__(self, path: str, open_files: OpenFiles) -> None:
         self.path = path
         self.open_files = open_files
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
         # True if the last stop was clean; the broker epoch of that stop (-1 if unknown).
         self.was_clean = False
         self.previous_broker_epoch = -1
@@ -139,7 +155,8 @@ class LogDirectory:
             if name.endswith("-delete"):
                 heapq.heappush(self._deleted_directories, (now_ms, f"{self.path}/{name}"))
                 continue
-            key = parse_directory_name(name)
+            future_key = parse_future_name(name)
+            key = future_key or parse_directory_name(name)
             if key is None or key[0] == METADATA_TOPIC:
                 continue
             topic, partition = key
@@ -147,7 +164,7 @@ class LogDirectory:
             if config is None:
                 config = configs[topic] = config_for(topic)
             recovery_point = recovery_points.get(key)
-            self.logs[key] = PartitionLog.open(
+            log = PartitionLog.open(
                 f"{self.path}/{name}",
                 topic,
                 partition,
@@ -160,8 +177,16 @@ class LogDirectory:
                 end_offset=recovery_point if self.was_clean else None,
                 report=report,
             )
-            self.logs[key].on_point_lowered = self._note_recovery_points
-        self._removed = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
+            log.on_point_lowered = self._note_recovery_points
+            if future_key is None:
+                self.logs[key] = log
+            elif key not in self.futures:
+                self.futures[key] = log
+            else:
+                self._remove(log, now_ms)
+        for key in self.logs.keys() & self.futures.keys():
+            self.drop_future(*key, now_ms)
+        self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has(key)}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
@@ -177,10 +202,116 @@ class LogDirectory:
         return self.logs.get((topic, partition))
 
     def __iter__(self) -> Iterator[PartitionLog]:
-        return iter(list(self.logs.values()))
+        """All logs, future ones too."""
+        return iter([*self.logs.values(), *self.futures.values()])
 
     def __len__(self) -> int:
-        return len(self.logs)
+        return len(self.logs) + len(self.futures)
+
+    def _has(self, key: TopicPartition) -> bool:
+        return key in self.logs or key in self.futures
+
+    # Logs that move to this directory, or away
+
+    def future(self, topic: str, partition: int) -> PartitionLog | None:
+        """The copy of a log that moves to this directory; None if there is none."""
+        return self.futures.get((topic, partition))
+
+    def create_future(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """An empty copy of a log that is to move here. Raises StorageFull, StorageError."""
+        key = topic, partition
+        self._rename_deleted(key, now_ms)
+        if key in self._removed:
+            self.forget_removed_logs()
+        log = PartitionLog.open(
+            self._unused_path(topic, partition, topic_id, _FUTURE_MARK),
+            topic,
+            partition,
+            config,
+            open_files=self.open_files,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            report=self._report,
+        )
+        log.on_point_lowered = self._note_recovery_points
+        self.futures[key] = log
+        return log
+
+    def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
+        """Delete the copy of a log whose move here has ended. Raises StorageError; the copy is forgotten even then, and
+        the next start finds it again."""
+        log = self.futures.pop((topic, partition), None)
+        if log is not None:
+            self._removed.add((topic, partition))
+            self._change_count += 1
+            self._remove(log, now_ms)
+
+    def forget_futures(self, keys: Iterable[TopicPartition]) -> None:
+        """Close the copies of some logs and leave them on the disk for the next start."""
+        for key in keys:
+            log = self.futures.pop(key, None)
+            if log is not None:
+                self._change_count += 1
+                with suppress(StorageError):
+                    log.close_files()
+
+    def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:
+        """As `LogDirectories.adopt_future`, for a broker that has but one directory now. Raises StorageError."""
+        key = topic, partition
+        if key not in self.futures or key in self.logs:
+            return False
+        meta = self.meta_properties()
+        if meta is None or not meta.directory_id or assigned != uuid_from_text(meta.directory_id):
+            return False
+        self.promote_future(topic, partition)
+        return True
+
+    def promote_future(self, topic: str, partition: int) -> PartitionLog:
+        """Make the copy of a log the partition's log. Raises StorageError; then it is a copy still."""
+        key = topic, partition
+        log = self.futures[key]
+        log.move(f"{self.path}/{topic}-{partition}")
+        del self.futures[key]
+        self.logs[key] = log
+        self._change_count += 1
+        return log
+
+    def give_away(self, topic: str, partition: int) -> PartitionLog | None:
+        """Rename a log for its deletion, as another directory has all of it; returns it, None if it is not here.
+
+        `finish_giving` or `take_back` has to follow. Raises StorageError; then nothing has changed.
+        """
+        key = topic, partition
+        log = self.logs.get(key)
+        if log is not None:
+            if not log.is_directory_due:
+                self._rename_away(log, "-delete")
+            del self.logs[key]
+            self._due_directories.pop(key, None)
+            self._removed.add(key)
+            self._change_count += 1
+        return log
+
+    def take_back(self, log: PartitionLog) -> None:
+        """Undo `give_away`. Raises StorageError; the log is then left renamed."""
+        key = log.topic, log.partition
+        if not log.is_directory_due:
+            log.move(f"{self.path}/{log.topic}-{log.partition}")
+        self.logs[key] = log
+
+    def finish_giving(self, log: PartitionLog, now_ms: int) -> None:
+        """Close the files of a log that was given away; `delete_due_logs` removes them later."""
+        log.on_shortened = no_listener
+        if not log.is_directory_due:
+            log.close_files()
+            heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
+
+    def _remove(self, log: PartitionLog, now_ms: int) -> None:
+        self._rename_away(log, "-delete")
+        log.close_files()
+        heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
 
     def create_log(
         self,
@@ -244,6 +375,7 @@ class LogDirectory:
         renaming is tried again.
         """
         key = topic, partition
+        self.drop_future(topic, partition, now_ms)
         log = self.logs.pop(key, None)
         if log is not None:
             self._removed.add(key)
@@ -276,16 +408,27 @@ class LogDirectory:
             self._rename_away(log, "-stray")
             log.close_files()
 
+    def mark_future_stray(self, topic: str, partition: int) -> None:
+        """As `mark_stray`, for the copy of a log."""
+        log = self.futures.pop((topic, partition), None)
+        if log is not None:
+            self._removed.add((topic, partition))
+            self._change_count += 1
+            self._rename_away(log, "-stray")
+            log.close_files()
+
     def _rename_away(self, log: PartitionLog, mark: str) -> None:
+        log.move(self._unused_path(log.topic, log.partition, log.topic_id, mark))
+
+    def _unused_path(self, topic: str, partition: int, topic_id: bytes | None, mark: str) -> str:
         # The topic id makes the names of two deletions different without randomness; a number does so without an id.
-        unique = int.from_bytes(log.topic_id or _NO_ID, "big")
+        unique = int.from_bytes(topic_id or _NO_ID, "big")
         while True:
             suffix = f".{unique:032x}{mark}"
-            name = f"{log.topic}-{log.partition}"[: _NAME_MAX - len(suffix)] + suffix
+            name = f"{topic}-{partition}"[: _NAME_MAX - len(suffix)] + suffix
             if not self.filesystem.exists(f"{self.path}/{name}"):
-                break
+                return f"{self.path}/{name}"
             unique = (unique + 1) & ((1 << 128) - 1)
-        log.move(f"{self.path}/{name}")
 
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
         """Remove at most `count_max` directories of deleted logs whose delay has passed; returns their number.
@@ -303,9 +446,12 @@ class LogDirectory:
 
     # Checkpoints
 
+    def _all_logs(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        return chain(self.logs.items(), self.futures.items())
+
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery point of each log."""
-        points = {key: log.recovery_point for key, log in self.logs.items()}
+        points = {key: log.recovery_point for key, log in self._all_logs()}
         write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
 
     def _checkpoint_lower_point(self) -> None:
@@ -314,7 +460,7 @@ class LogDirectory:
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write the log starts that are not the base offset of the first segment."""
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.has_hidden_start}
+        starts = {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", starts)
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[None]:
@@ -328,7 +474,7 @@ class LogDirectory:
             high_watermarks: partitions with their high watermarks, which are read step by step.
         """
         changes = self._change_count
-        recovery_points = ((key, log.recovery_point) for key, log in list(self.logs.items()))
+        recovery_points = ((key, log.recovery_point) for key, log in list(self._all_logs()))
         for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
             lines: list[str] = []
             for key, offset in offsets:
@@ -368,7 +514,7 @@ class LogDirectory:
             return
         for name in names:
             noted = self._read_checkpoint(name)
-            left = {key: offset for key, offset in noted.items() if key in self.logs}
+            left = {key: offset for key, offset in noted.items() if self._has(key)}
             if len(left) < len(noted):
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
         self._removed.clear()

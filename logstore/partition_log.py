@@ -346,6 +346,13 @@ class PartitionLog:
         """Start a new segment at the log end, unless the active one is empty and starts there."""
         self._loaded().roll(now_ms)
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Move the log end up to `offset` without records, for a copy of a log whose last records were compacted away.
+
+        Raises StorageError.
+        """
+        self._loaded().skip_to(offset, now_ms)
+
     # Reading
 
     def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:

@@ -160,6 +160,10 @@ class ProducerState:
             verification.see(epoch, first_sequence)
         return verification
 
+    def adopt_verifications(self, other: ProducerState) -> None:
+        """Take over the verifications that another log of this partition has begun: this log replaces it."""
+        self._verifications = dict(other._verifications)
+
     def check_verified(self, producer_id: int, epoch: int, verification: Verification | None) -> None:
         """Check that a transactional batch belongs to a verified transaction (P-135).
 

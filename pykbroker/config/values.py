@@ -212,6 +212,7 @@ class QuotaValues(Frozen):
 class ReplicationValues(Frozen):
     """Followers' fetches, in-sync replicas and the balance of leaders."""
 
+    alter_log_dirs_threads: int | None
     auto_leader_rebalance_enable: bool
     fetch_backoff_ms: int
     fetch_max_bytes: int

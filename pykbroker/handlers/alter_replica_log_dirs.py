@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of one broker (KIP-113).
 
-Versions 1-2. v2 flexible. The directory of a replica that is not here yet is noted, and used when the replica comes
-(P-278); so `kafka-reassign-partitions` can name directories for new replicas. A replica that is here stays where it is:
-to move it is UNSUPPORTED_VERSION.
+Versions 1-2. v2 flexible. The response says that the moves have begun (P-300); DescribeLogDirs shows them while they
+last. A move ends early if the directory is the one where the replica is. The directory of a replica that is not here yet
+is noted, and used when the replica comes (P-278); so `kafka-reassign-partitions` can name directories for new replicas.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
@@ -80,10 +81,13 @@ def _move(services: BrokerServices, topic: str, number: int, path: str) -> Error
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = services.partitions.get(topic, number)
     if partition is not None:
-        if path == os.path.abspath(os.path.dirname(partition.log.path)):
-            return ErrorCode.NONE
-        log.warning("%s cannot be moved to %s: replicas stay in their log directories here", partition, path)
-        return ErrorCode.UNSUPPORTED_VERSION
+        if services.directory_moves is not None:
+            try:
+                services.directory_moves.begin(partition, directory_id)
+            except StorageError as error:
+                log.warning("%s cannot be moved to %s: %s", partition, path, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
     if not isinstance(logs, LogDirectory):
         logs.prefer(topic, number, directory_id)
     known = services.metadata.image.topics_by_name.get(topic)

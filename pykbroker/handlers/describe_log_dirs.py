@@ -21,7 +21,9 @@ from pykbroker.protocol.messages.describe_log_dirs import (
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
+    from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+    from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerContext
 
 
@@ -44,24 +46,40 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
             continue
         if wanted is not None and partition.partition not in wanted.get(partition.topic, ()):
             continue
-        topics = found.setdefault(partition.log.path.rpartition("/")[0], {})
-        topic = topics.get(partition.topic)
-        if topic is None:
-            topic = topics[partition.topic] = DescribeLogDirsTopic(name=partition.topic)
-        topic.partitions.append(
-            DescribeLogDirsPartition(
-                partition_index=partition.partition,
-                partition_size=partition.log.size_bytes,
-                offset_lag=max(partition.high_watermark - partition.log.log_end_offset, 0),
-                is_future_key=False,
-            )
-        )
+        _add(found, partition, partition.log, max(partition.high_watermark - partition.log.log_end_offset, 0))
+        future = partition.future
+        if future is not None:
+            # The copy of a replica that moves (P-300).
+            lag = partition.log.log_end_offset - future.log_end_offset
+            _add(found, partition, future, lag, is_future=True)
     log_directory = context.services.log_directory
     if isinstance(log_directory, LogDirectory):
         return DescribeLogDirsResponse(results=[_result(log_directory, found)])
     results = [_result(directory, found) for directory in log_directory.online.values()]
     results += [_failed(path) for path in (*log_directory.offline.values(), *log_directory.unopened)]
     return DescribeLogDirsResponse(results=results)
+
+
+def _add(
+    found: dict[str, dict[str, DescribeLogDirsTopic]],
+    partition: Partition,
+    log: PartitionLog,
+    lag: int,
+    *,
+    is_future: bool = False,
+) -> None:
+    topics = found.setdefault(log.path.rpartition("/")[0], {})
+    topic = topics.get(partition.topic)
+    if topic is None:
+        topic = topics[partition.topic] = DescribeLogDirsTopic(name=partition.topic)
+    topic.partitions.append(
+        DescribeLogDirsPartition(
+            partition_index=partition.partition,
+            partition_size=log.size_bytes,
+            offset_lag=lag,
+            is_future_key=is_future,
+        )
+    )
 
 
 def _failed(path: str) -> DescribeLogDirsResult:

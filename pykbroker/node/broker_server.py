@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.network.listening import Bound
     from pykbroker.node.node_parts import NodeParts
+    from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.directory_reports import DirectoryReports
     from pykbroker.replication.failed_directories import FailedDirectories
     from pykbroker.replication.full_disk import FullDisk
@@ -146,6 +147,8 @@ class BrokerServer:
         if self._directories is not None:
             nursery.start_soon(self._directories.failed.run, services.partitions)
             nursery.start_soon(self._directories.reports.run)
+        if services.directory_moves is not None:
+            nursery.start_soon(services.directory_moves.run)
         limits = ListenerLimits(services)
         controller.subscribe(lambda old, new: limits.connections.wake_listeners())
         listeners = [
@@ -283,7 +286,10 @@ def make_services(
         controller.subscribe(replication.replicas.apply)
         if replication.full_disk is not None:
             controller.subscribe(replication.full_disk.apply)
+    moves = None
     if directories is not None:
+        moves = _directory_moves(parts, directories.reports, partitions)
+        controller.subscribe(moves.apply)
         controller.subscribe(directories.reports.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
@@ -318,6 +324,7 @@ def make_services(
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         telemetry=telemetry,
         broker_clients=broker_clients,
+        directory_moves=moves,
         leader_throttle=None if replication is None else _throttle(metadata, config.node_id, "leader"),
     )
     return services, replication
@@ -407,6 +414,31 @@ def _directory_tasks(
     return DirectoryTasks(
         failed, DirectoryReports(parts.config.node_id, directories, lambda: controller.image, channel)
     )
+
+
+def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Partitions) -> DirectoryMoves:
+    from pykbroker.replication.directory_moves import DirectoryMoves
+    from pykbroker.replication.throttle import ReplicationThrottle
+
+    directories, controller = parts.log_directories, parts.controller
+    assert not isinstance(directories, LogDirectory)
+    throttle = ReplicationThrottle(
+        lambda: parts.metadata.throttled_rate("replica.alter.log.dirs.io.max.bytes.per.second"),
+        lambda topic: "*",
+        parts.config.node_id,
+    )
+    moves = DirectoryMoves(
+        directories,
+        partitions,
+        lambda: controller.image,
+        reports.hurry,
+        throttle,
+        parts.host.run_in_thread,
+        parts.host.clock,
+        parts.config.replication.alter_log_dirs_threads or len(directories.online),
+    )
+    reports.target_of = moves.target_of
+    return moves
 
 
 def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:

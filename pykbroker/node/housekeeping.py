@@ -132,6 +132,18 @@ async def _delete_old_segments(services: BrokerServices) -> None:
             log.info(
                 "%s: %d segment(s) deleted by retention, log start is %d", partition, count, partition.log_start_offset
             )
+        if partition.future is not None:
+            _delete_old_segments_of(partition.future, now_ms, partition)
+
+
+def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partition) -> None:
+    """Retention of the copy of a log that moves, which would otherwise get its log start with the next slice only."""
+    try:
+        end_offset = min(partition.log_start_offset, future.log_end_offset)
+        future.advance_log_start(end_offset)
+        future.delete_old_segments(now_ms, end_offset)
+    except LogError as error:
+        log.error("retention of the copy of %s failed: %s", partition, error)
 
 
 async def _flush_and_checkpoint(services: BrokerServices) -> None:
@@ -145,7 +157,9 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
         if partition.log.has_unflushed_segments:
-            await _flush(services, partition, include_active=False)
+            await _flush(services, partition.log, include_active=False)
+        if partition.future is not None and partition.future.has_unflushed_segments:
+            await _flush(services, partition.future, include_active=False)
     try:
         for _ in directory.write_checkpoints(high_watermarks(services)):
             await trio.lowlevel.checkpoint()
@@ -173,7 +187,7 @@ async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServic
     await trio.sleep(delay_ms / 1000)
     while True:
         for partition in schedule.due(services.partitions.all(), trio.current_time()):
-            await _flush(services, partition, include_active=True)
+            await _flush(services, partition.log, include_active=True)
         await trio.sleep(interval_ms / 1000)
 
 
@@ -202,16 +216,16 @@ class FlushSchedule:
         return due
 
 
-async def _flush(services: BrokerServices, partition: Partition, *, include_active: bool) -> None:
+async def _flush(services: BrokerServices, partition_log: PartitionLog, *, include_active: bool) -> None:
     try:
-        work = partition.log.begin_flush(include_active=include_active)
+        work = partition_log.begin_flush(include_active=include_active)
         if work is not None:
             try:
                 await services.run_in_thread(work.run)
             finally:
                 work.finish()
     except LogError as error:
-        log.error("flushing %s failed: %s", partition, error)
+        log.error("flushing %s failed: %s", partition_log, error)
 
 
 def high_watermarks(services: BrokerServices) -> Iterator[tuple[tuple[str, int], int]]:
@@ -233,7 +247,10 @@ async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
 
     def bounds(topic: str, number: int) -> tuple[int, int] | None:
         partition = services.partitions.get(topic, number)
-        return None if partition is None else (partition.last_stable_offset, partition.high_watermark)
+        if partition is None or partition.future is not None:
+            # As in Kafka, a log that moves is not compacted until it has moved.
+            return None
+        return partition.last_stable_offset, partition.high_watermark
 
     cleaner: LogCleaner | None = None
     while True:
@@ -247,9 +264,11 @@ async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
             cleaner = LogCleaner(services.log_directory)
         try:
             while (work := cleaner.begin(services.clock.now_ms(), bounds)) is not None:
+                services.partitions.cleaned = work.topic_partition
                 try:
                     await services.run_in_thread(work.run)
                 finally:
+                    services.partitions.cleaned = None
                     cleaner.finish(work, services.clock.now_ms())
         except LogError as error:
             log.error("compaction failed and will be tried again: %s", error)

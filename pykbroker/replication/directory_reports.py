@@ -39,11 +39,16 @@ class DirectoryReports:
         directories: its log directories.
         image: returns the newest image.
         channel: connection to the active controller.
+
+    Attributes:
+        target_of: returns the id of the directory to report for a replica that moves, instead of the one where it is;
+            None for one that does not move, or not yet.
     """
 
     def __init__(
         self, node_id: int, directories: LogDirectories, image: Callable[[], ClusterImage], channel: Channel
     ) -> None:
+        self.target_of: Callable[[str, int], bytes | None] = lambda topic, partition: None
         self._node_id = node_id
         self._directories = directories
         self._image = image
@@ -54,6 +59,10 @@ class DirectoryReports:
         """Looks for new replicas. A subscriber of metadata changes."""
         if new.delta.created_topics or new.delta.changed_topics:
             self._wake.set()
+
+    def hurry(self) -> None:
+        """Looks at all replicas now: one moves, or moves no more."""
+        self._wake.set()
 
     async def run(self) -> None:
         """Reports replicas until it is cancelled."""
@@ -78,8 +87,9 @@ class DirectoryReports:
                 partition = None if topic is None else topic.partitions.get(number)
                 if topic is None or partition is None:
                     continue
-                if partition.directory_on(self._node_id) not in (None, directory_id):
-                    yield directory_id, topic.topic_id, number
+                wanted = self.target_of(name, number) or directory_id
+                if partition.directory_on(self._node_id) not in (None, wanted):
+                    yield wanted, topic.topic_id, number
 
     async def _report(self, replicas: list[Replica]) -> None:
         from pykbroker.protocol.messages.assign_replicas_to_dirs import (

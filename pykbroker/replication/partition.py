@@ -93,10 +93,12 @@ class Partition:
         replicas: ids of the brokers that the metadata assigns it to.
         is_adding: True while this broker is being added to its replicas by a reassignment.
         is_lost: True while this broker has given the replica up, as its disk is full.
+        future: copy of the log in the directory to which it moves (KIP-113); None if it does not move.
     """
 
     __slots__ = (
         "_environment",
+        "future",
         "is_adding",
         "is_lost",
         "leader_epoch",
@@ -134,6 +136,7 @@ class Partition:
         self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
         self.is_adding = self.is_lost = False
+        self.future: PartitionLog | None = None
         self._environment = environment
         self.update(image)
 
@@ -276,6 +279,21 @@ class Partition:
     def on_storage_error(self, error: StorageError) -> None:
         """Reports a failed write to this follower's log."""
         self._environment.storage_failures.report(error)
+
+    def replace_log_by_future(self, log: PartitionLog) -> None:
+        """Uses the copy of the log in another directory from now on; it must have all records (KIP-113)."""
+        old = self.log
+        log.producers.adopt_verifications(old.producers)
+        log.config = old.config
+        self.log = log
+        self.future = None
+        self.replica.replace_log(log)
+        if log.latest_epoch < old.latest_epoch:
+            # No record has it yet.
+            try:
+                log.begin_leader_epoch(old.latest_epoch)
+            except StorageError as error:
+                self._environment.storage_failures.report(error)
 
     def append_as_leader(
         self,
@@ -639,4 +657,5 @@ class Partition:
     def close(self) -> None:
         """Ends the leadership and wakes all waiters, which then find the partition gone."""
         self.leadership = None
+        self.future = None
         self.replica.wake_all()

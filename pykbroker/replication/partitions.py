@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.log_config import LogConfig
     from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.replication.replica_environment import ReplicaEnvironment
     from pykbroker.wall_clock import WallClock
 
@@ -32,6 +33,9 @@ class Partitions:
         log_directory: the directory of the logs, or several.
         log_config_for: returns the effective `LogConfig` of a topic under an image.
         clock: time of day, for log files.
+
+    Attributes:
+        cleaned: (topic, partition) of the log that is compacted just now; None if none is.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Partitions:
         self._name_by_id: dict[bytes, str] = {}
         # Replicas of this broker whose log could not be opened or created.
         self._offline: set[tuple[str, int]] = set()
+        self.cleaned: tuple[str, int] | None = None
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition if this broker holds it."""
@@ -114,17 +119,24 @@ class Partitions:
         While this broker was down the topic was deleted, or created again with another id, or the partition was moved
         to other brokers, and its directory could not be deleted. Kafka marks it stray too, and deletes nothing.
         """
-        for found in self._log_directory:
-            topic = image.topics_by_name.get(found.topic)
-            partition = None if topic is None else topic.partitions.get(found.partition)
-            if (
-                topic is None
-                or partition is None
-                or self._node_id not in partition.replicas
-                or found.topic_id not in (None, topic.topic_id)
-            ):
+        for found in list(self._log_directory.logs.values()):
+            if self._is_stray(image, found):
                 log.warning("%s-%d is not in the metadata; its directory is marked stray", found.topic, found.partition)
                 self._log_directory.mark_stray(found.topic, found.partition)
+        for found in list(self._log_directory.futures.values()):
+            if self._is_stray(image, found):
+                log.warning("%s is not in the metadata; it is marked stray", found.path)
+                self._log_directory.mark_future_stray(found.topic, found.partition)
+
+    def _is_stray(self, image: ClusterImage, found: PartitionLog) -> bool:
+        topic = image.topics_by_name.get(found.topic)
+        partition = None if topic is None else topic.partitions.get(found.partition)
+        return (
+            topic is None
+            or partition is None
+            or self._node_id not in partition.replicas
+            or found.topic_id not in (None, topic.topic_id)
+        )
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
         held = self._by_name.setdefault(topic.name, {})
@@ -157,6 +169,9 @@ class Partitions:
         """Opens the log of a partition. If that fails only this partition is offline."""
         key = (topic.name, image.partition)
         try:
+            if self._log_directory.adopt_future(topic.name, image.partition, image.directory_on(self._node_id)):
+                # The broker was killed, or a directory was offline, when the copy was to replace the log.
+                log.info("%s-%d: the copy in the directory to which it has moved is its log now", *key)
             found = self._log_directory.create_log(
                 topic.name,
                 image.partition,
@@ -215,3 +230,5 @@ class Partitions:
                 config = self._log_config_for(new, topic)
                 for partition in held.values():
                     partition.log.config = config
+                    if partition.future is not None:
+                        partition.future.config = config

@@ -90,6 +90,11 @@ class Replica:
         self._ack_waiters: dict[AckWaiter, None] = {}
         log.on_shortened = self._on_log_shortened
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """Uses another log from now on, which has the same records."""
+        self.log = log
+        log.on_shortened = self._on_log_shortened
+
     def _on_log_shortened(self) -> None:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.api_keys import ApiKey
     from pykbroker.protocol.fields import Message
     from pykbroker.quotas.throttling import RequestQuota
+    from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -104,6 +105,7 @@ class BrokerServices(NodeServices):
         shares: the share partitions that this broker leads.
         repeated_produce: Produce requests that are served like earlier ones; None before the first one.
         broker_clients, leader_throttle: None without other brokers.
+        directory_moves: moves of replicas between log directories; None with a single one.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class BrokerServices(NodeServices):
         fetch_sessions: FetchSessions,
         telemetry: ClientTelemetry,
         broker_clients: BrokerClients | None = None,
+        directory_moves: DirectoryMoves | None = None,
         leader_throttle: ReplicationThrottle | None = None,
     ) -> None:
         super().__init__(**vars(node))
@@ -131,6 +134,7 @@ class BrokerServices(NodeServices):
         self.fetch_sessions = fetch_sessions
         self.telemetry = telemetry
         self.broker_clients = broker_clients
+        self.directory_moves = directory_moves
         self.leader_throttle = leader_throttle
         self.repeated_produce: RepeatedRequests | None = None
 

@@ -28,6 +28,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykbroker.protocol.records.batch import iter_batches
 from tests.pykbroker.test_three_nodes import Cluster
 from tests.simulation.world import RuleBroken
 from tests.support.data_path import batch
@@ -156,14 +157,58 @@ def test_directories_of_others_are_refused(tmp_path: Path) -> None:
         BrokerConfig.from_properties({"log.dirs": f"{tmp_path}/a,{tmp_path}/b/../a"})
 
 
-def test_moves_are_refused_and_wishes_noted(tmp_path: Path) -> None:
+def futures(broker: WholeBroker) -> dict[str, list[tuple[str, int, int]]]:
+    """By the name of each directory with copies of moving logs: (topic, partition, lag) of each."""
+    response = broker.client.call(DescribeLogDirsRequest(topics=None), 4)
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    for result in response.results:
+        for topic in result.topics:
+            for log in topic.partitions:
+                if log.is_future_key:
+                    found.setdefault(Path(result.log_dir).name, []).append(
+                        (topic.name, log.partition_index, log.offset_lag)
+                    )
+    return found
+
+
+def records_of(broker: WholeBroker, topic: str) -> list[int]:
+    """Offsets of all records of partition 0."""
+    offsets: list[int] = []
+    while True:
+        data = broker.fetch(topic, 0, offsets[-1] + 1 if offsets else 0)
+        assert data.error_code == 0
+        found = [record.offset for one in iter_batches(data.records or b"") for record in one.records()]
+        if not found:
+            return offsets
+        offsets += found
+
+
+def test_a_replica_moves(tmp_path: Path) -> None:
+    """P-300: with all its records, there and back, also to where it is."""
+    with WholeBroker(tmp_path, settings(tmp_path, "a", "b")) as broker:
+        assert broker.create_topic("t", 1) == 0
+        for _ in range(50):
+            assert broker.produce("t", bytes(batch(10, size=1000)), 0) == 0
+        for target, other in (("a", "b"), ("b", "a"), ("b", "a")):
+            assert move(broker, "t", 0, tmp_path / target) == 0
+            eventually(lambda target=target: described(broker)[target] == (0, [("t", 0)]) and not futures(broker))
+            assert described(broker)[other] == (0, [])
+            assert records_of(broker, "t") == list(range(500))
+            assert (tmp_path / target / "t-0").exists()
+            assert not list((tmp_path / target).glob("*-future"))
+        assert broker.produce("t", bytes(batch(10)), 0) == 0
+    with WholeBroker(tmp_path, settings(tmp_path, "a", "b")) as broker:
+        assert described(broker) == {"a": (0, []), "b": (0, [("t", 0)])}
+        assert records_of(broker, "t") == list(range(510))
+
+
+def test_wishes_are_noted(tmp_path: Path) -> None:
     """P-278."""
     with WholeBroker(tmp_path, settings(tmp_path, "a", "b")) as broker:
         assert move(broker, "t", 0, tmp_path / "b") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.create_topic("t", 1) == 0
         assert described(broker)["b"] == (0, [("t", 0)])
         assert move(broker, "t", 0, tmp_path / "b") == 0
-        assert move(broker, "t", 0, tmp_path / "a") == ErrorCode.UNSUPPORTED_VERSION
         assert move(broker, "t", 0, tmp_path / "c") == ErrorCode.LOG_DIR_NOT_FOUND
 
 

@@ -14,6 +14,7 @@ _OPTIONAL = (
     "tls",
     "channel",
     "broker_clients",
+    "directory_moves",
     "replicas",
     "leader_throttle",
     "peers",

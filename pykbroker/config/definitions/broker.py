@@ -397,7 +397,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "num.network.threads": ConfigDefinition(INT, "3", AT_LEAST_1, CLUSTER_WIDE),
     "num.partitions": ConfigDefinition(INT, "1", AT_LEAST_1, attribute="topics.num_partitions"),
     "num.recovery.threads.per.data.dir": ConfigDefinition(INT, "2", AT_LEAST_1, CLUSTER_WIDE),
-    "num.replica.alter.log.dirs.threads": ConfigDefinition(INT, None),
+    "num.replica.alter.log.dirs.threads": ConfigDefinition(INT, None, attribute="replication.alter_log_dirs_threads"),
     "num.replica.fetchers": ConfigDefinition(INT, "1", AT_LEAST_1, CLUSTER_WIDE),
     "offset.metadata.max.bytes": ConfigDefinition(INT, "4096", attribute="groups.offset_metadata_max_bytes"),
     "offsets.commit.timeout.ms": ConfigDefinition(
