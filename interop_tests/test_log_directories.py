@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
 
 from interop_tests.brokers import BrokerProcess
-from interop_tests.clients import confluent_produce, create_topic, kafka_python_consume
+from interop_tests.clients import (
+    Message,
+    confluent_consume,
+    confluent_produce,
+    create_topic,
+    kafka_python_consume,
+    wait_until,
+)
 from interop_tests.java_tools import LOG_DIRS, REASSIGN, JavaTools
+from interop_tests.kill_load import ConfluentProducing, Part, wait_for_progress
 from interop_tests.test_java_admin_tools import json_file, moves_of
 from interop_tests.test_java_tools import numbered
+from interop_tests.transaction_clients import transactional_producer
 
 pytestmark = [pytest.mark.java, pytest.mark.area("storage"), pytest.mark.client("Java tools"), pytest.mark.own_broker]
 
@@ -30,7 +40,57 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def two_directories(start_broker: Callable[..., BrokerProcess], folders: tuple[Path, Path]) -> BrokerProcess:
     """A broker that has them."""
-    return start_broker("two-directories", {"log.dirs": ",".join(map(str, folders))})
+    settings = {"log.dirs": ",".join(map(str, folders)), "log.cleaner.backoff.ms": "300"}
+    return start_broker("two-directories", settings)
+
+
+Places = dict[tuple[str, int], str]
+"""Log directory by topic and partition."""
+
+
+def described(bootstrap: str) -> list[dict[str, Any]]:
+    """The log directories of the broker, as kafka-python gets them."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        (broker,) = admin.describe_log_dirs()
+        directories: list[dict[str, Any]] = broker["log_dirs"]
+        return directories
+    finally:
+        admin.close()
+
+
+def places_of(bootstrap: str, topics: list[str]) -> Places:
+    """Where the replicas of some topics are, without the copies of those that move."""
+    return {
+        (topic["name"], log["partition_index"]): directory["log_dir"]
+        for directory in described(bootstrap)
+        for topic in directory["topics"]
+        if topic["name"] in topics
+        for log in topic["partitions"]
+        if not log["is_future_key"]
+    }
+
+
+def copies_of(bootstrap: str, name: str) -> dict[int, tuple[str, int]]:
+    """Directory and lag of the copies of a topic's replicas that move, by partition."""
+    return {
+        log["partition_index"]: (directory["log_dir"], log["offset_lag"])
+        for directory in described(bootstrap)
+        for topic in directory["topics"]
+        if topic["name"] == name
+        for log in topic["partitions"]
+        if log["is_future_key"]
+    }
+
+
+def move(bootstrap: str, goal: Places) -> dict[tuple[str, int], str]:
+    """Asks for moves; the name of the error of each."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        answers = admin.alter_replica_log_dirs({(topic, number, 1): path for (topic, number), path in goal.items()})
+        return {(replica.topic, replica.partition): error.__name__ for replica, error in answers.items()}
+    finally:
+        admin.close()
 
 
 def placement(tools: JavaTools, topic: str) -> dict[str, set[int]]:
@@ -78,3 +138,151 @@ def test_a_replica_where_it_should_be(
     verified = tools.check(REASSIGN, "--reassignment-json-file", plan, "--verify").stdout
     for number, path in places.items():
         assert f"Reassignment of replica {name}-{number}-1 completed successfully." in verified, (path, verified)
+
+
+def swapped(places: Places, folders: tuple[Path, Path]) -> Places:
+    """Each replica in the other one of the two directories."""
+    first, second = map(str, folders)
+    return {replica: second if path == first else first for replica, path in places.items()}
+
+
+def test_replicas_move_by_the_tool(
+    java_libs: Path, two_directories: BrokerProcess, folders: tuple[Path, Path], name: str, tmp_path: Path
+) -> None:
+    """kafka-reassign-partitions moves, slowly by its throttle, over a kill -9 of the broker, and says when it is done;
+    kafka-log-dirs shows the copies meanwhile (P-300, P-301, P-303)."""
+    bootstrap = two_directories.bootstrap
+    tools = JavaTools(java_libs, bootstrap)
+    create_topic(bootstrap, name, 2)
+    messages = [Message(b"%d" % number, b"%010d" % number + b"." * 10_000) for number in range(600)]
+    confluent_produce(bootstrap, name, messages)
+    before = places_of(bootstrap, [name])
+    goal = swapped(before, folders)
+    plan = json_file(tmp_path, moves_of(name, *((number, [1], [goal[name, number]]) for number in range(2))))
+    # 6 MB at 500 kB/s.
+    slowly = ["--reassignment-json-file", plan, "--execute", "--replica-alter-log-dirs-throttle", "500000"]
+    printed = tools.check(REASSIGN, *slowly).stdout
+    for number in range(2):
+        assert (
+            f"Successfully started moving log directory to {goal[name, number]} for replica {name}-{number}" in printed
+        )
+    copies = copies_of(bootstrap, name)
+    assert {number: path for number, (path, _) in copies.items()} == {
+        number: goal[name, number] for number in range(2)
+    }, copies
+    assert all(lag > 0 for _, lag in copies.values()), copies
+    assert places_of(bootstrap, [name]) == before
+    verified = tools.check(REASSIGN, "--reassignment-json-file", plan, "--verify", "--preserve-throttles").stdout
+    assert f"Reassignment of replica {name}-0-1 is still in progress." in verified, verified
+    two_directories.kill()
+    assert all(any(folder.glob(f"{name}-*-future")) for folder in folders)
+    two_directories.start()
+    confluent_produce(bootstrap, name, [Message(b"%d" % number, b"%010d" % number) for number in range(600, 620)])
+    quickly = ["--reassignment-json-file", plan, "--execute", "--additional"]
+    tools.check(REASSIGN, *quickly, "--replica-alter-log-dirs-throttle", "1000000000")
+    wait_until(lambda: places_of(bootstrap, [name]) == goal and not copies_of(bootstrap, name), "the moves")
+    verified = tools.check(REASSIGN, "--reassignment-json-file", plan, "--verify").stdout
+    for number in range(2):
+        assert f"Reassignment of replica {name}-{number}-1 completed successfully." in verified, verified
+    assert placement(tools, name) == {
+        path: {number for number in range(2) if goal[name, number] == path} for path in map(str, folders)
+    }
+    values = [int((message.value or b"")[:10]) for message in kafka_python_consume(bootstrap, [name])]
+    assert sorted(values) == list(range(620))
+    wait_until(lambda: not any(any(folder.glob("*-future")) for folder in folders), "the copies to be gone")
+
+
+class Transactions(Part):
+    """One transaction of five records after another, every third of which is aborted."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(bootstrap)
+        self.topic = topic
+        self.committed: list[int] = []
+        self._number = 0
+        self._producer = transactional_producer("confluent-kafka", bootstrap, f"{topic}-id")
+        self._producer.init()
+
+    def work(self) -> None:
+        number, self._number = self._number, self._number + 1
+        self._producer.begin()
+        for place in range(5):
+            self._producer.send(self.topic, b"%010d" % (5 * number + place))
+        self._producer.flush()
+        if number % 3 == 2:
+            self._producer.abort()
+        else:
+            self._producer.commit()
+            self.committed += range(5 * number, 5 * number + 5)
+        self.progress += 1
+
+    def end(self) -> None:
+        self._producer.close()
+
+
+class Compacted(Part):
+    """Numbers under fifty keys in a compacted topic."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(bootstrap)
+        self.topic = topic
+        self.sent = 0
+
+    def work(self) -> None:
+        numbers = range(self.sent, self.sent + 500)
+        messages = [Message(b"%d" % (number % 50), b"%010d" % number + b"." * 1000) for number in numbers]
+        confluent_produce(self.bootstrap, self.topic, messages)
+        self.sent += 500
+        self.progress += 1
+
+    def latest(self) -> dict[bytes, int]:
+        """The last number of each key."""
+        return {b"%d" % (number % 50): number for number in range(self.sent - 50, self.sent)}
+
+
+def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, Path], name: str) -> None:
+    """Back and forth, with the coordinator's topic, and twice with a kill -9 in between: what was acknowledged is there
+    once, transactions are whole, and the last value of each key stays (P-300, P-303)."""
+    bootstrap = two_directories.bootstrap
+    plain = create_topic(bootstrap, f"{name}-plain", 2, segment_bytes="1048576")
+    decided = create_topic(bootstrap, f"{name}-decided", segment_bytes="1048576")
+    compacted = create_topic(
+        bootstrap,
+        f"{name}-compacted",
+        segment_bytes="1048576",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.1",
+    )
+    producing = ConfluentProducing(bootstrap, plain, 2)
+    transactions = Transactions(bootstrap, decided)
+    keyed = Compacted(bootstrap, compacted)
+    parts: list[Part] = [producing, transactions, keyed]
+    for part in parts:
+        part.start()
+    topics = [plain, decided, compacted, "__transaction_state"]
+    for number in range(5):
+        wait_for_progress(parts)
+        goal = swapped(places_of(bootstrap, topics), folders)
+        assert set(move(bootstrap, goal).values()) == {"NoError"}
+        if number in (1, 3):
+            two_directories.kill()
+            two_directories.start()
+            wait_for_progress(parts)
+        # Moves that the kill found on their way go on by themselves.
+        wait_until(
+            lambda goal=goal: places_of(bootstrap, topics) == goal,
+            lambda _, goal=goal: f"{set(places_of(bootstrap, topics).items()) ^ set(goal.items())}",
+            timeout_s=60,
+        )
+    wait_for_progress(parts)
+    for part in parts:
+        part.finish()
+    producing.check_stored(confluent_consume(bootstrap, [plain]))
+    found = [
+        int(message.value or b"") for message in confluent_consume(bootstrap, [decided], isolation="read_committed")
+    ]
+    assert found == transactions.committed
+    stored: dict[bytes, int] = {}
+    for message in kafka_python_consume(bootstrap, [compacted]):
+        stored[message.key or b""] = int((message.value or b"")[:10])
+    assert stored == keyed.latest()

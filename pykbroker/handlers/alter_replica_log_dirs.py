@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of one broker (KIP-113).
 
 Versions 1-2. v2 flexible. The response says that the moves have begun (P-300); DescribeLogDirs shows them while they
-last. A move ends early if the directory is the one where the replica is. The directory of a replica that is not here yet
-is noted, and used when the replica comes (P-278); so `kafka-reassign-partitions` can name directories for new replicas.
+last. A move ends early if the directory is the one where the replica is. The directory of a replica that is not here
+yet is noted, and used when the replica comes (P-278), so `kafka-reassign-partitions` can name directories for new ones.
 """
 
 from __future__ import annotations
