@@ -95,7 +95,8 @@ class DirectoryMove:
             StorageError: the copy must not be used before another call has succeeded.
         """
         source, future = self.partition.log, self.future
-        start = source.log_start_offset
+        # After a loss of power the log may end below its start.
+        start = min(source.log_start_offset, source.log_end_offset)
         if start > future.log_end_offset:
             future.truncate_fully_and_start_at(start, now_ms)
         if future.log_end_offset > source.log_end_offset:

@@ -209,12 +209,12 @@ class DirectoryMoves:
         return step is not Step.WAIT
 
     def _on_failure(self, move: DirectoryMove, error: LogError | RecordError) -> None:
-        if not self._is_current(move):
-            return
         log.error("%s cannot be moved for now: %s", move.partition, error)
         move.not_before = trio.current_time() + RETRY_S
         if isinstance(error, StorageError):
             move.partition.on_storage_error(error)
+        if not self._is_current(move):
+            return
         if self._directories.get(*move.key) is not move.partition.log:
             # It was renamed for its deletion, and neither the copy nor the log could be renamed after that.
             self._partitions.take_offline([move.key])
@@ -259,13 +259,25 @@ class DirectoryMoves:
         return data
 
     async def _sync(self, move: DirectoryMove) -> None:
+        end_offset = move.future.log_end_offset
         work = move.future.begin_flush()
-        if work is not None:
-            try:
-                await self._run_in_thread(work.run)
-            finally:
-                work.finish()
+        try:
+            if work is not None:
+                try:
+                    await self._run_in_thread(work.run)
+                finally:
+                    work.finish()
+        finally:
+            if move.future.recovery_point < end_offset and self._is_current(move):
+                # After a failed sync no later one proves that the records are on the disk.
+                self._copy_anew(move)
         move.on_synced()
+
+    def _copy_anew(self, move: DirectoryMove) -> None:
+        log.warning("%s is copied to %s once more: a sync has failed", move.partition, move.future.path)
+        self._give_up(move.partition)
+        self.begin(move.partition, move.target)
+        self._moves[move.key].not_before = trio.current_time() + RETRY_S
 
     def _replace(self, move: DirectoryMove) -> None:
         partition = move.partition

@@ -1,4 +1,4 @@
-"""Moves between log directories on a file system in memory: each step, kills and failures at each, histories by chance."""
+"""Moves between log directories on a file system in memory: kills and failures at each step, histories by chance."""
 
 from __future__ import annotations
 
@@ -135,6 +135,11 @@ class Rig:
 
 def offsets(log: PartitionLog) -> list[int]:
     return [record.offset for one in log.iter_batches() for record in one.records()]
+
+
+def contents(log: PartitionLog) -> list[tuple[int, int]]:
+    """(offset, leader epoch) of each record."""
+    return [(record.offset, one.partition_leader_epoch) for one in log.iter_batches() for record in one.records()]
 
 
 async def test_the_copy_replaces_the_log_when_the_controller_has_the_directory() -> None:
@@ -427,10 +432,10 @@ def test_the_end_was_compacted_away() -> None:
     assert offsets(future) == [*range(10), *range(15, 20)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(80))
 async def test_histories_by_chance(seed: int) -> None:
-    """P-300, P-303: appends, truncations under newer epochs, deletions, kills and losses of power in any order; when the
-    move is over the log is what a log that did not move is."""
+    """P-300, P-303: appends, truncations under newer epochs, deletions, kills and losses of power in any order; when
+    the move is over the log is what a log that did not move is."""
     chance = random.Random(seed)
     rig = Rig(config=LogConfig(segment_bytes=3000, index_interval_bytes=100))
     epoch = 0
@@ -464,10 +469,16 @@ async def test_histories_by_chance(seed: int) -> None:
     def lose_power() -> None:
         nonlocal epoch, model
         rig.directories.checkpoint_log_start_offsets()
+        # The end of the log is lost, and not a segment in the middle, which the copy would still have.
+        work = rig.partition.log.begin_flush(include_active=False)
+        if work is not None:
+            work.run()
+            work.finish()
         rig.filesystem.crash()
         rig.start()
-        epoch += chance.randrange(2)
-        model = [entry for entry in model if entry[0] < rig.partition.log.log_end_offset]
+        # The log is what was synced of it, which may be records that were truncated later.
+        epoch += 1
+        model = contents(rig.partition.log)
 
     for _ in range(10):
         append()
@@ -483,8 +494,8 @@ async def test_histories_by_chance(seed: int) -> None:
         log = rig.partition.log
         assert log.path == f"/{chr(target[0])}/t-0"
         start = log.log_start_offset
-        found = [(record.offset, one.leader_epoch) for one in log.iter_batches() for record in one.records()]
-        assert [entry for entry in found if entry[0] >= start] == [entry for entry in model if entry[0] >= start]
+        found = [entry for entry in contents(log) if entry[0] >= start]
+        assert found == [entry for entry in model if entry[0] >= start]
 
 
 @pytest.mark.parametrize("number", range(120))
