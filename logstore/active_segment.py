@@ -72,13 +72,22 @@ class ActiveSegment(Segment):
         self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
 
     def append_batches(
-        self, parts: Sequence[Buffer], batches: Sequence[tuple[int, int, int]], index_interval_bytes: int
+        self,
+        parts: Sequence[Buffer],
+        batches: Sequence[tuple[int, int, int]],
+        index_interval_bytes: int,
+        *,
+        is_bulk: bool = False,
     ) -> None:
-        """Write several batches in one step, each (size, last offset, max timestamp). All or nothing."""
+        """Write several batches in one step, each (size, last offset, max timestamp). All or nothing.
+
+        `is_bulk` does without a mapping of space ahead, which pays only for many small appends.
+        """
         position = self.size
         file = self.file
         total = sum(batch[0] for batch in batches)
-        self.filesystem.append_mapped(file.descriptor(create=True), parts, total, position, file.path)
+        append = self.filesystem.append if is_bulk else self.filesystem.append_mapped
+        append(file.descriptor(create=True), parts, total, position, file.path)
         for size, last_offset, max_timestamp in batches:
             self.size = position + size
             self._index(position, size, last_offset, max_timestamp, index_interval_bytes)

@@ -88,6 +88,7 @@ class LoadedLog:
         history: state of its producers, with the snapshots.
         durability: its recovery point.
         pending: files still to be renamed or deleted.
+        is_bulk: True for a copy that is written in large pieces.
     """
 
     __slots__ = (
@@ -97,6 +98,7 @@ class LoadedLog:
         "durability",
         "epochs",
         "history",
+        "is_bulk",
         "log_start_offset",
         "path",
         "pending",
@@ -107,6 +109,7 @@ class LoadedLog:
         self, path: str, name: str, config: LogConfig, parts: LoadedParts, on_point_lowered: Callable[[], None]
     ) -> None:
         self.path = path
+        self.is_bulk = False
         self._name = name
         self.config = config
         self.segments = parts.segments
@@ -301,7 +304,7 @@ class LoadedLog:
         active = self.segments.active
         if active.must_roll(self._config, size, last_offset, max(meta[2] for meta in metas), now_ms):
             active = self._roll(first_offset, now_ms)
-        active.append_batches(parts, metas, self._config.index_interval_bytes)
+        active.append_batches(parts, metas, self._config.index_interval_bytes, is_bulk=self.is_bulk)
         self.segments.end_offset = self.history.state.end_offset = last_offset + 1
 
     def _check_trusted(

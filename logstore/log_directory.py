@@ -181,6 +181,7 @@ class LogDirectory:
             if future_key is None:
                 self.logs[key] = log
             elif key not in self.futures:
+                log.is_bulk = True
                 self.futures[key] = log
             else:
                 self._remove(log, now_ms)
@@ -236,6 +237,7 @@ class LogDirectory:
             report=self._report,
         )
         log.on_point_lowered = self._note_recovery_points
+        log.is_bulk = True
         self.futures[key] = log
         return log
 
@@ -273,6 +275,7 @@ class LogDirectory:
         key = topic, partition
         log = self.futures[key]
         log.move(f"{self.path}/{topic}-{partition}")
+        log.is_bulk = False
         del self.futures[key]
         self.logs[key] = log
         self._change_count += 1

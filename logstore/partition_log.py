@@ -49,6 +49,7 @@ class PartitionLog:
 
     __slots__ = (
         "_config",
+        "_is_bulk",
         "_on_point_lowered",
         "_open_files",
         "_report",
@@ -76,6 +77,7 @@ class PartitionLog:
         self.on_shortened: Callable[[], None] = no_listener
         self._on_point_lowered: Callable[[], None] = no_listener
         self._config = config
+        self._is_bulk = False
         self._open_files = open_files
         self._state: UnloadedLog | LoadedLog = state
         self._topic_id = topic_id
@@ -150,6 +152,7 @@ class PartitionLog:
         unloaded.make_directory(self._topic_id)
         name = f"{self.topic}-{self.partition}"
         loaded, self.cut = unloaded.load(name, self._config, self._report, self._on_point_lowered)
+        loaded.is_bulk = self._is_bulk
         self._state = loaded
         if not unloaded.is_clean:
             loaded.history.take_snapshot(loaded.log_start_offset)
@@ -195,6 +198,17 @@ class PartitionLog:
         self._config = config
         if isinstance(self._state, LoadedLog):
             self._state.config = config
+
+    @property
+    def is_bulk(self) -> bool:
+        """True for a copy that is written in large pieces, so that no space is mapped ahead; may be set at any time."""
+        return self._is_bulk
+
+    @is_bulk.setter
+    def is_bulk(self, is_bulk: bool) -> None:
+        self._is_bulk = is_bulk
+        if isinstance(self._state, LoadedLog):
+            self._state.is_bulk = is_bulk
 
     @property
     def is_directory_due(self) -> bool:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 UNDEFINED = -1
 
 SLICE_BYTES_MIN = 16 << 10
-SLICE_BYTES_MAX = 1 << 20
+SLICE_BYTES_MAX = 1 << 19
 SLICE_S = 0.001
 """Time that the append of one slice should take: other requests wait for it. Batches of a few records take longer than
 large ones of the same size, so the size of slices follows the time of the last one."""
