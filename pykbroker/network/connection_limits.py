@@ -9,7 +9,6 @@ listener is then closed.
 
 from __future__ import annotations
 
-import math
 import resource
 import socket
 from typing import TYPE_CHECKING, Protocol
@@ -24,46 +23,12 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.quotas.rates import WindowedRate
 
-RATE_SECONDS = 11
-"""Length of the window of the connection rate: eleven samples of one second, as in Kafka (`quota.window.num`)."""
-
 UNLIMITED = 2**31 - 1
 
 LOG_SHARE = 4
 DESCRIPTORS_RESERVED = 64
 """File descriptors that connections cannot use: one in `LOG_SHARE` is for segments (see `broker.DESCRIPTORS_KEPT`), and
 `DESCRIPTORS_RESERVED` are for files that are open for a moment."""
-
-DELAY_MAX_S = 1.0
-"""Longest pause, in seconds, before the rate is computed again."""
-
-
-class AcceptanceRate:
-    """Rate of new connections: one counter for each of the last `RATE_SECONDS` seconds."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def record(self, now: float) -> None:
-        """Counts one new connection at `now`, in seconds."""
-        second = math.floor(now)
-        self._counts[second] = self._counts.get(second, 0) + 1
-        for old in [known for known in self._counts if known <= second - RATE_SECONDS]:
-            del self._counts[old]
-
-    def take_back(self, now: float) -> None:
-        """Uncounts a connection that was refused."""
-        second = math.floor(now)
-        self._counts[second] = self._counts.get(second, 0) - 1
-
-    def delay_s(self, limit_per_second: int, now: float) -> float:
-        """Seconds to wait before the next connection keeps to the rate; at most `DELAY_MAX_S`, 0.0 for no wait."""
-        oldest = math.floor(now) - RATE_SECONDS
-        count = sum(number for second, number in self._counts.items() if second > oldest)
-        excess = count + 1 - limit_per_second * (RATE_SECONDS - 1)
-        return min(DELAY_MAX_S, excess / max(limit_per_second, 1)) if excess > 0 else 0.0
 
 
 class LimitedConnection(Protocol):
@@ -98,8 +63,8 @@ class ConnectionLimits:
         self._config = config
         self._listeners: list[LimitedListener] = []
         self._by_host: dict[str, int] = {}
-        self._rate = AcceptanceRate()
-        self._listener_rates: dict[str, AcceptanceRate] = {}
+        # By listener, "" for the broker; made when one has a limit.
+        self._rates: dict[str, WindowedRate] = {}
         self._quotas = QuotaSwitch() if quotas is None else quotas
         # Of addresses with a quota that have opened a connection lately.
         self._address_rates: dict[str, WindowedRate] = {}
@@ -111,7 +76,6 @@ class ConnectionLimits:
     def add_listener(self, listener: LimitedListener) -> None:
         """Adds a listener to those whose connections count towards the broker's limits."""
         self._listeners.append(listener)
-        self._listener_rates[listener.name] = AcceptanceRate()
 
     async def wait_for_slot(self, listener: LimitedListener) -> None:
         """Returns when the listener may accept another connection."""
@@ -119,13 +83,18 @@ class ConnectionLimits:
             await self._freed.wait()
 
     async def throttle_creation(self, listener: LimitedListener) -> None:
-        """Delays an accepted connection until it keeps to the rates of its listener and of the broker."""
-        for rate, limit in self._rates_of(listener):
-            delay_s = rate.delay_s(limit, trio.current_time())
-            while delay_s:
-                await trio.sleep(delay_s)
-                delay_s = rate.delay_s(limit, trio.current_time())
-            rate.record(trio.current_time())
+        """Delays an accepted connection until it keeps to the rates of its listener and of the broker, at most one
+        window (P-305)."""
+        rates = self._rates_of(listener)
+        if not rates:
+            return
+        now_ms = int(trio.current_time() * 1000)
+        throttle_ms = 0
+        for rate, limit in rates:
+            rate.record(1, now_ms)
+            throttle_ms = max(throttle_ms, rate.throttle_ms(limit, now_ms))
+        if throttle_ms:
+            await trio.sleep(min(throttle_ms, self._config().quotas.window_size_seconds * 1000) / 1000)
 
     def address_throttle_ms(self, listener: LimitedListener, host: str) -> int:
         """Time in ms after which an accepted connection is closed, as its address opens too many in too short a time
@@ -139,8 +108,7 @@ class ConnectionLimits:
             return 0
         from pykbroker.quotas.rates import WindowedRate
 
-        now = trio.current_time()
-        now_ms = int(now * 1000)
+        now_ms = int(trio.current_time() * 1000)
         rate = self._address_rates.get(host)
         if rate is None:
             idle = [known for known, of_host in self._address_rates.items() if of_host.is_idle(now_ms)]
@@ -152,7 +120,7 @@ class ConnectionLimits:
         if throttle_ms:
             rate.record(-1, now_ms)
             for counted, _ in self._rates_of(listener):
-                counted.take_back(now)
+                counted.record(-1, now_ms)
         return throttle_ms
 
     def admit(self, listener: LimitedListener, host: str) -> str | None:
@@ -182,14 +150,23 @@ class ConnectionLimits:
         self._freed.set()
         self._freed = trio.Event()
 
-    def _rates_of(self, listener: LimitedListener) -> list[tuple[AcceptanceRate, int]]:
-        """Rates that a connection to the listener counts for, with their limits per second."""
+    def _rates_of(self, listener: LimitedListener) -> list[tuple[WindowedRate, int]]:
+        """Rates that a connection to the listener counts for, with their limits per second; none that is unlimited."""
         config = self._config()
-        limit = int(config.listener_property(listener.name, "max.connection.creation.rate") or 0)
-        rates = [(self._listener_rates[listener.name], limit)]
+        limits = {listener.name: int(config.listener_property(listener.name, "max.connection.creation.rate") or 0)}
         if not self._is_protected(listener, config):
-            rates.append((self._rate, config.connections.max_creation_rate))
-        return [(rate, limit) for rate, limit in rates if limit != UNLIMITED]
+            limits[""] = config.connections.max_creation_rate
+        return [(self._rate(name, config), limit) for name, limit in limits.items() if limit != UNLIMITED]
+
+    def _rate(self, name: str, config: BrokerConfig) -> WindowedRate:
+        rate = self._rates.get(name)
+        if rate is None:
+            # Most brokers limit no connections, so they do not import the rates.
+            from pykbroker.quotas.rates import QuotaWindows, WindowedRate
+
+            windows = QuotaWindows(config.quotas.window_num, config.quotas.window_size_seconds * 1000)
+            rate = self._rates[name] = WindowedRate(windows)
+        return rate
 
     def _has_slot(self, listener: LimitedListener) -> bool:
         if self.count >= self._capacity:

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
-from pykbroker.network.connection_limits import AcceptanceRate, parse_overrides
+from pykbroker.network.connection_limits import ConnectionLimits, parse_overrides
 from pykbroker.network.listener import Listener, ListenerLimits, bind
 from tests.support.data_path import DataPath, cluster_image
 
@@ -131,7 +131,7 @@ async def test_addresses_may_have_limits_of_their_own(tmp_path: Path, connect: C
 
 
 async def test_new_connections_per_second(tmp_path: Path, connect: Connect) -> None:
-    """max.connection.creation.rate is an average over ten seconds: 20 at once are let in, the next ones in time."""
+    """P-305: max.connection.creation.rate holds over Kafka's windows: twenty at once, then one each half second."""
     async with listening(tmp_path, max_connection_creation_rate="2") as (listeners, _):
         listener = listeners["PLAINTEXT"]
         for _ in range(24):
@@ -141,18 +141,55 @@ async def test_new_connections_per_second(tmp_path: Path, connect: Connect) -> N
         began = trio.current_time()
         while len(listener.connections) < 24:
             await trio.sleep(0.5)
-        assert 9 <= trio.current_time() - began <= 13
+        assert 1.5 <= trio.current_time() - began <= 3
 
 
-def test_the_rate_looks_back_over_eleven_seconds() -> None:
-    rate = AcceptanceRate()
-    for _ in range(10):
-        assert rate.delay_s(1, 100.0) == 0
-        rate.record(100.0)
-    assert rate.delay_s(1, 100.0) == 1.0
-    assert rate.delay_s(4, 100.0) == 0
-    assert rate.delay_s(1, 111.5) == 0
-    assert rate.delay_s(0, 200.0) > 0
+class QuietListener:
+    """A listener without connections."""
+
+    connections: tuple[Any, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+async def delays(settings: dict[str, str], *names: str) -> list[float]:
+    """Seconds for which a connection to each of these listeners, one after the other, was held back."""
+    config = BrokerConfig.from_properties({"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", **LISTENERS, **settings})
+    limits = ConnectionLimits(lambda: config)
+    listeners: dict[str, Any] = {name: QuietListener(name) for name in ("A", "B")}
+    for listener in listeners.values():
+        limits.add_listener(listener)
+    found = []
+    for name in names:
+        began = trio.current_time()
+        await limits.throttle_creation(listeners[name])
+        found.append(round(trio.current_time() - began, 3))
+    return found
+
+
+LISTENERS = {
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "B",
+}
+
+
+async def test_the_delay_is_that_of_quotas() -> None:
+    """P-305: (rate - limit) / limit of the windows, at most one window; the first ten windows count from the start."""
+    one = {"max.connection.creation.rate": "1"}
+    assert await delays(one, *["A"] * 12) == [0.0] * 10 + [1.0, 1.0]
+    assert await delays({"max.connection.creation.rate": "4"}, *["A"] * 42) == [0.0] * 40 + [0.25, 0.25]
+    longer = one | {"quota.window.num": "3", "quota.window.size.seconds": "5"}
+    assert await delays(longer, *["A"] * 12) == [0.0] * 10 + [1.0, 1.0]
+    assert await delays({"max.connection.creation.rate": "0"}, "A") == [1.0]
+
+
+async def test_the_inter_broker_listener_has_its_own_rate() -> None:
+    """P-305: it does not count for the broker's, and a listener's limit takes the place of none."""
+    settings = {"max.connection.creation.rate": "1", "listener.name.b.max.connection.creation.rate": "100"}
+    assert await delays(settings, *["B"] * 20, *["A"] * 11) == [0.0] * 30 + [1.0]
+    narrow = {"listener.name.a.max.connection.creation.rate": "1"}
+    assert await delays(narrow, *["A"] * 11, *["B"] * 20) == [0.0] * 10 + [1.0] + [0.0] * 20
 
 
 def test_overrides() -> None:
