@@ -270,6 +270,53 @@ def test_a_directory_fails_under_three_nodes() -> None:
     Cluster("three", log_dirs="/data,/more").run(scenario)
 
 
+async def directory_of(cluster: Cluster, node: int, path: str) -> dict[int, bool]:
+    """Replicas of t in a directory of a node by partition; True for a copy that moves there."""
+    described = await cluster.ask(node, DescribeLogDirsRequest(topics=None))
+    return {
+        replica.partition_index: replica.is_future_key
+        for result in described.results
+        if result.log_dir == path
+        for topic in result.topics
+        if topic.name == "t"
+        for replica in topic.partitions
+    }
+
+
+def test_replicas_move_under_three_nodes() -> None:
+    """P-300, P-302, P-303: leaders and followers move, over a kill -9 as well; the failure of the directory where a
+    replica was before concerns it no more, so the controller knows the new one."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(2)
+        before = await leaders(cluster, 1)
+        await produce_everywhere(cluster, 1, before)
+        for node in (1, 2, 3):
+            places = [*(await directory_of(cluster, node, "/data"))]
+            wish = AlterReplicaLogDir(path="/more", topics=[AlterReplicaLogDirTopic(name="t", partitions=places)])
+            answer = await cluster.ask(node, AlterReplicaLogDirsRequest(dirs=[wish]))
+            assert {result.error_code for result in answer.results[0].partitions} == {0}
+        cluster.world.machines["n3"].kill()
+        cluster.world.machines["n3"].start()
+        await cluster.until(lambda: cluster.world.machines["n3"].is_ready)
+        for node in (1, 2, 3):
+            with trio.fail_after(30):
+                while await directory_of(cluster, node, "/more") != {0: False, 1: False, 2: False}:
+                    await trio.sleep(0.1)
+            assert await directory_of(cluster, node, "/data") == {}
+        # All are in /more now, so a failure there takes everything from the node.
+        leading = set((await leaders(cluster, 1)).values())
+        other = next(node for node in (2, 3) if node in leading)
+        cluster.world.machines[f"n{other}"].disk.failing_path = "/more"
+        await produce_everywhere(cluster, 1, await leaders(cluster, 1))
+        with trio.fail_after(30):
+            while other in (await leaders(cluster, 1)).values():
+                await trio.sleep(0.1)
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
 async def produce_everywhere(cluster: Cluster, ask: int, leaders_before: dict[int, int]) -> None:
     """One record for each partition, at the leader that it had; errors are for the caller to look at later."""
     topic_id = (await cluster.topics(ask))["t"].topic_id
