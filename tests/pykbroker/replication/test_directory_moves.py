@@ -297,17 +297,34 @@ async def test_the_log_loses_its_end_with_the_power() -> None:
     rig = Rig()
     rig.append()
     rig.partition.log.flush()
-    rig.append()
+    rig.append(3)
     rig.moves.begin(rig.partition, B)
     await rig.go()
     rig.filesystem.crash()
     rig.start()
     assert rig.partition.log.log_end_offset == 10
-    rig.append(3)
+    rig.append(3, size=7)
     rig.assign(B)
     await rig.go()
     assert rig.partition.log.path == "/b/t-0"
-    assert offsets(rig.partition.log) == list(range(13))
+    sizes = [len(record.value or b"") for one in rig.partition.log.iter_batches() for record in one.records()]
+    assert sizes == [100] * 10 + [7] * 3
+
+
+async def test_what_the_log_has_made_durable_stays_so() -> None:
+    """P-300: also records that came after the copy was synced first."""
+    rig = Rig()
+    rig.append()
+    rig.moves.begin(rig.partition, B)
+    await rig.go()
+    rig.append()
+    rig.partition.log.flush()
+    rig.assign(B)
+    await rig.go()
+    assert rig.partition.log.path == "/b/t-0"
+    rig.filesystem.crash()
+    rig.start()
+    assert offsets(rig.partition.log) == list(range(20))
 
 
 async def test_a_directory_fails() -> None:
@@ -375,7 +392,7 @@ async def test_a_compaction_is_waited_for() -> None:
 
 async def test_a_verification_on_its_way() -> None:
     """P-135: the coordinator's consent for a transaction's first batch holds for the log after the move."""
-    rig = Rig()
+    rig = Rig(config=LogConfig(transaction_partition_verification_enable=True))
     rig.append()
     verification = rig.partition.log.start_verification(7, 0, 0, supports_epoch_bump=True, now_ms=NOW_MS)
     assert verification is not None
