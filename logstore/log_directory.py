@@ -335,6 +335,8 @@ class LogDirectory:
         key = topic, partition
         log = self.logs.get(key)
         if log is None:
+            # The directory from which a log was to move here is gone, and a new one is made.
+            self.drop_future(topic, partition, now_ms)
             self._rename_deleted(key, now_ms)
             if key in self._removed:
                 self.forget_removed_logs()

@@ -7,7 +7,14 @@ import pytest
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import LogDirectories
-from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS, LogDirectory
+from pykbroker.logstore.log_directory import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    LogDirectory,
+    parse_future_name,
+)
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from tests.support.fake_filesystem import FakeFileSystem
@@ -156,3 +163,98 @@ def test_an_error_of_one_directory_does_not_keep_the_others_from_the_work() -> N
         directories.close()
     assert broken.path == "/a"
     assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+
+
+def append(log: PartitionLog, count: int = 1) -> None:
+    for _ in range(count):
+        log.append_as_leader(bytearray(build_batch([Record(0, NOW_MS, None, b"v", ())])), 0, NOW_MS)
+
+
+def moving() -> tuple[FakeFileSystem, LogDirectories]:
+    """t-0 with five records in /a, and with three of them in its copy in /b."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    create(directories, 0, A)
+    append(directories.logs["t", 0], 5)
+    append(directories.create_future("t", 0, B, bytes(16), CONFIG, NOW_MS), 3)
+    return filesystem, directories
+
+
+def test_a_copy_is_found_by_a_start() -> None:
+    """P-303: after a clean stop without reading it; both have their offsets in the checkpoints of their directory."""
+    filesystem, directories = moving()
+    assert len(directories) == 2
+    assert directories.future_id_of("t", 0) == B
+    directories.close(3, {("t", 0): 5})
+    again = opened(filesystem)
+    assert {key: log.path for key, log in again.logs.items()} == {("t", 0): "/a/t-0"}
+    future = again.future("t", 0)
+    assert future is not None
+    assert future.path == f"/b/t-0.{'0' * 32}-future"
+    assert not future.is_loaded
+    assert (future.log_end_offset, again.logs["t", 0].log_end_offset) == (3, 5)
+
+
+def test_a_copy_is_adopted_where_the_log_is_missing() -> None:
+    """P-303: in the directory that the metadata has."""
+    filesystem, directories = moving()
+    assert directories.adopt_future("t", 0, B) is False, "the log is there"
+    assert directories.online[A].give_away("t", 0) is not None
+    directories.abandon()
+    again = opened(filesystem)
+    assert again.adopt_future("t", 0, A) is False
+    assert again.adopt_future("t", 0, B) is True
+    assert again.logs["t", 0].path == "/b/t-0"
+    assert again.futures == {}
+
+
+def test_a_copy_without_its_source_makes_room_for_a_new_log() -> None:
+    """P-303: the directory of the log was taken out of log.dirs, and no directory has both a log and a copy."""
+    filesystem, directories = moving()
+    directories.close()
+    again = opened(filesystem, B)
+    assert create(again, 0) == "/b/t-0"
+    assert again.futures == {}
+    assert again.logs["t", 0].log_end_offset == 0
+
+
+def test_a_second_copy_is_deleted() -> None:
+    """P-303: the broker was killed while another directory became the target."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem, A, B, C)
+    create(directories, 0, A)
+    for directory_id in (B, C):
+        directories.online[directory_id].create_future("t", 0, bytes(16), CONFIG, NOW_MS)
+    directories.close()
+    again = opened(filesystem, A, B, C)
+    assert again.future_id_of("t", 0) == B
+    assert again.online[C].futures == {}
+    assert again.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+
+
+def test_the_log_stays_if_its_copy_cannot_be_renamed() -> None:
+    """P-304."""
+    filesystem, directories = moving()
+    rename, count = filesystem.rename, 0
+
+    def failing(old_path: str, new_path: str) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise StorageError(old_path, "Input/output error")
+        rename(old_path, new_path)
+
+    filesystem.rename = failing  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="Input/output"):
+        directories.replace_by_future("t", 0, NOW_MS)
+    assert directories.logs["t", 0].path == "/a/t-0"
+    assert directories.futures["t", 0].log_end_offset == 3
+    append(directories.logs["t", 0])
+    assert directories.replace_by_future("t", 0, NOW_MS).path == "/b/t-0"
+    assert directories.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+
+
+def test_names_of_copies() -> None:
+    assert parse_future_name(f"a-b.c-7.{'0' * 32}-future") == ("a-b.c", 7)
+    for name in ("t-0", f"t-0.{'0' * 32}-delete", "t-0-future", "-future", "t-0.-future", "t.1-future"):
+        assert parse_future_name(name) is None, name
