@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,11 @@ def copies_of(bootstrap: str, name: str) -> dict[int, tuple[str, int]]:
         for log in topic["partitions"]
         if log["is_future_key"]
     }
+
+
+def are_at(bootstrap: str, goal: Places) -> bool:
+    """True if all these replicas are in the directories to which they were to move."""
+    return places_of(bootstrap, list({topic for topic, _ in goal})) == goal
 
 
 def move(bootstrap: str, goal: Places) -> dict[tuple[str, int], str]:
@@ -240,9 +246,14 @@ class Compacted(Part):
         return {b"%d" % (number % 50): number for number in range(self.sent - 50, self.sent)}
 
 
-def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, Path], name: str) -> None:
+def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, Path], name: str, target: str) -> None:
     """Back and forth, with the coordinator's topic, and twice with a kill -9 in between: what was acknowledged is there
-    once, transactions are whole, and the last value of each key stays (P-300, P-303)."""
+    once, transactions are whole, and the last value of each key stays (P-300, P-303).
+
+    Apache Kafka is not killed: its coordinator may leave out markers then (test_transactions_kill.py), and its two
+    renames may leave two logs of a partition, with which it does not start.
+    """
+    kills = () if target == "kafka" else (1, 3)
     bootstrap = two_directories.bootstrap
     plain = create_topic(bootstrap, f"{name}-plain", 2, segment_bytes="1048576")
     decided = create_topic(bootstrap, f"{name}-decided", segment_bytes="1048576")
@@ -264,16 +275,12 @@ def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, P
         wait_for_progress(parts)
         goal = swapped(places_of(bootstrap, topics), folders)
         assert set(move(bootstrap, goal).values()) == {"NoError"}
-        if number in (1, 3):
+        if number in kills:
             two_directories.kill()
             two_directories.start()
             wait_for_progress(parts)
         # Moves that the kill found on their way go on by themselves.
-        wait_until(
-            lambda goal=goal: places_of(bootstrap, topics) == goal,
-            lambda _, goal=goal: f"{set(places_of(bootstrap, topics).items()) ^ set(goal.items())}",
-            timeout_s=60,
-        )
+        wait_until(partial(are_at, bootstrap, goal), "the moves", timeout_s=60)
     wait_for_progress(parts)
     for part in parts:
         part.finish()

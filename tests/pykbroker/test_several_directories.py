@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,11 @@ def futures(broker: WholeBroker) -> dict[str, list[tuple[str, int, int]]]:
     return found
 
 
+def has_moved(broker: WholeBroker, target: str) -> bool:
+    """True if t-0 is in a directory and moves no more."""
+    return described(broker)[target] == (0, [("t", 0)]) and not futures(broker)
+
+
 def records_of(broker: WholeBroker, topic: str) -> list[int]:
     """Offsets of all records of partition 0."""
     offsets: list[int] = []
@@ -191,7 +197,7 @@ def test_a_replica_moves(tmp_path: Path) -> None:
             assert broker.produce("t", bytes(batch(10, size=1000)), 0) == 0
         for target, other in (("a", "b"), ("b", "a"), ("b", "a")):
             assert move(broker, "t", 0, tmp_path / target) == 0
-            eventually(lambda target=target: described(broker)[target] == (0, [("t", 0)]) and not futures(broker))
+            eventually(partial(has_moved, broker, target))
             assert described(broker)[other] == (0, [])
             assert records_of(broker, "t") == list(range(500))
             assert (tmp_path / target / "t-0").exists()
