@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from kafka import KafkaAdminClient
 
 from interop_tests.brokers import BrokerProcess
@@ -205,6 +206,7 @@ class Transactions(Part):
         super().__init__(bootstrap)
         self.topic = topic
         self.committed: list[int] = []
+        self.refused = 0
         self._number = 0
         self._producer = transactional_producer("confluent-kafka", bootstrap, f"{topic}-id")
         self._producer.init()
@@ -217,9 +219,17 @@ class Transactions(Part):
         self._producer.flush()
         if number % 3 == 2:
             self._producer.abort()
-        else:
+            self.progress += 1
+            return
+        try:
             self._producer.commit()
-            self.committed += range(5 * number, 5 * number + 5)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self.refused += 1
+            self._producer.abort()
+            return
+        self.committed += range(5 * number, 5 * number + 5)
         self.progress += 1
 
     def end(self) -> None:
@@ -289,6 +299,9 @@ def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, P
         int(message.value or b"") for message in confluent_consume(bootstrap, [decided], isolation="read_committed")
     ]
     assert found == transactions.committed
+    # Apache Kafka forgets at the end of a move that the coordinator has verified a transaction (KIP-890), and refuses
+    # its first batch with INVALID_TXN_STATE.
+    assert transactions.refused == 0 or target == "kafka"
     stored: dict[bytes, int] = {}
     for message in kafka_python_consume(bootstrap, [compacted]):
         stored[message.key or b""] = int((message.value or b"")[:10])

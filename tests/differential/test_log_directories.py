@@ -164,7 +164,10 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]
     try:
         for broker in started.values():
             broker.start()
-        yield {name: Side(broker, folder / name / "logs") for name, broker in started.items()}
+        made = {name: Side(broker, folder / name / "logs") for name, broker in started.items()}
+        yield made
+        for side in made.values():
+            side.client.close()
     finally:
         for broker in started.values():
             broker.stop()
