@@ -141,7 +141,8 @@ async def test_new_connections_per_second(tmp_path: Path, connect: Connect) -> N
         began = trio.current_time()
         while len(listener.connections) < 24:
             await trio.sleep(0.5)
-        assert 1.5 <= trio.current_time() - began <= 3
+        # Two of these looks come at the instant of an accept, before or after it.
+        assert 1.5 <= trio.current_time() - began <= 4
 
 
 class QuietListener:
