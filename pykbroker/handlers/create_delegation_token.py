@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext
 
 REQUESTER_VERSION = 3
+ANONYMOUS = "User:ANONYMOUS"
 
 
 async def handle_create_delegation_token(
@@ -29,6 +30,9 @@ async def handle_create_delegation_token(
     """Creates the token at the active controller; a client that may not is refused here."""
     requester, owner = context.principal, context.principal
     if request.owner_principal_name:
+        if request.owner_principal_type is None:
+            # Kafka cannot make a principal of it, and answers as nobody in particular.
+            return _refused_here(context, ErrorCode.UNKNOWN_SERVER_ERROR, ANONYMOUS, ANONYMOUS)
         owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
     renewers = [f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers]
     refusal = ErrorCode.NONE
@@ -39,14 +43,7 @@ async def handle_create_delegation_token(
     elif any(renewer.principal_type != "User" for renewer in request.renewers):
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
     if refusal != ErrorCode.NONE:
-        return _response(
-            context,
-            refusal,
-            owner,
-            issue_timestamp_ms=NO_TIMESTAMP,
-            expiry_timestamp_ms=NO_TIMESTAMP,
-            max_timestamp_ms=NO_TIMESTAMP,
-        )
+        return _refused_here(context, refusal, owner)
     while True:
         answer: CreateDelegationTokenResponse | None = await forwarded(context, request)
         if answer is not None:
@@ -72,11 +69,27 @@ async def handle_create_delegation_token(
     )
 
 
+def _refused_here(
+    context: NodeContext, error: ErrorCode, owner: str, requester: str = ""
+) -> CreateDelegationTokenResponse:
+    """Response of a broker that has not asked the controller."""
+    return _response(
+        context,
+        error,
+        owner,
+        requester=requester,
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
+    )
+
+
 def _response(
     context: NodeContext,
     error: ErrorCode,
     owner: str,
     *,
+    requester: str = "",
     issue_timestamp_ms: int = 0,
     expiry_timestamp_ms: int = 0,
     max_timestamp_ms: int = 0,
@@ -84,7 +97,7 @@ def _response(
     hmac: bytes = b"",
 ) -> CreateDelegationTokenResponse:
     owner_type, _, owner_name = owner.partition(":")
-    requester_type, _, requester_name = context.principal.partition(":")
+    requester_type, _, requester_name = (requester or context.principal).partition(":")
     has_requester = context.api_version >= REQUESTER_VERSION
     return CreateDelegationTokenResponse(
         error_code=error,

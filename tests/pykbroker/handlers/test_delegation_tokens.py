@@ -139,6 +139,13 @@ def test_tokens_for_others() -> None:
     assert world.create(owner_principal_type="User", owner_principal_name="alice").error_code == 0
 
 
+def test_an_owner_without_a_type_is_an_unknown_error() -> None:
+    """As a Kafka that fails before it knows who asks."""
+    refused = Tokens().create(owner_principal_name="bob", owner_principal_type=None)
+    assert (refused.error_code, refused.expiry_timestamp_ms) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+    assert (refused.principal_name, refused.token_requester_principal_name) == ("ANONYMOUS", "ANONYMOUS")
+
+
 def test_tokens_that_a_client_sees() -> None:
     world = Tokens()
     first, second = world.create("User:alice").token_id, world.create("User:bob").token_id
