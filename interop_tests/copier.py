@@ -138,6 +138,11 @@ def copy_confluent(job: Job) -> None:
             if not is_aborted():
                 producer.commit_transaction(TIMEOUT_S)
                 break
+            # librdkafka 2.16 gives the sequence numbers of records that wait for their retry when it aborts to those of
+            # the next transaction. If a broker has stored them before its connection broke, it takes the next records
+            # for the same ones, and they are lost; Apache Kafka does so too.
+            if producer.flush(TIMEOUT_S):
+                raise RuntimeError("records were not delivered in time")
             producer.abort_transaction(TIMEOUT_S)
 
 
