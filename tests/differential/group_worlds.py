@@ -55,7 +55,7 @@ def played(worlds: Worlds, scenarios: Sequence[Callable[[GroupWorld], None]], an
 
 
 def compared(worlds: Worlds) -> list[Difference]:
-    """Answers that differ, in their order; a world that has more answers than the other is an error too."""
+    """Answers that differ, in their order. Both worlds begin anew; if one has more answers, that is an error too."""
     kafka, ours = worlds["kafka"].answers, worlds["pykbroker"].answers
     found = [
         Difference(number, label, *difference)
@@ -63,4 +63,6 @@ def compared(worlds: Worlds) -> list[Difference]:
         for difference in differences(theirs, mine)
     ]
     assert found or len(kafka) == len(ours)
+    for world in worlds.values():
+        world.answers.clear()
     return found

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 
 import pytest
 
-from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
-from interop_tests.java_tools import JavaTools
+from interop_tests.brokers import BrokerProcess
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.share_state.records import decode_record, encode_record
-from tests.differential.plain import differences
-from tests.differential.runner import Difference
+from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, compared
 from tests.differential.scenarios import share_groups
 from tests.differential.scenarios.groups import GroupWorld
-from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
 
@@ -39,49 +35,19 @@ SETTINGS = {
     "share.coordinator.cold.partition.snapshot.interval.ms": "3600000",
 }
 
-Worlds = dict[str, GroupWorld]
-
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
-    folder: Path = tmp_path_factory.mktemp("brokers")
-    started: dict[str, BrokerProcess] = {
-        "kafka": ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(kafka_libs())),
-        "pykbroker": PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS),
-    }
-    try:
-        for broker in started.values():
-            broker.start()
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with both_brokers(tmp_path_factory.mktemp("brokers"), SETTINGS) as started:
         yield started
-    finally:
-        for broker in started.values():
-            broker.stop()
 
 
 @pytest.fixture(scope="module")
-def worlds(brokers: dict[str, BrokerProcess]) -> Iterator[Worlds]:
-    made = {name: GroupWorld(broker.address) for name, broker in brokers.items()}
-    for world in made.values():
-        world.prepare()
-        share_groups.prepare(world)
-    yield made
-    for world in made.values():
-        world.close()
-
-
-def compared(worlds: Worlds) -> list[Difference]:
-    """The answers that differ; both lists begin anew."""
-    kafka, ours = worlds["kafka"].answers, worlds["pykbroker"].answers
-    pairs = list(zip(kafka, ours, strict=False))
-    found = [
-        Difference(number, label, *difference)
-        for number, ((label, theirs), (_, mine)) in enumerate(pairs)
-        for difference in differences(theirs, mine)
-    ]
-    assert found or len(kafka) == len(ours)
-    for world in worlds.values():
-        world.answers.clear()
-    return found
+def worlds(brokers: Brokers) -> Iterator[Worlds]:
+    with both_worlds(brokers) as made:
+        for world in made.values():
+            share_groups.prepare(world)
+        yield made
 
 
 @pytest.mark.parametrize("scenario", share_groups.SCENARIOS, ids=lambda scenario: str(scenario.__name__))
