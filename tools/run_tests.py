@@ -2,17 +2,20 @@
 
 Without names it runs the parts of `make test`, with --whole those of `make test-all` (`suite_parts.py` has both). Heavy
 parts run alone, the others two at a time, with a background part beside them; then each line of output begins with the
-name of its part. A part that fails does not keep the next from running. The last lines are the parts' own summaries, so
-that a reader who sees only the end of a log knows what ran; the exit code is 0 only when every part passed.
+name of its part. A part that fails does not keep the next from running. The last lines are the parts' own summaries,
+with the tests that failed and their assertions, so that a reader who sees only the end of a log knows what ran and what
+to mend; the exit code is 0 only when every part passed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +24,9 @@ from suite_parts import CHECKOUT, Part, parts
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5
 AT_A_TIME = min(2, os.cpu_count() or 1)
+# What pytest prints of a failure: lines of the exception, and the test in its short summary.
+OF_FAILURE = re.compile(r"(E   |FAILED |ERROR )\s*\S")
+LINES_OF_FAILURES, WIDTH = 24, 240
 
 _printing = threading.Lock()
 _fetching = threading.Lock()
@@ -50,7 +56,7 @@ def run_all(
 
     Args:
         chosen: the parts by name.
-        run: runs one; gets a function for the lines that it prints, gives exit code and last line.
+        run: runs one; gets a function for the lines that it prints, gives exit code and summary.
         at_a_time: how many of those that wait run at the same time, background parts not counted.
 
     Returns:
@@ -95,7 +101,7 @@ def run_all(
 
 
 def run(part: Part, write: Callable[[str], object]) -> tuple[int, str]:
-    """Exit code of the part and its last line; everything it prints is passed on as it comes."""
+    """Exit code of the part and its summary; everything it prints is passed on as it comes."""
     environment = os.environ | {"PYKBROKER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     if part.needs_kafka_jars:
         with _fetching:
@@ -114,8 +120,14 @@ def run(part: Part, write: Callable[[str], object]) -> tuple[int, str]:
 
 
 def passing_on(command: list[str], environment: dict[str, str], write: Callable[[str], object]) -> tuple[int, str]:
-    """Runs a command; its exit code and its last line that is not empty."""
+    """Runs a command.
+
+    Returns:
+        Its exit code, and its last line that is not empty. If it failed, the last lines in which pytest told of
+        failures follow that one, indented and cut to WIDTH characters.
+    """
     last = ""
+    failures: deque[str] = deque(maxlen=LINES_OF_FAILURES)
     try:
         process = subprocess.Popen(
             command,
@@ -134,7 +146,9 @@ def passing_on(command: list[str], environment: dict[str, str], write: Callable[
         for line in process.stdout:
             write(line)
             last = line.strip("=\n ") or last
-    return process.returncode, last
+            if OF_FAILURE.match(line):
+                failures.append(f"       {line.rstrip()[:WIDTH]}")
+    return process.returncode, "\n".join([last, *failures] if process.returncode else [last])
 
 
 def write(line: str) -> None:

@@ -131,3 +131,17 @@ def test_the_last_line_of_a_part_is_its_summary() -> None:
     assert passing_on([sys.executable, "-c", script], {}, lines.append) == (3, "5 passed in 0.1s")
     assert lines == [".....\n", "=== 5 passed in 0.1s ===\n", "\n"]
     assert passing_on(["no-such-python"], {}, lines.append)[0] == 1
+
+
+def test_the_summary_of_a_failed_part_names_its_tests_and_their_assertions() -> None:
+    lines: list[str] = []
+    printed = [
+        "    assert 1 == 2",
+        "E   assert 1 == 2",
+        "FAILED tests/test_one.py::test_two - assert 1 == 2",
+        "1 failed",
+    ]
+    script = f"import sys; print({chr(10).join(printed)!r}); sys.exit(int(sys.argv[1]))"
+    code, summary = passing_on([sys.executable, "-c", script, "1"], {}, lines.append)
+    assert (code, summary.splitlines()) == (1, ["1 failed", f"       {printed[1]}", f"       {printed[2]}"])
+    assert passing_on([sys.executable, "-c", script, "0"], {}, lines.append) == (0, "1 failed")
