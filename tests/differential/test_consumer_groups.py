@@ -16,10 +16,17 @@ from pykbroker.protocol.records.batch import iter_batches
 from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
 from tests.differential.plain import MEMBER
 from tests.differential.scenarios.consumer_groups import SCENARIOS
+from tests.differential.scenarios.groups import NEVER_MS
 
 pytestmark = pytest.mark.java
 
-SETTINGS = {"group.initial.rebalance.delay.ms": "300", "group.consumer.assignment.interval.ms": "0"}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "300",
+    "group.consumer.assignment.interval.ms": "0",
+    # No member is fenced while the tests run, as it depends on the time that they take.
+    "group.consumer.max.session.timeout.ms": str(NEVER_MS),
+    "group.consumer.session.timeout.ms": str(NEVER_MS),
+}
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,16 @@ from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMe
 from pykbroker.protocol.records.batch import iter_batches
 from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
 from tests.differential.plain import MEMBER
+from tests.differential.scenarios.groups import NEVER_MS
 from tests.differential.scenarios.streams_groups import SCENARIOS
 
 pytestmark = pytest.mark.java
 
 SETTINGS = {
+    # No member is fenced while the tests run, as it depends on the time that they take.
+    "group.streams.max.session.timeout.ms": str(NEVER_MS),
+    "group.streams.session.timeout.ms": str(NEVER_MS),
+    "group.streams.max.assignment.interval.ms": str(NEVER_MS),
     "group.initial.rebalance.delay.ms": "300",
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "0",

@@ -25,7 +25,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.differential.scenarios.groups import GroupWorld, join, protocols, sync
+from tests.differential.scenarios.groups import NEVER_MS, GroupWorld, join, protocols, sync
 from tests.pykbroker.groups.driver import subscription
 
 GROUP_RESOURCE = 32
@@ -47,7 +47,7 @@ class Member:
     def join(self, topics: list[str] | None = None, **fields: Any) -> Any:
         names = ["clicks"] if topics is None and "subscribed_topic_regex" not in fields else topics
         self.epoch, self.owned = 0, []
-        return self.beat(subscribed_topic_names=names, rebalance_timeout_ms=20_000, **fields)
+        return self.beat(subscribed_topic_names=names, rebalance_timeout_ms=NEVER_MS, **fields)
 
     def beat(self, version: int = 1, **fields: Any) -> Any:
         given = {"member_id": self.member_id, "member_epoch": self.epoch, "topic_partitions": self.owned}
@@ -87,7 +87,7 @@ def one_member(world: GroupWorld) -> None:
     listed(world, types_filter=["consumer"])
     world.describe("c-one")
     world.describe("c-one", version=5)
-    member.beat(subscribed_topic_names=["clicks", "views"], rebalance_timeout_ms=20_000)
+    member.beat(subscribed_topic_names=["clicks", "views"], rebalance_timeout_ms=NEVER_MS)
     member.take()
     member.beat(subscribed_topic_names=[])
     member.take()

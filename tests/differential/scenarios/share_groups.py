@@ -35,8 +35,8 @@ from tests.support.data_path import batch
 GROUP_RESOURCE = 32
 LONG_MS = 10_000
 SHORT_MS = 50
-RELEASE_S = 0.3
-LOCK_MS = 2_000
+RELEASE_S = 0.6
+LOCK_MS = 4_000
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 RANDOM_SEEDS = range(12)

@@ -51,7 +51,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
 )
 from tests.differential.scenarios.consumer_groups import Member as Consumer
 from tests.differential.scenarios.consumer_groups import describe as describe_consumer_groups
-from tests.differential.scenarios.groups import GroupWorld, join
+from tests.differential.scenarios.groups import NEVER_MS, GroupWorld, join
 from tests.pykbroker.groups.streams.topologies import stateless, word_count
 
 GROUP_RESOURCE = 32
@@ -76,7 +76,7 @@ class StreamsMember:
 
     def join(self, **fields: Any) -> Any:
         self.epoch, self.owned = 0, {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
-        first = {"topology": self.topology, "rebalance_timeout_ms": 20_000, "endpoint_information_epoch": -1}
+        first = {"topology": self.topology, "rebalance_timeout_ms": NEVER_MS, "endpoint_information_epoch": -1}
         return self.beat(**{**self.fields, **first, **fields})
 
     def beat(self, **fields: Any) -> Any:
@@ -436,17 +436,17 @@ def shutdown(world: GroupWorld) -> None:
 
 def delays(world: GroupWorld) -> None:
     """The first assignment waits for members, later ones for the assignment interval."""
-    configure(world, "s-delay", initial_rebalance_delay_ms=1_500)
+    configure(world, "s-delay", initial_rebalance_delay_ms=4_000)
     first, second = (StreamsMember(world, "s-delay", name, stateless("clicks")) for name in "ab")
     first.join()
     first.beat()
     second.join()
     describe(world, "s-delay")
-    time.sleep(2.0)
+    time.sleep(5.0)
     describe(world, "s-delay")
     settle(first, second)
     describe(world, "s-delay")
-    configure(world, "s-delay", assignment_interval_ms=10_000)
+    configure(world, "s-delay", assignment_interval_ms=NEVER_MS)
     third = StreamsMember(world, "s-delay", "c", stateless("clicks"))
     third.join()
     settle(first, third)
@@ -454,7 +454,7 @@ def delays(world: GroupWorld) -> None:
     alone = StreamsMember(world, "s-alone", "a", stateless("clicks"))
     configure(world, "s-alone", initial_rebalance_delay_ms=500, heartbeat_interval_ms=6_000)
     alone.join()
-    time.sleep(1.0)
+    time.sleep(2.0)
     describe(world, "s-alone")
     alone.beat()
     alone.take()
