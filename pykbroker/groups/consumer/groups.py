@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
@@ -17,52 +17,21 @@ from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import SoftState
-from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class ConsumerGroups(ModernGroups[ConsumerGroup]):
-    """Consumer groups by id.
-
-    Args:
-        settings: the broker's settings of consumer groups.
-        topics: the topics of the cluster.
-        configs_of: dynamic configs of a group's GROUP resource.
-    """
+class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
+    """Consumer groups by id."""
 
     group_type = CONSUMER_GROUP_TYPE
     protocol_type = CONSUMER_PROTOCOL_TYPE
-    group_key = ConsumerGroupMetadataKey
-
-    def __init__(
-        self,
-        settings: ConsumerGroupSettings,
-        topics: GroupTopics,
-        configs_of: Callable[[str], Mapping[str, str]],
-    ) -> None:
-        super().__init__(topics)
-        self._settings = settings
-        self._configs_of = configs_of
-
-    def make(self, group_id: str, soft_state: SoftState) -> ConsumerGroup:
-        """A new group without members."""
-        return ConsumerGroup(group_id, soft_state)
-
-    def apply(self, group: ConsumerGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
-        group.replay(record)
-
-    def settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
+    group_class = ConsumerGroup
 
     # Requests
 

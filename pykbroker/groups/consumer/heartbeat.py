@@ -228,7 +228,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
         GroupError: the member is unknown, or another member has its instance id.
     """
     if request.instance_id is None:
-        member = find_member(group, request.member_id)
+        member = group.find_member(request.member_id)
     else:
         member = find_static_member(group, request.instance_id, request.member_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -258,19 +258,6 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
         message = f"The consumer group has reached its maximum capacity of {max_size} members."
         raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-
-
-def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    """The member with an id.
-
-    Raises:
-        GroupError: UNKNOWN_MEMBER_ID.
-    """
-    member = group.members.get(member_id)
-    if member is None:
-        message = f"Member {member_id} is not a member of group {group.group_id}."
-        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
 
 
 def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
@@ -346,7 +333,7 @@ def _find_or_add(
     if request.instance_id is None:
         if is_joining and request.member_id not in group.members:
             return ConsumerMember(request.member_id)
-        member = find_member(group, request.member_id)
+        member = group.find_member(request.member_id)
         _check_epoch(member, request.member_epoch, owned)
         return member
     if not is_joining:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
 from pykbroker.groups.modern.timers import MemberTimers, SoftState
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.fields import Message
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id -> partitions."""
@@ -33,6 +38,12 @@ class ReconcilingMember(Protocol):
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
 
+    def with_metadata(self, value: Any) -> Self:
+        """The member with the properties of a record."""
+
+    def with_current_assignment(self, value: Any) -> Self:
+        """The member with the current assignment of a record; without any for None, a tombstone."""
+
 
 class ModernMember(ReconcilingMember, Subscriber, Protocol):
     """The part of a member that `ModernGroup` uses."""
@@ -43,18 +54,27 @@ class ModernMember(ReconcilingMember, Subscriber, Protocol):
 
 AnyMember = TypeVar("AnyMember", bound=ReconcilingMember)
 Member = TypeVar("Member", bound=ModernMember)
+Target = TypeVar("Target")
 
 
-class EpochGroup(ABC, Generic[AnyMember]):
-    """A group of any of the new protocols.
+class EpochGroup(ABC, Generic[AnyMember, Target]):
+    """A group of any of the new protocols; `replay` is the only way to change what its records say.
 
     Attributes:
+        record_types: the keys of its records.
+        member_type: class of its members, made from a member id.
+        no_target: target assignment of a member that has none.
+        targets: member id -> target assignment.
         epoch: group epoch; raised whenever a new target assignment is needed.
         assignment_epoch: group epoch of the target assignment; -1 after the tombstone of the assignment.
         assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
         metadata_hash: hash of the group's topics at `epoch`.
         soft_state: what is not stored, such as timers.
     """
+
+    record_types: ClassVar[RecordTypes]
+    member_type: ClassVar[type[Any]]
+    no_target: Target
 
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         self.group_id = group_id
@@ -64,6 +84,7 @@ class EpochGroup(ABC, Generic[AnyMember]):
         self.assignment_timestamp_ms = 0
         self.metadata_hash = 0
         self.members: dict[str, AnyMember] = {}
+        self.targets: dict[str, Target] = {}
         self._refresh_at_ms = 0
         self._refreshed_epoch = 0
 
@@ -91,6 +112,22 @@ class EpochGroup(ABC, Generic[AnyMember]):
             return "Reconciling"
         return "Stable"
 
+    def find_member(self, member_id: str) -> AnyMember:
+        """The member with an id.
+
+        Raises:
+            GroupError: UNKNOWN_MEMBER_ID.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return member
+
+    def target_of(self, member_id: str) -> Target:
+        """Target assignment of a member; empty if it has none."""
+        return self.targets.get(member_id, self.no_target)
+
     def has_expired_metadata(self, now_ms: int) -> bool:
         """True if the group's topics must be looked at again."""
         return now_ms >= self._refresh_at_ms or self.epoch < self._refreshed_epoch
@@ -104,21 +141,73 @@ class EpochGroup(ABC, Generic[AnyMember]):
         """Has the next heartbeat look at the group's topics again."""
         self._refresh_at_ms = self._refreshed_epoch = 0
 
+    # The log
 
-class ModernGroup(EpochGroup[Member]):
+    def replay(self, record: LogRecord, now_ms: int) -> None:
+        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
+        key: Any = record.key
+        value: Any = record.value
+        types = self.record_types
+        if isinstance(key, types.member):
+            if value is None:
+                self.remove_member(key.member_id)
+            else:
+                self.replace_member(self._get_or_make_member(key.member_id).with_metadata(value))
+        elif isinstance(key, types.current):
+            if value is not None or key.member_id in self.members:
+                self.replace_member(self._get_or_make_member(key.member_id).with_current_assignment(value))
+        elif isinstance(key, types.target):
+            if value is None:
+                self.targets.pop(key.member_id, None)
+            else:
+                self.targets[key.member_id] = self.target_from(value)
+        elif isinstance(key, types.target_epoch):
+            stored = (NO_ASSIGNMENT_EPOCH, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
+            self.assignment_epoch, self.assignment_timestamp_ms = stored
+        elif not isinstance(key, types.group):
+            self.replay_other(key, value, now_ms)
+        elif value is not None:
+            self.replay_epoch(value)
+
+    def _get_or_make_member(self, member_id: str) -> AnyMember:
+        member: AnyMember = self.members.get(member_id) or self.member_type(member_id)
+        return member
+
+    @abstractmethod
+    def replace_member(self, new: AnyMember) -> None:
+        """Adds a member or replaces the one with its id."""
+
+    @abstractmethod
+    def remove_member(self, member_id: str) -> None:
+        """Removes a member, if it is there."""
+
+    @abstractmethod
+    def target_from(self, value: Any) -> Target:
+        """The target assignment in the value of a record."""
+
+    @abstractmethod
+    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+        """Applies a record that only this kind of group has."""
+
+    def replay_epoch(self, value: Any) -> None:
+        """Applies the record of the group epoch."""
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+
+class ModernGroup(EpochGroup[Member, Assignment]):
     """A consumer or share group: its members subscribe to topics.
 
     Attributes:
-        targets: member id -> target assignment.
         static_ids: instance id -> member id.
         subscriptions: the topics that members subscribe to.
     """
+
+    no_target = NO_PARTITIONS
 
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         super().__init__(group_id, soft_state)
         self.static_ids: dict[str, str] = {}
         self.subscriptions = Subscriptions()
-        self.targets: dict[str, Assignment] = {}
 
     def follows_topic(self, name: str) -> bool:
         """True if a member subscribes to the topic."""
@@ -128,9 +217,9 @@ class ModernGroup(EpochGroup[Member]):
         """True if a member subscribes to the topic."""
         return name in self.subscriptions
 
-    def target_of(self, member_id: str) -> Assignment:
-        """Target assignment of a member; empty if it has none."""
-        return self.targets.get(member_id, NO_PARTITIONS)
+    def target_from(self, value: Any) -> Assignment:
+        """The target assignment in the value of a record."""
+        return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
     def replace_member(self, new: Member) -> None:
         """Adds a member or replaces the one with its id."""

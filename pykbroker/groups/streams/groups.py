@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
@@ -20,26 +19,23 @@ from pykbroker.groups.streams.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROU
 from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import Assign
-from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class StreamsGroups(ModernGroups[StreamsGroup]):
+class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
     """Streams groups by id.
 
     Args:
-        settings: the broker's settings of Streams groups.
-        topics: the topics of the cluster.
-        configs_of: dynamic configs of a group's GROUP resource.
+        settings, topics, configs_of: as for `ModernGroups`.
         assign: the assignor of tasks.
     """
 
     group_type = STREAMS_GROUP_TYPE
     protocol_type = STREAMS_GROUP_TYPE
-    group_key = StreamsGroupMetadataKey
+    group_class = StreamsGroup
 
     def __init__(
         self,
@@ -48,26 +44,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         configs_of: Callable[[str], Mapping[str, str]],
         assign: Assign,
     ) -> None:
-        super().__init__(topics)
-        self._settings = settings
-        self._configs_of = configs_of
+        super().__init__(settings, topics, configs_of)
         self._assign = assign
-
-    def make(self, group_id: str, soft_state: SoftState) -> StreamsGroup:
-        """A new group without members."""
-        return StreamsGroup(group_id, soft_state)
-
-    def apply(self, group: StreamsGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
-        group.replay(record)
 
     def tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of everything that is stored for a group."""
         return group_tombstones(group_id, self.by_id[group_id].members)
-
-    def settings_of(self, group_id: str) -> StreamsGroupSettings:
-        """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
 
     def filter_name(self, state: str) -> str:
         """Name of a state in the filters of ListGroups."""
