@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
-from pykbroker.groups.consumer.expiry import expire_due, schedule_loaded
+from pykbroker.groups.consumer.expiry import expire_due
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.consumer.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
@@ -111,11 +111,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         return group_tombstones(group_id, group.members, group.resolved)
 
     # Time
-
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the timers of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            schedule_loaded(group, self.settings_of(group_id), now_ms)
 
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
         """Fences the members of a group whose timers are due."""

@@ -71,6 +71,11 @@ class ConsumerMember:
     pending_revocation: PartitionEpochs = field(default_factory=dict)
     classic: ClassicMember | None = None
 
+    @property
+    def is_revoking(self) -> bool:
+        """True if the member was asked to give something up and has not confirmed it."""
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch

@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import EpochGroup
-from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.modern.settings import MemberTimes
+from pykbroker.groups.modern.timers import SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
 
-class SettingsOfKind(Protocol):
+class SettingsOfKind(MemberTimes, Protocol):
     """The settings of one kind of group."""
 
     def of_group(self, configs: Mapping[str, str]) -> Self:
@@ -147,6 +148,20 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         self._soft_states[group.group_id] = group.soft_state
 
     # Time
+
+    def schedule_loaded(self, now_ms: int) -> None:
+        """Starts the timers of all groups, which were loaded: sessions, and rebalance timeouts of revoking members."""
+        for group_id, group in self.by_id.items():
+            session_timeout_ms = self.settings_of(group_id).session_timeout_ms
+            for member_id, member in group.members.items():
+                group.timers.schedule(TimerKind.SESSION, member_id, now_ms + session_timeout_ms)
+                if member.is_revoking:
+                    deadline_ms = now_ms + member.rebalance_timeout_ms
+                    group.timers.schedule(TimerKind.REBALANCE, member_id, deadline_ms, member.member_epoch)
+
+    @abstractmethod
+    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
+        """Fences the members of a group whose timers are due; None if there are none."""
 
     def wake_ms(self, group_id: str) -> int | None:
         """Time of a group's next timer, in ms since the epoch; None for no timer."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.expiry import explain_and_retry, first_of_each
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
+from pykbroker.groups.share.expiry import expire_due
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
@@ -21,8 +20,6 @@ from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-
-_REASONS = {TimerKind.SESSION: "the member session expired"}
 
 
 class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
@@ -129,21 +126,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
 
     # Time
 
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the sessions of the members of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            deadline_ms = now_ms + self.settings_of(group_id).session_timeout_ms
-            for member_id in group.members:
-                group.timers.schedule(TimerKind.SESSION, member_id, deadline_ms)
-
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
         """Removes the members of a group whose sessions have expired."""
         group = self.by_id.get(group_id)
-        if group is None:
-            return None
-        epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
-        due = first_of_each(group.timers.pop_due(now_ms), epochs)
-        if not due:
-            return None
-        result = heartbeats.remove_members(group, [group.members[member_id] for member_id in due], self.topics)
-        return explain_and_retry(result, group_id, group.timers, due, _REASONS)
+        return None if group is None else expire_due(group, self.topics, now_ms)

@@ -43,6 +43,11 @@ class ShareMember:
         """None: share groups have no regular expressions."""
         return None
 
+    @property
+    def is_revoking(self) -> bool:
+        """False: partitions are shared, and nothing is given up."""
+        return False
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the target assignment of this epoch."""
         return self.state == STABLE and self.member_epoch == assignment_epoch

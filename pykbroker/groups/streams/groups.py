@@ -12,7 +12,7 @@ from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
-from pykbroker.groups.streams.expiry import expire_due, schedule_loaded
+from pykbroker.groups.streams.expiry import expire_due
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
 from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
 from pykbroker.groups.streams.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
@@ -101,11 +101,6 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         return describe(group)
 
     # Time
-
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the timers of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            schedule_loaded(group, self.settings_of(group_id), now_ms)
 
     def wake_ms(self, group_id: str) -> int | None:
         """Time of a group's next timer; one whose first records were not stored may have an initial delay, too."""

@@ -69,6 +69,11 @@ class StreamsMember:
     assigned: MemberTasks = NO_MEMBER_TASKS
     pending_revocation: MemberTasks = NO_MEMBER_TASKS
 
+    @property
+    def is_revoking(self) -> bool:
+        """True if the member was asked to give something up and has not confirmed it."""
+        return self.state is MemberState.UNREVOKED_TASKS
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
