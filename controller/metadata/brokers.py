@@ -13,21 +13,16 @@ from pykbroker.controller.metadata.elections import (
     changes_when_broker_restarted,
     changes_when_broker_serves,
 )
-from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
 from pykbroker.controller.metadata.metadata_versions import (
     CONTROLLER_REGISTRATION,
     DIRECTORY_ASSIGNMENT,
     METADATA_VERSION,
 )
+from pykbroker.controller.metadata.snapshot import broker_record, controller_record
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
-    BrokerEndpoint,
-    BrokerFeature,
     BrokerRegistrationChangeRecord,
-    ControllerEndpoint,
-    ControllerFeature,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
 from pykbroker.protocol.uuids import uuid_to_text
@@ -82,22 +77,18 @@ class RegisterBroker(NamedTuple):
             epoch = context.next_offset
         # Last: when the registration takes effect, the partitions of the previous one have been changed already.
         records.append(
-            RegisterBrokerRecord(
-                broker_id=self.broker_id,
-                incarnation_id=self.incarnation_id,
-                broker_epoch=epoch,
-                end_points=[
-                    BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                    for e in self.endpoints
-                ],
-                features=[
-                    BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                    for name, (lowest, highest) in self.features.items()
-                ],
-                rack=self.rack,
-                fenced=is_fenced,
-                in_controlled_shutdown=in_controlled_shutdown,
-                log_dirs=list(self.log_dirs) if image.metadata_version >= DIRECTORY_ASSIGNMENT else [],
+            broker_record(
+                BrokerImage(
+                    self.broker_id,
+                    epoch,
+                    self.incarnation_id,
+                    tuple(self.endpoints),
+                    self.features,
+                    self.rack,
+                    is_fenced,
+                    in_controlled_shutdown,
+                    tuple(self.log_dirs) if image.metadata_version >= DIRECTORY_ASSIGNMENT else (),
+                )
             )
         )
         return Plan(records, epoch)
@@ -233,19 +224,8 @@ class RegisterController(NamedTuple):
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The current MetadataVersion is too old to support controller registrations.",
             )
-        record = RegisterControllerRecord(
-            controller_id=self.controller_id,
-            incarnation_id=self.incarnation_id,
-            end_points=[
-                ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self.endpoints
-            ],
-            features=[
-                ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self.features.items()
-            ],
-        )
-        return Plan([record], None)
+        controller = ControllerImage(self.controller_id, self.incarnation_id, tuple(self.endpoints), self.features)
+        return Plan([controller_record(controller)], None)
 
 
 def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, int]]) -> str | None:

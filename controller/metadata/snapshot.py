@@ -46,9 +46,9 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     for name in names:
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker in image.brokers.values():
-        yield _broker_record(broker)
+        yield broker_record(broker)
     for controller in image.controllers.values():
-        yield _controller_record(controller)
+        yield controller_record(controller)
     for topic in image.topics_by_name.values():
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions.values():
@@ -104,7 +104,8 @@ def access_control_entry_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRe
     )
 
 
-def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """The record that registers this broker."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
@@ -125,7 +126,8 @@ def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     )
 
 
-def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """The record that registers this controller."""
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
