@@ -155,8 +155,3 @@ class FrameReader:
     def first_bytes(self) -> bytes:
         """First bytes of an unfinished frame, its size included, by which another protocol is recognized."""
         return bytes(self._view[self._start : min(self._end, self._start + 16)])
-
-    @property
-    def has_unread_bytes(self) -> bool:
-        """True if bytes of an unfinished or untaken frame are held."""
-        return self._end > self._start

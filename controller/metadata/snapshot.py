@@ -5,18 +5,16 @@ The order is that of Kafka's ImageWriter: feature levels first, because the rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pykbroker.controller.metadata.image import (
-    EMPTY_IMAGE,
     Acl,
     BrokerImage,
     ClusterImage,
     ControllerImage,
     PartitionImage,
 )
-from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
@@ -64,11 +62,6 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     for acl_id, acl in image.acls.items():
         yield access_control_entry_record(acl_id, acl)
     yield from image.kept_records.values()
-
-
-def image_from_records(records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
-    """The image that a snapshot's records make; offset, epoch and time are those of the last log record in it."""
-    return apply_records(EMPTY_IMAGE, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRecord:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pykbroker.logstore.compaction import compact
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.support.compaction import compact
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

@@ -25,7 +25,6 @@ from pykbroker.groups.assignors.streams.spec import (
     TopologyDescriber,
 )
 
-NAME = "sticky"
 STANDBY_REPLICAS = "num.standby.replicas"
 
 _log = logging.getLogger(__name__)
