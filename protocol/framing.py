@@ -2,7 +2,7 @@
 
 The reader owns the buffer that the socket fills, so bytes go from the kernel into their final place and a frame is a
 view of it. A frame is valid until the next call of `buffer`: one request at a time is in progress on a
-connection (P-8), and whoever wants to keep bytes copies them.
+connection (P-8), and a caller that keeps bytes copies them.
 
 An announced size is only a claim: the buffer grows with the bytes that came, four times each time it is full. A client
 that has sent a large frame already gets the room for the next one at once, up to `SIZE_TRUSTED_MAX`.

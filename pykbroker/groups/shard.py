@@ -506,7 +506,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     @property
     def has_offsets_to_expire(self) -> bool:
-        """True if there is a group whose offsets may expire some day."""
+        """True if there is a group whose committed offsets can expire."""
         return bool(self.groups or self.consumer.by_id or self.streams.by_id)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:

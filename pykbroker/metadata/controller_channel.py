@@ -49,7 +49,7 @@ class ControllerChannel:
     """Sends requests to the active controller, in this process or on another node.
 
     Args:
-        node: the quorum's node, which knows the leader.
+        node: the quorum's node, which has the leader's id.
         addresses: returns a controller's address by its node id; None if it is unknown.
         open_stream: opens a connection.
         call: sends a request to the controller in this process.

@@ -1,4 +1,4 @@
-"""One consumer group (KIP-848): what its records say, and who owns which partition."""
+"""One consumer group (KIP-848): the state in its records, and the owner of each partition."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class HeartbeatContext:
         topics: the topics of the cluster.
         now_ms: time in ms since the epoch.
         client_id, client_host: of the client; the host in Java's notation.
-        may_describe: tells if the client may see a topic, for regular expressions.
+        may_describe: returns True if the client may DESCRIBE a topic; for regular expressions.
         regex_refresh: the resolution of regular expressions that the coordinator has to run; set by the operation.
     """
 
@@ -222,7 +222,7 @@ def reconcile_member(
 
 
 def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
-    """Handles the heartbeat of a member that leaves, for good (epoch -1) or, if it is static, for a while (epoch -2).
+    """Handles the heartbeat of a member that leaves: epoch -1, or -2 for a static member that will come back.
 
     Raises:
         GroupError: the member is unknown, or another member has its instance id.

@@ -20,7 +20,7 @@ REFRESH_MIN_INTERVAL_MS = 10_000
 class RegexRefresh:
     """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
 
-    `may_describe` tells if the client whose heartbeat it was may see a topic.
+    `may_describe` returns True if the client that sent the heartbeat may DESCRIBE a topic.
     """
 
     group_id: str
@@ -39,7 +39,7 @@ class RegexChange(Enum):
 def change_regex(
     group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember, records: list[LogRecord]
 ) -> RegexChange:
-    """Checks a member's new regular expression, and forgets the old one if no other member uses it.
+    """Checks a member's new regular expression, and removes the old one if no other member uses it.
 
     Raises:
         GroupError: INVALID_REGULAR_EXPRESSION.

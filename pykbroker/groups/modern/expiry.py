@@ -22,8 +22,8 @@ class TimedMember(Protocol):
 def first_of_each(due: Iterable[DueTimer], members: Mapping[str, TimedMember]) -> dict[str, DueTimer]:
     """Member id -> the first timer for which the member is fenced.
 
-    A rebalance timeout counts only while the member still has the epoch at which it was told to give something up.
-    Timers of members that are gone do not count.
+    A rebalance timeout counts only while the member still has the epoch at which a revocation was asked of it.
+    Timers of members that have left do not count.
     """
     found: dict[str, DueTimer] = {}
     for timer in due:

@@ -24,7 +24,7 @@ Assignment = Mapping[bytes, frozenset[int]]
 NO_PARTITIONS: Assignment = {}
 
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
-"""Time after which a group looks at its topics again even if it was not told of a change."""
+"""Time in ms after which a group's topics are looked up again without a change of the metadata."""
 
 NO_ASSIGNMENT_EPOCH = -1
 
@@ -138,7 +138,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         self._refreshed_epoch = epoch
 
     def request_metadata_refresh(self) -> None:
-        """Has the next heartbeat look at the group's topics again."""
+        """Makes the next heartbeat look the group's topics up again."""
         self._refresh_at_ms = self._refreshed_epoch = 0
 
     # The log

@@ -1,4 +1,4 @@
-"""The groups of one newer type in one partition of `__consumer_offsets`: what is the same for each type."""
+"""The groups of one newer type in one partition of `__consumer_offsets`: the part that all types share."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """A group of this type, which a member that joins creates; it is stored when its records are replayed.
 
         Raises:
-            GroupError: GROUP_ID_NOT_FOUND: it does not exist and nobody joins, or is of another type.
+            GroupError: GROUP_ID_NOT_FOUND: it does not exist and the request is no join, or it is of another type.
         """
         group = self.by_id.get(group_id)
         if group is not None:
@@ -117,7 +117,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         return state.lower()
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Has the next heartbeats of the groups that subscribe to these topics look at them again."""
+        """Makes the next heartbeat of each group that subscribes to these topics look them up again."""
         for group in self.by_id.values():
             if any(map(group.follows_topic, names)):
                 group.request_metadata_refresh()

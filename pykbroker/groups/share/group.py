@@ -1,4 +1,4 @@
-"""One share group (KIP-932): what its records say."""
+"""One share group (KIP-932): the state in its records."""
 
 from __future__ import annotations
 

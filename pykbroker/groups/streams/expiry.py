@@ -34,6 +34,6 @@ def expire_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupRe
     try:
         end_initial_delay(group, context, result)
     except GroupError as error:
-        # The next heartbeat tries again and tells its member.
+        # The next heartbeat tries again, and its response has the error.
         result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
     return result

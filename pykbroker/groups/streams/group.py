@@ -1,4 +1,4 @@
-"""One Streams group (KIP-1071): what its records say, and the process that has each task."""
+"""One Streams group (KIP-1071): the state in its records, and the process that has each task."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self.endpoints.clear()
 
     def request_shutdown(self, member_id: str) -> None:
-        """Has all members told to stop; the first member that asked is named."""
+        """Makes all further responses ask for a shutdown; they name the first member that requested it."""
         if self.shutdown_member_id is None:
             self.shutdown_member_id = member_id
 
