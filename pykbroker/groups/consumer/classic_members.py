@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
     HeartbeatContext,
@@ -34,7 +35,6 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import ClassicJoined, GroupResult
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError

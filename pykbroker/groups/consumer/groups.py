@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
 from pykbroker.groups.consumer.expiry import expire_due
@@ -19,7 +20,6 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

@@ -51,7 +51,7 @@ def change_regex(
         records.append(regex_tombstone(group.group_id, old.subscribed_topic_regex))
     if new.subscribed_topic_regex:
         if new.subscribed_topic_regex not in users:
-            from pykbroker.groups.topic_regex import compile_regex
+            from pykbroker.groups.consumer.regex_syntax import compile_regex
 
             compile_regex(new.subscribed_topic_regex)
         elif new.subscribed_topic_regex in group.resolved:
@@ -102,8 +102,8 @@ def refresh_needed(
 
 def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Topics that match each regular expression as a whole; none for one that cannot be compiled."""
+    from pykbroker.groups.consumer.regex_syntax import compile_regex
     from pykbroker.groups.modern.errors import GroupError
-    from pykbroker.groups.topic_regex import compile_regex
 
     topics = list(names)
     found = {}
