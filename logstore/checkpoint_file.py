@@ -1,4 +1,4 @@
-"""Checkpoint files: small text files with offsets, replaced atomically (protocol.md 1.4).
+"""Checkpoint files: small text files with offsets, replaced atomically (docs/storage-format.md).
 
 Format: a line with the version 0, a line with the number of entries, one line per entry.
 """

@@ -1,4 +1,4 @@
-"""The topic id of a partition's directory (`partition.metadata`, protocol.md 1.4)."""
+"""The topic id of a partition's directory (`partition.metadata`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames: an int32 size, then that many bytes (protocol.md 1.2).
+"""Cutting a byte stream into frames: an int32 size, then that many bytes.
 
 The reader owns the buffer that the socket fills, so bytes go from the kernel into their final place and a frame is a
 view of it. A frame is valid until the next call of `buffer`: one request at a time is in progress on a

@@ -64,7 +64,7 @@ def fill(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["live", "closed"])
 def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
-    """P-57 (snapshots), protocol.md 1.4."""
+    """P-57 (snapshots)."""
     log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     fill(log)
     end_offset = log.log_end_offset
