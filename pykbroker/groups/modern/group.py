@@ -7,7 +7,7 @@ computes records from a group, and replaying them, once they are appended, chang
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
@@ -127,6 +127,18 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     def target_of(self, member_id: str) -> Target:
         """Target assignment of a member; empty if it has none."""
         return self.targets.get(member_id, self.no_target)
+
+    def target_records(
+        self,
+        epoch: int,
+        now_ms: int,
+        targets: Mapping[str, Target],
+        record_of: Callable[[str, str, Target], LogRecord],
+    ) -> list[LogRecord]:
+        """Records of the targets that differ from the stored ones, and of the group epoch for which they are."""
+        changed = (member_id for member_id, target in targets.items() if self.targets.get(member_id) != target)
+        records = [record_of(self.group_id, member_id, targets[member_id]) for member_id in changed]
+        return [*records, self.record_types.target_epoch_record(self.group_id, epoch, now_ms)]
 
     def has_expired_metadata(self, now_ms: int) -> bool:
         """True if the group's topics must be looked at again."""

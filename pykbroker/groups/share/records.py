@@ -25,7 +25,6 @@ from pykbroker.protocol.log_messages.share_group_records import (
     TopicPartitionsInfo,
 )
 
-target_epoch_record = RECORD_TYPES.target_epoch_record
 member_tombstones = RECORD_TYPES.member_tombstones
 
 

@@ -26,7 +26,6 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     TaskIds,
 )
 
-target_epoch_record = RECORD_TYPES.target_epoch_record
 member_tombstones = RECORD_TYPES.member_tombstones
 
 
