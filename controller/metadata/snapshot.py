@@ -1,4 +1,4 @@
-"""A cluster image as the records that make it, in Kafka's order, and back.
+"""A cluster image as the records that make it, in Kafka's order.
 
 The order is that of Kafka's ImageWriter: feature levels first, because the rest is read according to them.
 """
@@ -8,26 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pykbroker.controller.metadata.image import (
-    Acl,
-    BrokerImage,
-    ClusterImage,
-    ControllerImage,
-    PartitionImage,
-)
+from pykbroker.controller.metadata.brokers import broker_record, controller_record
+from pykbroker.controller.metadata.image import Acl, ClusterImage, PartitionImage
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
-    BrokerEndpoint,
-    BrokerFeature,
     ConfigRecord,
-    ControllerEndpoint,
-    ControllerFeature,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
     TopicRecord,
 )
 
@@ -94,42 +83,4 @@ def access_control_entry_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRe
         host=acl.host,
         operation=acl.operation,
         permission_type=acl.permission_type,
-    )
-
-
-def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
-    """The record that registers this broker."""
-    return RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        incarnation_id=broker.incarnation_id,
-        broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in broker.features.items()
-        ],
-        rack=broker.rack,
-        fenced=broker.is_fenced,
-        in_controlled_shutdown=broker.in_controlled_shutdown,
-        log_dirs=list(broker.log_dirs),
-        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
-    )
-
-
-def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
-    """The record that registers this controller."""
-    return RegisterControllerRecord(
-        controller_id=controller.controller_id,
-        incarnation_id=controller.incarnation_id,
-        end_points=[
-            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in controller.endpoints
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in controller.features.items()
-        ],
     )
