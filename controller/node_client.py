@@ -143,12 +143,6 @@ class NodeClient:
             raise ProtocolError(f"{self.address} refuses ApiVersions with error {answer.error_code}")
         return {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
 
-    def another(self) -> NodeClient:
-        """A new client of the same node, with its own connection."""
-        return NodeClient(
-            self.address, self._open_stream, client_id=self._client_id, software_version=self._software_version
-        )
-
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         stream, self._stream = self._stream, None

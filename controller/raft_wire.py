@@ -85,7 +85,7 @@ def request_for_wire(
     """Kafka's request for a message to a node.
 
     Args:
-        endpoints: listeners of this node, for followers that learn their leader by this request.
+        endpoints: listeners of this node, for followers that get their leader's address by this request.
         change_timeout_ms: time limit of a change of voters.
     """
     match message:

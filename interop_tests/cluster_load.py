@@ -9,7 +9,8 @@ import logging
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from interop_tests.clients import Message, confluent_consume, create_topic, wait_until
@@ -23,6 +24,7 @@ from interop_tests.kill_load import (
     Producing,
     wait_for_progress,
 )
+from interop_tests.report import Tables
 from interop_tests.verifiable import Consumer, Tool
 
 PARTITIONS = 3
@@ -102,15 +104,20 @@ class JavaConsuming(Part):
 class Load:
     """Producers and group members of three libraries, and an administrator; topics with three replicas.
 
+    `note` receives one line on each run that has ended well.
+
     Attributes:
         recovery_s: by part, the longest time that it stood still after `disturbed`.
     """
 
-    def __init__(self, cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None) -> None:
+    def __init__(
+        self, cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None, note: Callable[[str], None]
+    ) -> None:
         # A warning for each of the thousand retries would hide what went wrong.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         bootstrap = cluster.bootstrap
         self.cluster = cluster
+        self._note = note
         self.topics = [
             create_topic(bootstrap, unique(f"load-{number}"), PARTITIONS, replicas=NODES) for number in range(3)
         ]
@@ -178,8 +185,8 @@ class Load:
         for part in self.parts:
             part.check()
 
-    def finish(self) -> None:
-        """Ends the work; every record that was acknowledged is there, in order, once."""
+    def finish(self, event: str) -> None:
+        """Ends the work; every record that was acknowledged is there, in order, once. `event` was done to the nodes."""
         bootstrap = self.cluster.bootstrap
         for part in self.parts:
             if part is not self.parts[-1] or self.java_producing is None:
@@ -198,6 +205,7 @@ class Load:
             self.java_consuming.finish()
         for part in self.parts:
             part.check()
+        self._note(f"{event}: {self.summary()}")
 
     def summary(self) -> str:
         """Totals of the load, for the end of the run: records, commits, changes of metadata, longest standstills in
@@ -229,3 +237,17 @@ def check_places(topic: str, acknowledged: dict[tuple[int, int], str], messages:
     for partition in sorted({number for number, _ in stored}):
         values = [int(value) for (number, _), value in sorted(stored.items()) if number == partition]
         assert values == sorted(values), f"{topic}-{partition} is out of order"
+
+
+@contextmanager
+def clients_at_work(
+    cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None, target: str, tables: Tables
+) -> Iterator[Load]:
+    """A load on a whole cluster, every part of which has begun; its summary goes to the tables of the run."""
+    cluster.wait_until_whole()
+    load = Load(cluster, unique, java_libs, lambda text: tables.texts.append(f"three nodes of {target}, {text}"))
+    try:
+        load.wait_for_progress()
+        yield load
+    finally:
+        load.close()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.cluster import NODES, Cluster
-from interop_tests.cluster_load import Load
+from interop_tests.cluster_load import Load, clients_at_work
 from interop_tests.cluster_network import NETWORKS, Network
 from interop_tests.conftest import StartCluster
 from interop_tests.disk_writers import confluent_writer, kafka_python_writer
@@ -52,21 +52,16 @@ def linked(network: Network, start_cluster: StartCluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def load(linked: Cluster, unique: Unique) -> Iterator[Load]:
-    linked.wait_until_whole()
-    load = Load(linked, unique, None)
-    try:
-        load.wait_for_progress()
+def load(linked: Cluster, unique: Unique, target: str, summary_tables: Tables) -> Iterator[Load]:
+    with clients_at_work(linked, unique, None, target, summary_tables) as load:
         yield load
-    finally:
-        load.close()
 
 
 @pytest.mark.fault("all links of a node cut")
 @pytest.mark.parametrize(
     "whom", [pytest.param("the active controller", marks=pytest.mark.sample), "the leader of a partition"]
 )
-def test_cut_off(whom: str, linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
+def test_cut_off(whom: str, linked: Cluster, network: Network, load: Load) -> None:
     """A node without any link is replaced, and takes nothing meanwhile; with its links back it is one of the others."""
     victim = linked.controller() if whom == "the active controller" else linked.leader(load.topics[0], 0)
     network.isolate(victim)
@@ -78,15 +73,12 @@ def test_cut_off(whom: str, linked: Cluster, network: Network, load: Load, targe
         network.mend()
     load.recover()
     linked.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, {whom} cut off: {load.summary()}")
+    load.finish(f"{whom} cut off")
 
 
 @pytest.mark.sample
 @pytest.mark.fault("links to other nodes cut")
-def test_cut_from_the_other_nodes_only(
-    linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables
-) -> None:
+def test_cut_from_the_other_nodes_only(linked: Cluster, network: Network, load: Load) -> None:
     """A leader that clients still reach and no other node does acknowledges nothing that gets lost."""
     victim = linked.leader(load.topics[0], 0)
     network.isolate(victim, from_clients=False)
@@ -97,13 +89,12 @@ def test_cut_from_the_other_nodes_only(
         network.mend()
     load.recover()
     linked.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, a leader alone with its clients: {load.summary()}")
+    load.finish("a leader alone with its clients")
 
 
 @pytest.mark.sample
 @pytest.mark.fault("one link cut")
-def test_cut_between_two(linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
+def test_cut_between_two(linked: Cluster, network: Network, load: Load) -> None:
     """Two brokers lose each other, the controller sees both: the in-sync sets shrink, and everything goes on."""
     controller = linked.controller()
     one, other = (node_id for node_id in linked.nodes if node_id != controller)
@@ -122,13 +113,12 @@ def test_cut_between_two(linked: Cluster, network: Network, load: Load, target: 
     finally:
         network.mend()
     linked.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, no link between two brokers: {load.summary()}")
+    load.finish("no link between two brokers")
 
 
 @pytest.mark.sample
 @pytest.mark.fault("one direction of a link cut")
-def test_cut_one_way(linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
+def test_cut_one_way(linked: Cluster, network: Network, load: Load) -> None:
     """A broker that the active controller hears and does not reach counts as gone; everything goes on without it."""
     controller = linked.controller()
     victim = next(node_id for node_id in linked.nodes if node_id != controller)
@@ -139,10 +129,7 @@ def test_cut_one_way(linked: Cluster, network: Network, load: Load, target: str,
     finally:
         network.mend()
     linked.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(
-        f"three nodes of {target}, no way from the active controller to a broker: {load.summary()}"
-    )
+    load.finish("no way from the active controller to a broker")
 
 
 @pytest.fixture

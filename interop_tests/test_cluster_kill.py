@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interop_tests.cluster import Cluster
-from interop_tests.cluster_load import Load
+from interop_tests.cluster_load import Load, clients_at_work
 from interop_tests.conftest import StartCluster
 from interop_tests.kafka_jars import JAVA
 from interop_tests.report import Tables
@@ -27,7 +27,13 @@ def cluster(start_cluster: StartCluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def load(cluster: Cluster, unique: Callable[[str], str], request: pytest.FixtureRequest) -> Iterator[Load]:
+def load(
+    cluster: Cluster,
+    unique: Callable[[str], str],
+    target: str,
+    summary_tables: Tables,
+    request: pytest.FixtureRequest,
+) -> Iterator[Load]:
     """All clients at work on the whole cluster; those of Java where there is one."""
     libs: Path | None = request.getfixturevalue("java_libs") if shutil.which(JAVA) else None
     for node in cluster.nodes.values():
@@ -36,13 +42,8 @@ def load(cluster: Cluster, unique: Callable[[str], str], request: pytest.Fixture
             node.resume()
         else:
             node.start()
-    cluster.wait_until_whole()
-    load = Load(cluster, unique, libs)
-    try:
-        load.wait_for_progress()
+    with clients_at_work(cluster, unique, libs, target, summary_tables) as load:
         yield load
-    finally:
-        load.close()
 
 
 def victims(cluster: Cluster, load: Load) -> list[tuple[str, Callable[[], int]]]:
@@ -56,7 +57,7 @@ def victims(cluster: Cluster, load: Load) -> list[tuple[str, Callable[[], int]]]
 
 @pytest.mark.sample
 @pytest.mark.fault("kill -9")
-def test_kill(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
+def test_kill(cluster: Cluster, load: Load) -> None:
     """kill -9 of a leader, the active controller, a coordinator: all clients go on by themselves on the other two."""
     moments = random.Random(20261122)
     for _, find in victims(cluster, load):
@@ -68,13 +69,12 @@ def test_kill(cluster: Cluster, load: Load, target: str, summary_tables: Tables)
         cluster.nodes[victim].start()
         load.wait_for_progress()
         cluster.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, kill -9 of each kind of leader: {load.summary()}")
+    load.finish("kill -9 of each kind of leader")
 
 
 @pytest.mark.sample
 @pytest.mark.fault("SIGSTOP")
-def test_pause(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
+def test_pause(cluster: Cluster, load: Load) -> None:
     """A node stands still (SIGSTOP) and goes on when it is long replaced: nothing is lost or answered wrongly."""
     for _, find in victims(cluster, load)[:2]:
         victim = find()
@@ -85,13 +85,12 @@ def test_pause(cluster: Cluster, load: Load, target: str, summary_tables: Tables
             cluster.nodes[victim].resume()
         load.recover()
         cluster.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, SIGSTOP of leader and controller: {load.summary()}")
+    load.finish("SIGSTOP of leader and controller")
 
 
 @pytest.mark.sample
 @pytest.mark.fault("restart in order")
-def test_rolling_restart(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
+def test_rolling_restart(cluster: Cluster, load: Load) -> None:
     """Each node in turn is stopped in order and started again: leaders move first, and clients hardly notice."""
     for node in cluster.nodes.values():
         # Java exits with 128 + SIGTERM after an orderly end.
@@ -99,5 +98,4 @@ def test_rolling_restart(cluster: Cluster, load: Load, target: str, summary_tabl
         load.recover()
         node.start()
         cluster.wait_until_whole()
-    load.finish()
-    summary_tables.texts.append(f"three nodes of {target}, rolling restart: {load.summary()}")
+    load.finish("rolling restart")

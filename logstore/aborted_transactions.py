@@ -1,7 +1,7 @@
 """Index of the aborted transactions of one segment (`.txnindex`), which read_committed consumers skip (P-67).
 
 Entries of 34 bytes, big-endian: version i16 = 0, producer id, first offset, last offset (the marker's), last stable
-offset at that time, i64 each (protocol.md 1.4). The file exists only when there are entries.
+offset at that time, i64 each (docs/storage-format.md). The file exists only when there are entries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoint files: small text files with offsets, replaced atomically (protocol.md 1.4).
+"""Checkpoint files: small text files with offsets, replaced atomically (docs/storage-format.md).
 
 Format: a line with the version 0, a line with the number of entries, one line per entry.
 """
@@ -61,11 +61,9 @@ def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int
     return offsets
 
 
-def write_offsets(
-    filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int], *, durable: bool = True
-) -> None:
-    """Replace a checkpoint file of a data directory."""
-    write_lines(filesystem, path, starmap(offset_line, offsets.items()), durable=durable)
+def write_offsets(filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Replace a checkpoint file of a data directory, durably."""
+    write_lines(filesystem, path, starmap(offset_line, offsets.items()))
 
 
 def offset_line(topic_partition: tuple[str, int], offset: int) -> str:

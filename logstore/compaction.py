@@ -275,14 +275,3 @@ def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int,
     """
     log.finish_swaps(now_ms)
     return CompactionWork(log, plan, high_watermark, now_ms)
-
-
-def compact(log: PartitionLog, checkpoint: int | None, stable_offset: int, high_watermark: int, now_ms: int) -> int:
-    """Clean a log at once, due or not; returns the new cleaner checkpoint."""
-    plan = plan_cleaning(log, checkpoint, stable_offset, now_ms)
-    work = begin_compaction(log, plan, high_watermark, now_ms)
-    try:
-        work.run()
-    finally:
-        end_offset = work.finish(now_ms)
-    return end_offset

@@ -1,4 +1,4 @@
-"""Topic settings of the log store, with Kafka's names and defaults (protocol.md 3.13)."""
+"""Topic settings of the log store, with Kafka's names and defaults."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LogDirectories:
         self.online = dict(directories)
         self.offline: dict[bytes, str] = {}
         self.unopened = tuple(unopened)
-        # Logs of directories that went offline since the start: they are not made anew elsewhere.
+        # Logs of directories that went offline since the start: they are not created again elsewhere.
         self._unreachable: set[TopicPartition] = set()
         self._preferred: dict[TopicPartition, bytes] = {}
 

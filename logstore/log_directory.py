@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
 from pykbroker.logstore.checkpoint_file import offset_line, read_offsets, write_lines, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
@@ -159,25 +159,21 @@ class LogDirectory:
             key = future_key or parse_directory_name(name)
             if key is None or key[0] == METADATA_TOPIC:
                 continue
-            topic, partition = key
+            topic = key[0]
             config = configs.get(topic)
             if config is None:
                 config = configs[topic] = config_for(topic)
             recovery_point = recovery_points.get(key)
-            log = PartitionLog.open(
+            log = self._open_log(
                 f"{self.path}/{name}",
-                topic,
-                partition,
+                key,
                 config,
-                open_files=self.open_files,
-                now_ms=now_ms,
+                now_ms,
                 recovery_point=recovery_point or 0,
                 log_start_offset=start_offsets.get(key, 0),
                 is_clean=self.was_clean,
                 end_offset=recovery_point if self.was_clean else None,
-                report=report,
             )
-            log.on_point_lowered = self._note_recovery_points
             if future_key is None:
                 self.logs[key] = log
             elif key not in self.futures:
@@ -226,17 +222,9 @@ class LogDirectory:
         self._rename_deleted(key, now_ms)
         if key in self._removed:
             self.forget_removed_logs()
-        log = PartitionLog.open(
-            self._unused_path(topic, partition, topic_id, _FUTURE_MARK),
-            topic,
-            partition,
-            config,
-            open_files=self.open_files,
-            now_ms=now_ms,
-            topic_id=topic_id,
-            report=self._report,
+        log = self._open_log(
+            self._unused_path(topic, partition, topic_id, _FUTURE_MARK), key, config, now_ms, topic_id=topic_id
         )
-        log.on_point_lowered = self._note_recovery_points
         log.is_bulk = True
         self.futures[key] = log
         return log
@@ -292,9 +280,7 @@ class LogDirectory:
             if not log.is_directory_due:
                 self._rename_away(log, "-delete")
             del self.logs[key]
-            self._due_directories.pop(key, None)
-            self._removed.add(key)
-            self._change_count += 1
+            self._note_removed(key)
         return log
 
     def take_back(self, log: PartitionLog) -> None:
@@ -308,11 +294,18 @@ class LogDirectory:
         """Close the files of a log that was given away; `delete_due_logs` removes them later."""
         log.on_shortened = no_listener
         if not log.is_directory_due:
-            log.close_files()
-            heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
+            self._close_deleted(log, now_ms)
 
     def _remove(self, log: PartitionLog, now_ms: int) -> None:
         self._rename_away(log, "-delete")
+        self._close_deleted(log, now_ms)
+
+    def _note_removed(self, key: TopicPartition) -> None:
+        self._removed.add(key)
+        self._change_count += 1
+        self._due_directories.pop(key, None)
+
+    def _close_deleted(self, log: PartitionLog, now_ms: int) -> None:
         log.close_files()
         heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
 
@@ -341,18 +334,9 @@ class LogDirectory:
             if key in self._removed:
                 self.forget_removed_logs()
             is_put_off = self._at_once_count >= DIRECTORIES_AT_ONCE
-            log = self.logs[key] = PartitionLog.open(
-                f"{self.path}/{topic}-{partition}",
-                topic,
-                partition,
-                config,
-                open_files=self.open_files,
-                now_ms=now_ms,
-                topic_id=topic_id,
-                report=self._report,
-                make_directory=not is_put_off,
-            )
-            log.on_point_lowered = self._note_recovery_points
+            path = f"{self.path}/{topic}-{partition}"
+            log = self._open_log(path, key, config, now_ms, topic_id=topic_id, make_directory=not is_put_off)
+            self.logs[key] = log
             if is_put_off:
                 self._due_directories[key] = log
             else:
@@ -383,9 +367,7 @@ class LogDirectory:
         self.drop_future(topic, partition, now_ms)
         log = self.logs.pop(key, None)
         if log is not None:
-            self._removed.add(key)
-            self._change_count += 1
-            self._due_directories.pop(key, None)
+            self._note_removed(key)
             # The callback refers to the log: thousands of such cycles would wait for the garbage collector.
             log.on_shortened = no_listener
             if not log.is_directory_due:
@@ -400,16 +382,13 @@ class LogDirectory:
         if log is not None:
             self._rename_away(log, "-delete")
             del self._unrenamed[key]
-            log.close_files()
-            heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
+            self._close_deleted(log, now_ms)
 
     def mark_stray(self, topic: str, partition: int) -> None:
         """Rename the directory of a log that is not in the cluster's metadata. It is kept for the operator."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
-            self._removed.add((topic, partition))
-            self._change_count += 1
-            self._due_directories.pop((topic, partition), None)
+            self._note_removed((topic, partition))
             self._rename_away(log, "-stray")
             log.close_files()
 
@@ -421,6 +400,14 @@ class LogDirectory:
             self._change_count += 1
             self._rename_away(log, "-stray")
             log.close_files()
+
+    def _open_log(self, path: str, key: TopicPartition, config: LogConfig, now_ms: int, **options: Any) -> PartitionLog:
+        """Open or create a log; `options` are those of `PartitionLog.open`. Raises StorageFull, StorageError."""
+        log = PartitionLog.open(
+            path, *key, config, open_files=self.open_files, now_ms=now_ms, report=self._report, **options
+        )
+        log.on_point_lowered = self._note_recovery_points
+        return log
 
     def _rename_away(self, log: PartitionLog, mark: str) -> None:
         log.move(self._unused_path(log.topic, log.partition, log.topic_id, mark))

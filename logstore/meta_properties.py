@@ -1,4 +1,4 @@
-"""Identity of a data directory: its cluster, node and directory ids (`meta.properties`, protocol.md 1.4)."""
+"""Identity of a data directory: its cluster, node and directory ids (`meta.properties`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Sparse index from offsets to byte positions of one segment (`.index`).
 
 Entries of 8 bytes, big-endian: offset minus the segment's base offset, i32; position in the `.log` file, i32
-(protocol.md 1.4). An entry has the last offset of a batch and the position where this batch begins; an entry is added
-when more than `index.interval.bytes` were written since the previous one. An index is a cache of the log: it is written
-lazily and rebuilt by recovery, so it needs no checksum.
+(docs/storage-format.md). An entry has the last offset of a batch and the position where this batch begins; an entry is
+added when more than `index.interval.bytes` were written since the previous one. An index is a cache of the log: it is
+written lazily and rebuilt by recovery, so it needs no checksum.
 """
 
 from __future__ import annotations

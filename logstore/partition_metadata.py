@@ -1,4 +1,4 @@
-"""The topic id of a partition's directory (`partition.metadata`, protocol.md 1.4)."""
+"""The topic id of a partition's directory (`partition.metadata`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
         raise CorruptFile(path, f"no valid topic_id: {_TO_MEND}") from error
 
 
-def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes, *, durable: bool = False) -> None:
+def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> None:
     """Write the topic id. The last line has no line end, as in Kafka."""
     content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
-    filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode(), durable=durable)
+    filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode(), durable=False)

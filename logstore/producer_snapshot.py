@@ -1,4 +1,4 @@
-"""Producer state files: `<20 digits of the end offset>.snapshot` (protocol.md 1.4).
+"""Producer state files: `<20 digits of the end offset>.snapshot` (docs/storage-format.md).
 
 Big-endian: version i16 = 1, CRC-32C u32 over everything after it, entry count i32, entries of 46 bytes.
 """

@@ -43,6 +43,8 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 
 # Bytes that the search for an offset usually reads: one index interval and the header after it.
 _SEARCH_SIZE: Final = 4096 + HEADER_SIZE
+# Log bytes between two entries of a rebuilt index: the default of index.interval.bytes.
+_REBUILT_INTERVAL_BYTES: Final = 4096
 _SCAN_SIZE: Final = 1 << 16
 _REPLAY_SIZE: Final = 1 << 20
 
@@ -190,9 +192,9 @@ class Segment:
                 start = length
             position += start
 
-    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
+    def rebuild_indexes(self) -> None:
         """Rebuild the indexes from the batch headers. Raises CorruptSegment if offsets do not ascend."""
-        builder = IndexBuilder(self, interval_bytes)
+        builder = IndexBuilder(self, _REBUILT_INTERVAL_BYTES)
         next_offset = self.base_offset
         for position, header in self.headers():
             last_offset = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0)

@@ -1,8 +1,8 @@
 """Sparse index from timestamps to offsets of one segment (`.timeindex`).
 
 Entries of 12 bytes, big-endian: the largest timestamp so far, i64; the last offset of the batch that has it, minus
-the segment's base offset, i32 (protocol.md 1.4). Timestamps ascend. The last entry of a sealed segment is its largest
-timestamp.
+the segment's base offset, i32 (docs/storage-format.md). Timestamps ascend. The last entry of a sealed segment is its
+largest timestamp.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's API keys, by the names of Kafka's `ApiKeys` enumeration (protocol.md 1.1)."""
+"""Kafka's API keys, by the names of Kafka's `ApiKeys` enumeration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's error codes, by the names of Kafka's `Errors` enumeration (protocol.md 1.11)."""
+"""Kafka's error codes, by the names of Kafka's `Errors` enumeration."""
 
 from __future__ import annotations
 

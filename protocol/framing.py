@@ -1,8 +1,8 @@
-"""Cutting a byte stream into frames: an int32 size, then that many bytes (protocol.md 1.2).
+"""Cutting a byte stream into frames: an int32 size, then that many bytes.
 
 The reader owns the buffer that the socket fills, so bytes go from the kernel into their final place and a frame is a
 view of it. A frame is valid until the next call of `buffer`: one request at a time is in progress on a
-connection (P-8), and whoever wants to keep bytes copies them.
+connection (P-8), and a caller that keeps bytes copies them.
 
 An announced size is only a claim: the buffer grows with the bytes that came, four times each time it is full. A client
 that has sent a large frame already gets the room for the next one at once, up to `SIZE_TRUSTED_MAX`.
@@ -155,8 +155,3 @@ class FrameReader:
     def first_bytes(self) -> bytes:
         """First bytes of an unfinished frame, its size included, by which another protocol is recognized."""
         return bytes(self._view[self._start : min(self._end, self._start + 16)])
-
-    @property
-    def has_unread_bytes(self) -> bool:
-        """True if bytes of an unfinished or untaken frame are held."""
-        return self._end > self._start

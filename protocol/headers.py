@@ -1,4 +1,4 @@
-"""Request and response headers and their versions (protocol.md 1.2).
+"""Request and response headers and their versions.
 
 Written by hand and not declared: the header is read for every request before its message is known, and it has the
 one irregularity of the protocol, a client id that stays an int16 string in the flexible version (P-5).

@@ -1,4 +1,4 @@
-"""Kafka's UUIDs: 16 bytes on the wire, 22 characters of URL-safe base64 in text (protocol.md 1.2).
+"""Kafka's UUIDs: 16 bytes on the wire, 22 characters of URL-safe base64 in text.
 
 They stay raw `bytes` in the broker: as dictionary keys and in messages that is the cheapest form.
 """

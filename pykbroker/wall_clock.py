@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class WallClock(Protocol):
-    """Something that knows the time of day."""
+    """A source of the time of day."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

@@ -13,7 +13,7 @@ from pykbroker.controller.metadata.elections import (
     changes_when_broker_restarted,
     changes_when_broker_serves,
 )
-from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
 from pykbroker.controller.metadata.metadata_versions import (
     CONTROLLER_REGISTRATION,
     DIRECTORY_ASSIGNMENT,
@@ -82,22 +82,18 @@ class RegisterBroker(NamedTuple):
             epoch = context.next_offset
         # Last: when the registration takes effect, the partitions of the previous one have been changed already.
         records.append(
-            RegisterBrokerRecord(
-                broker_id=self.broker_id,
-                incarnation_id=self.incarnation_id,
-                broker_epoch=epoch,
-                end_points=[
-                    BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                    for e in self.endpoints
-                ],
-                features=[
-                    BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                    for name, (lowest, highest) in self.features.items()
-                ],
-                rack=self.rack,
-                fenced=is_fenced,
-                in_controlled_shutdown=in_controlled_shutdown,
-                log_dirs=list(self.log_dirs) if image.metadata_version >= DIRECTORY_ASSIGNMENT else [],
+            broker_record(
+                BrokerImage(
+                    self.broker_id,
+                    epoch,
+                    self.incarnation_id,
+                    tuple(self.endpoints),
+                    self.features,
+                    self.rack,
+                    is_fenced,
+                    in_controlled_shutdown,
+                    tuple(self.log_dirs) if image.metadata_version >= DIRECTORY_ASSIGNMENT else (),
+                )
             )
         )
         return Plan(records, epoch)
@@ -233,19 +229,8 @@ class RegisterController(NamedTuple):
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The current MetadataVersion is too old to support controller registrations.",
             )
-        record = RegisterControllerRecord(
-            controller_id=self.controller_id,
-            incarnation_id=self.incarnation_id,
-            end_points=[
-                ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self.endpoints
-            ],
-            features=[
-                ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self.features.items()
-            ],
-        )
-        return Plan([record], None)
+        controller = ControllerImage(self.controller_id, self.incarnation_id, tuple(self.endpoints), self.features)
+        return Plan([controller_record(controller)], None)
 
 
 def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, int]]) -> str | None:
@@ -274,3 +259,41 @@ def registered_broker(image: ClusterImage, broker_id: int, broker_epoch: int) ->
             ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
         )
     return broker
+
+
+def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """The record that registers this broker."""
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
+    )
+
+
+def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """The record that registers this controller."""
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[
+            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in controller.endpoints
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in controller.features.items()
+        ],
+    )

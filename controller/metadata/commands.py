@@ -88,21 +88,6 @@ class ConfigRules(Protocol):
         ...
 
 
-class AnyConfig:
-    """Rules that accept every config and have no list keys, for tools and tests."""
-
-    def is_list(self, resource_type: int, name: str) -> bool:
-        return False
-
-    def default(self, resource_type: int, name: str) -> str | None:
-        return None
-
-    def validate(
-        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
-    ) -> ApiError:
-        return NO_ERROR
-
-
 class PlanContext(NamedTuple):
     """Values that a command may use besides the image.
 

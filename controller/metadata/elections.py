@@ -1,6 +1,6 @@
 """Leaders of partitions when brokers come and go (KIP-631's rules, with the eligible leader replicas of KIP-966).
 
-A leader must be active and in sync, or eligible when nobody is in sync. Without such a replica the partition has no
+A leader must be active and in sync, or eligible when no replica is in sync. Without such a replica the partition has no
 leader, unless its topic allows an unclean election: then any active replica leads, which may lose records.
 """
 

@@ -83,7 +83,7 @@ def elect_leader(
 ) -> Elected:
     """The leader for this in-sync set and these eligible replicas; `partition` has the replicas to choose from.
 
-    The present leader stays if it may, unless `is_preferred` asks for the first replica. When nobody is in sync or
+    The present leader stays if it may, unless `is_preferred` asks for the first replica. When no replica is in sync or
     eligible, the last leader leads again, alone, as soon as it serves: its log is the best that is left.
     """
 
@@ -136,7 +136,7 @@ def record_election(
 
 
 def record_last_known_leader(record: PartitionChangeRecord, partition: PartitionImage, rules: Eligibility) -> None:
-    """Notes the leader that a partition loses, and forgets it when there is a leader again.
+    """Records the leader that a partition loses, and removes it when there is a leader again.
 
     To be called when the record's leader is final.
     """
@@ -150,7 +150,7 @@ def record_last_known_leader(record: PartitionChangeRecord, partition: Partition
 
 
 def cleared_eligible_replicas(records: Iterable[Any], image: ClusterImage) -> list[ClearElrRecord]:
-    """The records that must follow these ones: where `min.insync.replicas` changes nobody is eligible any more."""
+    """The records that must follow these ones: a change of `min.insync.replicas` empties the eligible replicas."""
     if not are_eligible_replicas_enabled(image):
         return []
     return [

@@ -101,7 +101,7 @@ class AlterPartition(NamedTuple):
             return IsrChangeResult(change.partition, ErrorCode.NONE, partition)
         records.append(record)
         if record.leader not in (self.broker_id, NO_LEADER_CHANGE):
-            # The change is made; the former leader learns from the metadata that it no longer leads.
+            # The change is made; the metadata shows the former leader that it no longer leads.
             return IsrChangeResult(change.partition, ErrorCode.NEW_LEADER_ELECTED)
         return IsrChangeResult(change.partition, ErrorCode.NONE, changed_partition(partition, record))
 

@@ -1,4 +1,4 @@
-"""Metadata records as bytes (protocol.md 1.9): frame version, record type and record version as uvarints, then the
+"""Metadata records as bytes: frame version, record type and record version as uvarints, then the
 body in the flexible encoding. One such value per record of `__cluster_metadata`; the key is null.
 """
 

@@ -1,35 +1,22 @@
-"""A cluster image as the records that make it, in Kafka's order, and back.
+"""A cluster image as the records that make it, in Kafka's order.
 
 The order is that of Kafka's ImageWriter: feature levels first, because the rest is read according to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from pykbroker.controller.metadata.image import (
-    EMPTY_IMAGE,
-    Acl,
-    BrokerImage,
-    ClusterImage,
-    ControllerImage,
-    PartitionImage,
-)
-from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.brokers import broker_record, controller_record
+from pykbroker.controller.metadata.image import Acl, ClusterImage, PartitionImage
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
-    BrokerEndpoint,
-    BrokerFeature,
     ConfigRecord,
-    ControllerEndpoint,
-    ControllerFeature,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
     TopicRecord,
 )
 
@@ -46,9 +33,9 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     for name in names:
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker in image.brokers.values():
-        yield _broker_record(broker)
+        yield broker_record(broker)
     for controller in image.controllers.values():
-        yield _controller_record(controller)
+        yield controller_record(controller)
     for topic in image.topics_by_name.values():
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions.values():
@@ -64,11 +51,6 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     for acl_id, acl in image.acls.items():
         yield access_control_entry_record(acl_id, acl)
     yield from image.kept_records.values()
-
-
-def image_from_records(records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
-    """The image that a snapshot's records make; offset, epoch and time are those of the last log record in it."""
-    return apply_records(EMPTY_IMAGE, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRecord:
@@ -101,40 +83,4 @@ def access_control_entry_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRe
         host=acl.host,
         operation=acl.operation,
         permission_type=acl.permission_type,
-    )
-
-
-def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        incarnation_id=broker.incarnation_id,
-        broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in broker.features.items()
-        ],
-        rack=broker.rack,
-        fenced=broker.is_fenced,
-        in_controlled_shutdown=broker.in_controlled_shutdown,
-        log_dirs=list(broker.log_dirs),
-        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
-    )
-
-
-def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
-    return RegisterControllerRecord(
-        controller_id=controller.controller_id,
-        incarnation_id=controller.incarnation_id,
-        end_points=[
-            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in controller.endpoints
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in controller.features.items()
-        ],
     )

@@ -166,7 +166,7 @@ class Replica(ABC):
         """A replica that starts with the `log` and `state` that are on disk.
 
         Args:
-            voters: the configured voters, who vote while no VotersRecord is known; empty for a dynamic quorum.
+            voters: the configured voters, in effect while there is no VotersRecord; empty for a dynamic quorum.
             control: (offset, record) of the control records in snapshot and log.
             itself, bootstrap_ids: see the attributes.
         """

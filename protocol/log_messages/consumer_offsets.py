@@ -1,4 +1,4 @@
-"""Keys and values of the `__consumer_offsets` records of classic groups (protocol.md 1.6); `key` is the key type."""
+"""Keys and values of the `__consumer_offsets` records of classic groups; `key` is the key type."""
 
 from __future__ import annotations
 

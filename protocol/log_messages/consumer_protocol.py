@@ -11,7 +11,7 @@ class TopicPartition(Message):
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3", flexible="none"):
-    """The topics a member wants."""
+    """The topics that a member subscribes to, and what it owns."""
 
     topics: list[str] = array(string, "0+")
     user_data: bytes | None = byte_string("0+", default=None, nullable="0+")

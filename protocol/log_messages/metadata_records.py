@@ -1,4 +1,4 @@
-"""Records of the `__cluster_metadata` log (protocol.md 1.9); `key` is the record type."""
+"""Records of the `__cluster_metadata` log; `key` is the record type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control record values of the metadata log, and the content of `quorum-state` (protocol.md 1.3, 1.5)."""
+"""Control record values of the metadata log, and the content of `quorum-state`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of the `__transaction_state` records (protocol.md 1.7)."""
+"""Keys and values of the `__transaction_state` records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PartitionsSchema(Message):
 
 
 class TransactionLogValue(Message, versions="0-1", flexible="1+", key=0):
-    """Value of a record; status is a byte of protocol.md 1.7."""
+    """Value of a record; status is Kafka's number of a TransactionState."""
 
     producer_id: int = int64("0+")
     previous_producer_id: int = int64("1+", default=-1, tag=0, tagged="1+")

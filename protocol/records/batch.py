@@ -191,10 +191,6 @@ class RecordBatch:
     def has_delete_horizon(self) -> bool:
         return self.buffer[self.position + FLAGS_POSITION] & DELETE_HORIZON_FLAG != 0
 
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
-
     def view(self) -> memoryview:
         """The whole batch as a view. On a mapping it keeps the mapping from closing until it is released."""
         return memoryview(self.buffer)[self.position : self.position + self.size_bytes]
@@ -272,9 +268,9 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
         yield RecordBatch(buffer, start)
 
 
-def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the whole batches in `buffer`; as `iter_batches` otherwise."""
-    for start in _starts(buffer, position):
+    for start in _starts(buffer, 0):
         yield start, read_header(buffer, start)
 
 

@@ -38,8 +38,6 @@ LENGTH_TO_MAGIC: Final = Struct(">iib")
 """The same from the length on, at `LENGTH_POSITION`."""
 ATTRIBUTES_TO_COUNT: Final = Struct(">hiqqqhii")
 """The fields that the CRC covers, at `ATTRIBUTES_POSITION`."""
-PRODUCER: Final = Struct(">qhi")
-"""Producer id, producer epoch, base sequence, at `PRODUCER_ID_POSITION`."""
 
 RECOVERED: Final = Struct(">qiibIhi8xqq10x")
 """The fields of format v2 that a recovery needs of every batch: base offset, length, leader epoch, magic, CRC,

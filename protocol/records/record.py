@@ -60,7 +60,7 @@ def encode_record(
     value: bytes | None,
     headers: Headers = (),
 ) -> bytes:
-    """The bytes of one record, its length in front (protocol.md 1.3)."""
+    """The bytes of one record, its length in front."""
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (key, value):
         if field is None:

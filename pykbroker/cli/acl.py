@@ -25,7 +25,7 @@ _OPERATION_CHOICE = click.Choice(_OPERATIONS, case_sensitive=False)
 
 @click.group(cls=CommandGroup)
 def acl() -> None:
-    """List, add and remove the entries that say who may do what."""
+    """List, add and remove access control entries."""
 
 
 def _resource_options(command: Command) -> Command:

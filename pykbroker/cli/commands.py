@@ -24,10 +24,10 @@ _COMMANDS = {
     "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "produce": ("pykbroker.cli.produce", "produce", "Write lines from standard input to a topic."),
     "consume": ("pykbroker.cli.consume", "consume", "Print the records of a topic."),
-    "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete consumer groups."),
+    "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete groups of every type."),
     "transaction": ("pykbroker.cli.transaction", "transaction", "List, describe and abort transactions."),
     "config": ("pykbroker.cli.config_command", "config", "Show and change settings of topics, brokers and groups."),
-    "acl": ("pykbroker.cli.acl", "acl", "List, add and remove the entries that say who may do what."),
+    "acl": ("pykbroker.cli.acl", "acl", "List, add and remove access control entries."),
     "completion": ("pykbroker.cli.completion_command", "completion", "Print the script for completion in a shell."),
     "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
 }

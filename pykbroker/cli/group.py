@@ -65,7 +65,7 @@ def list_groups(
 @json_option
 @cluster_options
 def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
-    """Show a group's state, its committed offsets, how far they lag, and who reads what."""
+    """Show a group's state, committed offsets, lag, and the member that reads each partition."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         found = cluster.describe_group(group_id)
         committed = cluster.group_offsets(group_id, found["group_type"])

@@ -15,10 +15,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
 
-def cluster_options(command: Command) -> Command:
-    """Add `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
-    command = command_config_option(command)
-    command = click.option(
+def bootstrap_server_option(help_text: str) -> Callable[[Command], Command]:
+    """Makes the decorator that adds `--bootstrap-server`."""
+    return click.option(
         "--bootstrap-server",
         "-b",
         "bootstrap_servers",
@@ -27,8 +26,14 @@ def cluster_options(command: Command) -> Command:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first; any Kafka cluster will do.",
-    )(command)
+        help=help_text,
+    )
+
+
+def cluster_options(command: Command) -> Command:
+    """Add `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
+    command = command_config_option(command)
+    command = bootstrap_server_option("Brokers to ask first; any Kafka cluster will do.")(command)
     return click.option(
         "--request-timeout",
         "timeout_s",

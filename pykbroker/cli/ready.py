@@ -12,7 +12,7 @@ import time
 import click
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import DEFAULT_BOOTSTRAP_SERVERS
+from pykbroker.cli.options import bootstrap_server_option
 from pykbroker.cli.output import note
 
 _RETRY_S = 0.05
@@ -23,17 +23,7 @@ _API_VERSIONS = 18
 
 
 @click.command()
-@click.option(
-    "--bootstrap-server",
-    "-b",
-    "bootstrap_servers",
-    envvar="PYKBROKER_BOOTSTRAP_SERVERS",
-    default=DEFAULT_BOOTSTRAP_SERVERS,
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Any of these has to answer (plain TCP).",
-)
+@bootstrap_server_option("Any of these has to answer (plain TCP).")
 @click.option(
     "--timeout",
     "timeout_s",

@@ -1,7 +1,7 @@
 """`pykbroker start --nodes N`: a cluster on this machine. Each node is a process, supervised by this one.
 
 The modules of a broker are imported once, in this process, and the nodes are forks of it; the imports are half of the
-start of a single node. A node that dies is reported and not restarted: a user may want to see the cluster without it.
+start of a single node. A node that dies is reported and not restarted: the cluster can be watched without it.
 The report has the command that starts it again.
 """
 

@@ -69,7 +69,7 @@ class ServerConfigRules:
         """Validates all configs that a resource would have; unknown names and bad values: INVALID_CONFIG (P-146)."""
         try:
             if resource_type == TOPIC_RESOURCE:
-                self._check_topic(configs, existing)
+                self._check_topic(configs)
             elif resource_type == GROUP_RESOURCE:
                 self._check_group(configs)
             elif resource_type == CLIENT_METRICS_RESOURCE:
@@ -80,7 +80,7 @@ class ServerConfigRules:
             return ApiError(ErrorCode.INVALID_CONFIG, str(conflict))
         return NO_ERROR
 
-    def _check_topic(self, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    def _check_topic(self, configs: Mapping[str, str]) -> None:
         for name in configs:
             if name not in TOPIC_CONFIGS and name not in INTERNAL_TOPIC_CONFIGS:
                 raise _Conflict(f"Unknown topic config name: {name}")

@@ -13,7 +13,7 @@ from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 
-# Config sources as on the wire (protocol.md 1.11).
+# Config sources as on the wire.
 TOPIC_SOURCE = 1
 DYNAMIC_BROKER_SOURCE = 2
 DYNAMIC_DEFAULT_BROKER_SOURCE = 3

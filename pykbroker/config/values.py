@@ -183,7 +183,7 @@ class QuorumValues(Frozen):
 
     voters: node id -> (host, port) from `controller.quorum.voters`; empty if the voters are in the log, only this node
         if neither voters nor bootstrap servers are set.
-    bootstrap_servers: (host, port) of controllers, from which the node learns the others.
+    bootstrap_servers: (host, port) of controllers; their responses name the other controllers.
     """
 
     append_linger_ms: int

@@ -137,7 +137,7 @@ class CoordinatorRuntime(Generic[Shard]):
                     await self._timer.wait_until(deadlines_ms)
                     await self._run_tasks(self.expire_due())
             finally:
-                # A connection that ends with the broker may still ask: nobody would follow the replication of a write.
+                # A connection that ends with the broker may still send requests; nothing follows replication by then.
                 self._has_ended = True
 
     def stop(self) -> None:

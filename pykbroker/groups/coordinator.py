@@ -271,9 +271,9 @@ class GroupCoordinator:
         client_host: str,
         may_describe: Callable[[str], bool],
     ) -> ConsumerGroupHeartbeatResponse:
-        """Handles ConsumerGroupHeartbeat; waits until what the member was told is stored.
+        """Handles ConsumerGroupHeartbeat; waits until the state in the response is stored.
 
-        `may_describe` tells if the client may see a topic that its regular expression matches.
+        `may_describe` returns True if the client may DESCRIBE a topic that its regular expression matches.
         """
         from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
         from pykbroker.groups.modern.errors import GroupError

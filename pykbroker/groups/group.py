@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.members import Member, Members
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata

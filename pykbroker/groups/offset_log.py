@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 
+from pykbroker.groups.classic_subscription import subscribed_topics
 from pykbroker.groups.group import STABLE, Group
 from pykbroker.groups.members import Member
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.subscription import subscribed_topics
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import consumer_group_records as consumer_records

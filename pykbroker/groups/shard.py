@@ -361,7 +361,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
             return GroupResult(replies=[(waiter, self._sync_consumer_group(request, now_ms))])
-        return syncs.sync(group, request, waiter, now_ms)
+        return syncs.sync(group, request, waiter)
 
     def _sync_consumer_group(self, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:
         consumer_group = self.consumer.by_id.get(request.group_id)
@@ -506,7 +506,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     @property
     def has_offsets_to_expire(self) -> bool:
-        """True if there is a group whose offsets may expire some day."""
+        """True if there is a group whose committed offsets can expire."""
         return bool(self.groups or self.consumer.by_id or self.streams.by_id)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:

@@ -9,7 +9,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
+def sync(group: Group, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
     """Answers a sync in this result or parks it; the leader's sync gives a record with the assignments."""
     result = GroupResult()
     error = _check(group, request)

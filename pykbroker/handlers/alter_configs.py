@@ -26,24 +26,15 @@ if TYPE_CHECKING:
 
 async def handle_alter_configs(context: NodeContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Changes each resource entirely or not at all, independently of the others."""
-    results = await alter_each(
+    responses = await alter_each(
         context,
         request.resources,
         lambda resource: _decided_here(context, resource),
         lambda resources: AlterConfigsRequest(resources=resources, validate_only=request.validate_only),
         lambda resources: AlterConfigs([_replacement(resource) for resource in resources], request.validate_only),
+        AlterConfigsResourceResponse,
     )
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, results, strict=True)
-        ]
-    )
+    return AlterConfigsResponse(responses=responses)
 
 
 def _replacement(resource: AlterConfigsResource) -> ConfigResourceReplacement:

@@ -20,7 +20,7 @@ from pykbroker.security.client_address import java_address
 async def handle_consumer_group_heartbeat(
     context: BrokerContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """Keeps a member in its group and tells it its partitions, once what it is told is stored."""
+    """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
     protocols = context.services.config.groups.rebalance_protocols
     if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -31,7 +31,7 @@ async def handle_create_delegation_token(
     requester, owner = context.principal, context.principal
     if request.owner_principal_name:
         if request.owner_principal_type is None:
-            # Kafka cannot make a principal of it, and answers as nobody in particular.
+            # Kafka cannot make a principal of it, and names ANONYMOUS as owner and requester.
             return _refused_here(context, ErrorCode.UNKNOWN_SERVER_ERROR, ANONYMOUS, ANONYMOUS)
         owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
     renewers = [f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers]

@@ -12,7 +12,7 @@ from pykbroker.protocol.messages.delete_share_group_state import (
     PartitionResult,
 )
 from pykbroker.requests.context import BrokerContext
-from pykbroker.requests.share_state_calls import error_of, for_each_partition
+from pykbroker.requests.share_state_calls import for_each_partition
 
 
 async def handle_delete_share_group_state(
@@ -20,17 +20,12 @@ async def handle_delete_share_group_state(
 ) -> DeleteShareGroupStateResponse:
     """Deletes the state of each share partition that has one."""
     coordinator = context.services.share_state
-    found = await for_each_partition(
+    results = await for_each_partition(
         context,
-        request.group_id,
-        request.topics,
+        request,
+        "delete share group state",
         lambda key, asked: coordinator.delete(key),
+        DeleteStateResult,
+        PartitionResult,
     )
-    results = []
-    for topic_id, outcomes in found:
-        partitions = []
-        for partition, outcome in outcomes:
-            code, message = error_of(outcome, "delete share group state")
-            partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
-        results.append(DeleteStateResult(topic_id=topic_id, partitions=partitions))
     return DeleteShareGroupStateResponse(results=results)

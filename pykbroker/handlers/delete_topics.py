@@ -2,7 +2,8 @@
 
 Versions 1-6. v3 TOPIC_DELETION_DISABLED instead of INVALID_REQUEST; v4 flexible; v5 messages and
 THROTTLING_QUOTA_EXCEEDED (P-272); v6 topics by id (KIP-516). Name and id together are refused (P-148). Needs DELETE on
-the cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor the name of a topic id.
+the cluster or on the topic; a client without DESCRIBE gets the same response whether or not a topic exists, and no
+name for a topic id.
 """
 
 from __future__ import annotations

@@ -48,12 +48,9 @@ async def handle_describe_topic_partitions(
     if cursor is not None:
         names = {name for name in names if name >= cursor.topic_name}
         if not is_all and cursor.topic_name not in names:
-            return _request_error(
-                request,
-                f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}",
-            )
+            return _request_error(request)
         if cursor.partition_index < 0:
-            return _request_error(request, f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
+            return _request_error(request)
     limit = context.services.config.topics.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
@@ -94,7 +91,7 @@ async def handle_describe_topic_partitions(
     return response
 
 
-def _request_error(request: DescribeTopicPartitionsRequest, message: str) -> DescribeTopicPartitionsResponse:
+def _request_error(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """INVALID_REQUEST for every topic: the response has no field for an error of the whole request."""
     return DescribeTopicPartitionsResponse(
         topics=[

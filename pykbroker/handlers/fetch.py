@@ -166,7 +166,7 @@ class FetchSteps:
     # Read and wait
 
     async def read(self) -> ReadPass:
-        """Read all partitions; if that is less than the client wants, wait and read those that have changed."""
+        """Read all partitions; below `fetch.min.bytes`, wait and read those that have changed."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and self._min_bytes > 0
         with Waiter(self._min_bytes) as waiter:

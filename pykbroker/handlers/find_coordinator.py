@@ -26,7 +26,7 @@ SEVERAL_KEYS_VERSION = 4
 SHARE_VERSION = 6
 
 KEY_TYPES = GROUP, TRANSACTION, SHARE = 0, 1, 2
-"""Key types (protocol.md 1.11)."""
+"""Key types."""
 
 NOT_AVAILABLE = "The coordinator is not available."
 # Kafka's words for any INVALID_REQUEST; clients show them.

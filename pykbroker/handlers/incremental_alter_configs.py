@@ -39,7 +39,7 @@ async def handle_incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Changes each resource entirely or not at all, independently of the others."""
     validate_only = request.validate_only
-    results = await alter_each(
+    responses = await alter_each(
         context,
         request.resources,
         lambda resource: _decided_here(context, resource, validate_only),
@@ -47,18 +47,9 @@ async def handle_incremental_alter_configs(
         lambda resources: IncrementalAlterConfigs(
             [ConfigResourceEdits(r.resource_type, r.resource_name, _edits(r)) for r in resources], validate_only
         ),
+        AlterConfigsResourceResponse,
     )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, results, strict=True)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:

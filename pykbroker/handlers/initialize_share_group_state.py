@@ -12,7 +12,7 @@ from pykbroker.protocol.messages.initialize_share_group_state import (
     PartitionResult,
 )
 from pykbroker.requests.context import BrokerContext
-from pykbroker.requests.share_state_calls import error_of, for_each_partition
+from pykbroker.requests.share_state_calls import for_each_partition
 
 
 async def handle_initialize_share_group_state(
@@ -20,18 +20,13 @@ async def handle_initialize_share_group_state(
 ) -> InitializeShareGroupStateResponse:
     """Creates the state of each share partition, or replaces it."""
     coordinator = context.services.share_state
-    found = await for_each_partition(
+    results = await for_each_partition(
         context,
-        request.group_id,
-        request.topics,
+        request,
+        "initialize share group state",
         lambda key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
+        InitializeStateResult,
+        PartitionResult,
         leaves_out_empty_topics=True,
     )
-    results = []
-    for topic_id, outcomes in found:
-        partitions = []
-        for partition, outcome in outcomes:
-            code, message = error_of(outcome, "initialize share group state")
-            partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
-        results.append(InitializeStateResult(topic_id=topic_id, partitions=partitions))
     return InitializeShareGroupStateResponse(results=results)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
 
 RECORD_LIMIT = 1
-"""Acquire mode in which a member never gets more records than it wants."""
+"""Acquire mode in which a member never gets more than max_records."""
 ACQUIRE_MODES = (0, RECORD_LIMIT)
 SIZE_BYTES = 4
 """Bytes in front of a response that have its size; quotas count them."""

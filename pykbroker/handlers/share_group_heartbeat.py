@@ -20,7 +20,7 @@ INVALID_MEMBER_ID = "Invalid member id in the request."
 async def handle_share_group_heartbeat(
     context: BrokerContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    """Keeps a member in its group and tells it its partitions, once what it is told is stored."""
+    """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
     if not share_groups_enabled(context.services.metadata.image):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):

@@ -20,7 +20,7 @@ from pykbroker.security.client_address import java_address
 async def handle_streams_group_heartbeat(
     context: BrokerContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
-    """Keeps a member in its group and tells it its tasks, once what it is told is stored."""
+    """Keeps a member in its group; the response, with its tasks, is sent when its state is stored."""
     protocols = context.services.config.groups.rebalance_protocols
     if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.write_share_group_state import (
     WriteStateResult,
 )
 from pykbroker.requests.context import BrokerContext
-from pykbroker.requests.share_state_calls import error_of, for_each_partition
+from pykbroker.requests.share_state_calls import for_each_partition
 from pykbroker.share_state.state import StateBatch, WriteState
 
 
@@ -22,19 +22,14 @@ async def handle_write_share_group_state(
 ) -> WriteShareGroupStateResponse:
     """Stores the batches and the start offset of each share partition."""
     coordinator = context.services.share_state
-    found = await for_each_partition(
+    results = await for_each_partition(
         context,
-        request.group_id,
-        request.topics,
+        request,
+        "write share group state",
         lambda key, asked: coordinator.write(key, _write_of(asked)),
+        WriteStateResult,
+        PartitionResult,
     )
-    results = []
-    for topic_id, outcomes in found:
-        partitions = []
-        for partition, outcome in outcomes:
-            code, message = error_of(outcome, "write share group state")
-            partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
-        results.append(WriteStateResult(topic_id=topic_id, partitions=partitions))
     return WriteShareGroupStateResponse(results=results)
 
 

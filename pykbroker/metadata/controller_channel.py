@@ -49,7 +49,7 @@ class ControllerChannel:
     """Sends requests to the active controller, in this process or on another node.
 
     Args:
-        node: the quorum's node, which knows the leader.
+        node: the quorum's node, which has the leader's id.
         addresses: returns a controller's address by its node id; None if it is unknown.
         open_stream: opens a connection.
         call: sends a request to the controller in this process.
@@ -103,9 +103,7 @@ class ControllerChannel:
                 await trio.sleep(RETRY_PAUSE_S)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The active controller did not answer in time: {failure}.")
 
-    async def forward(
-        self, connection: ConnectionInfo, frame: bytes, timeout_ms: int = FORWARD_TIMEOUT_MS
-    ) -> bytes | None:
+    async def forward(self, connection: ConnectionInfo, frame: bytes) -> bytes | None:
         """The active controller's reply (header and body) to a client's request (header and body), sent in an Envelope.
 
         None if the active controller is now in this process: the caller then calls the handler, with the client's
@@ -126,7 +124,7 @@ class ControllerChannel:
             ),
             client_host_address=address_to_bytes(connection.client_host),
         )
-        with trio.move_on_after(timeout_ms / 1000):
+        with trio.move_on_after(FORWARD_TIMEOUT_MS / 1000):
             while not self._node.is_leader:
                 answer, _ = await self._ask(envelope)
                 if answer is not None:

@@ -111,7 +111,10 @@ class Connection:
 
     @property
     def is_authenticated(self) -> bool:
-        """True once the client has authenticated, as far as its listener demands it, and while its failure is told."""
+        """True once the client has authenticated, as far as its listener demands it.
+
+        Also while the response to a failed login is sent.
+        """
         return self.info.sasl is None or self.info.sasl.is_over
 
     def lateness(self, now: float) -> str | None:

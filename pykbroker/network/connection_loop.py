@@ -122,7 +122,7 @@ class ConnectionLoop:
                     now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
             ready.extend(poller.poll())
             if again:
-                # Whoever was not served in this round comes first.
+                # Connections that were not served in this round come first.
                 found = set(ready)
                 ready.extend(connection for connection in again if connection not in found)
                 again.clear()

@@ -76,14 +76,14 @@ def start_housekeeping(
     nursery.start_soon(_open_offline_logs, services, replicas)
     if config.log.cleaner_enable:
         nursery.start_soon(_clean_logs, config.log.cleaner_backoff_ms, services)
-    nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
+    nursery.start_soon(_close_idle_connections, config.connections.max_idle_ms, listeners)
     nursery.start_soon(_give_back_memory, services)
 
 
 def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices, listeners: Sequence[Listener]) -> None:
     """Starts the tasks of a controller's listeners, and those of the process if it has no broker."""
     config = services.config
-    nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
+    nursery.start_soon(_close_idle_connections, config.connections.max_idle_ms, listeners)
     if config.delegation_tokens.secret_key:
         nursery.start_soon(_remove_expired_tokens, config.delegation_tokens.expiry_check_interval_ms, services)
     if not config.is_broker:
@@ -308,7 +308,7 @@ async def _finish_directories(services: BrokerServices) -> None:
             is_failing = True
 
 
-async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:
+async def _close_idle_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:
     """Closes connections that have been idle for too long (P-11), and shrinks the buffers of quiet ones."""
     interval_ms = idle_ms / IDLE_CHECKS_PER_TIMEOUT if idle_ms > 0 else BUFFER_CHECK_MS
     while True:

@@ -93,7 +93,7 @@ USED_BY_CLIENTS = (
     "pykbroker.groups.result",
     "pykbroker.groups.pending_offsets",
     "pykbroker.groups.shard",
-    "pykbroker.groups.subscription",
+    "pykbroker.groups.classic_subscription",
     "pykbroker.groups.syncs",
     "pykbroker.handlers.create_topics",
     "pykbroker.handlers.describe_groups",

@@ -74,7 +74,7 @@ class WindowedRate:
         return rounded((rate - limit) / limit * self.window_ms(now_ms)) if limit > 0 else THROTTLE_MAX_MS
 
     def is_idle(self, now_ms: int) -> bool:
-        """True if the rate is that of a client that was never seen."""
+        """True if no value is in any window."""
         self._drop_old(now_ms)
         return not self._samples
 
@@ -118,7 +118,7 @@ class TokenBucket:
         return rounded(-tokens / limit * 1000) if tokens < 0 else 0
 
     def is_full(self, limit: float, now_ms: int) -> bool:
-        """True if the bucket is as one that was never used. Changes nothing."""
+        """True if no tokens are missing. Changes nothing."""
         return self._refilled(limit, now_ms) >= self._burst(limit)
 
     def _refilled(self, limit: float, now_ms: int) -> float:

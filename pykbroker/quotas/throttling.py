@@ -1,4 +1,4 @@
-"""The quotas of one request: what it is counted as, and how long its client is throttled.
+"""The quotas of one request: the rates that it counts for, and the throttle time of its client.
 
 A throttled client gets its response at once, and its connection is not read until the throttle time is over (KIP-219).
 """

@@ -82,7 +82,7 @@ class DirectoryMove:
 
     @property
     def is_assigned(self) -> bool:
-        """True if the controller is to have the target as the replica's directory."""
+        """True if the target is to be reported to the controller as the replica's directory."""
         return self.state is not MoveState.COPYING
 
     def align(self, now_ms: int) -> None:
@@ -134,7 +134,7 @@ class DirectoryMove:
             return Step.WAIT if is_throttled else Step.COPY
         if self.state is MoveState.COPYING:
             if not self._is_durable:
-                # What the log has made durable in all its time must not be lost with the power an instant later.
+                # The copy replaces a log that is durable: a loss of power just after that must lose nothing.
                 return Step.SYNC
             self.state = MoveState.ASSIGNING
         if self.state is MoveState.ASSIGNING and assigned in (None, self.target):

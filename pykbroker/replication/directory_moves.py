@@ -41,7 +41,7 @@ class DirectoryMoves:
         directories: log directories of the broker.
         partitions: its replicas.
         image: returns the newest image.
-        on_assignment: called when the controller is to be told the directory of a replica.
+        on_assignment: called when the directory of a replica is to be reported to the controller.
         throttle: `replica.alter.log.dirs.io.max.bytes.per.second`.
         run_in_thread: runs blocking work in a thread.
         clock: time of day, for log files.
@@ -69,12 +69,12 @@ class DirectoryMoves:
         self._worker_count = worker_count
         self._node_id = partitions.environment.node_id
         self._moves: dict[tuple[str, int], DirectoryMove] = {}
-        # Moves on which a worker is at work.
+        # Moves of which a worker does a step now.
         self._busy: set[DirectoryMove] = set()
         self._wake = trio.Event()
 
     def target_of(self, topic: str, partition: int) -> bytes | None:
-        """Id of the directory that the controller is to have for a moving replica; None before the copy is complete."""
+        """Id of the directory to report to the controller for a moving replica; None before the copy is complete."""
         move = self._moves.get((topic, partition))
         return move.target if move is not None and move.is_assigned and self._is_current(move) else None
 
@@ -108,7 +108,7 @@ class DirectoryMoves:
         except StorageError as error:
             log.error("the copy of %s could not be deleted: %s", partition, error)
             partition.on_storage_error(error)
-        # The controller may have the directory to which it does not move any more.
+        # The target of the earlier move may have been reported to the controller already.
         self._on_assignment()
 
     def _add(self, partition: Partition, move: DirectoryMove) -> None:
@@ -179,7 +179,7 @@ class DirectoryMoves:
                 await wake.wait()
             if self._wake is wake:
                 self._wake = trio.Event()
-            # After `Partitions.open_offline`, of which no image tells.
+            # `Partitions.open_offline` changes replicas without a new image.
             self._resume()
 
     async def _step(self, move: DirectoryMove) -> bool:

@@ -1,6 +1,6 @@
 """Log directories that fail while a broker with several runs: they go offline, with their replicas, until a restart.
 
-As in Kafka (KIP-112, KIP-858): the controller learns of it by the next heartbeat and gives leadership to others. A
+As in Kafka (KIP-112, KIP-858): the next heartbeat reports the failure, and the controller elects other leaders. A
 broker with a single directory keeps it online (`full_disk`).
 """
 
@@ -66,8 +66,9 @@ class FailedDirectories:
         """Takes failed directories offline until it is cancelled.
 
         Raises:
-            StorageError: all directories have failed, or the one with the metadata, or the controller was not told of
-                a failure in time and may leave leadership to replicas that are offline: the broker has to stop.
+            StorageError: all directories have failed, or the one with the metadata, or the controller was not
+                informed of a failure in time and may leave leadership to replicas that are offline: the broker has to
+                stop.
         """
         while True:
             with trio.move_on_at(min(self._deadlines.values(), default=math.inf)):

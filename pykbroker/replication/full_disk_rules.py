@@ -129,7 +129,7 @@ def replica_moves(
 
 
 def is_last_replica(partition: PartitionImage, node_id: int) -> bool:
-    """True if this broker is the only in-sync replica, or nobody is in sync and it is eligible to lead (KIP-966)."""
+    """True if this broker is the only in-sync replica, or none is in sync and it is eligible to lead (KIP-966)."""
     return partition.isr == (node_id,) or (not partition.isr and node_id in partition.eligible_leader_replicas)
 
 

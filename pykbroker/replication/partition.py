@@ -251,7 +251,7 @@ class Partition:
         self.leader_epoch = leadership.leader_epoch
         self.partition_epoch = leadership.partition_epoch
         if leadership.followers and self.log.latest_epoch < self.leader_epoch:
-            # Without followers nobody requests ends of epochs, and the log, one of thousands, need not be loaded now.
+            # Without followers nothing requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
         self._advance()
         self.replica.wake_acks()

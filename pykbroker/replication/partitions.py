@@ -156,7 +156,7 @@ class Partitions:
                 self._hold(topic, partition_image, config)
 
     def _update(self, partition: Partition, image: PartitionImage) -> None:
-        """Updates a partition; one whose log cannot be read becomes offline and is opened anew later."""
+        """Updates a partition; one whose log cannot be read becomes offline and is opened again later."""
         try:
             partition.update(image)
         except LogError as error:

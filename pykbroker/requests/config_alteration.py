@@ -42,6 +42,7 @@ class ConfigResource(Protocol):
 
 
 R = TypeVar("R", bound=ConfigResource)
+Response = TypeVar("Response")
 
 
 async def alter_each(
@@ -50,10 +51,12 @@ async def alter_each(
     decide: Callable[[R], ApiError | None],
     request_of: Callable[[list[R]], Message],
     command_of: Callable[[list[R]], Command[Any]],
-) -> list[ApiError]:
-    """Results of the resources, in their order.
+    response: Callable[..., Response],
+) -> list[Response]:
+    """Responses of the resources, in their order.
 
     Args:
+        response: class of a resource's response.
         decide: result of a resource that this node decides; None if the controller decides it.
         request_of: request with some of the resources, to be forwarded to the active controller.
         command_of: command that alters the configs of some of the resources.
@@ -69,7 +72,16 @@ async def alter_each(
         errors.append(_refusal(context, resource) if error is None else error)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
-    return [next(stored) if error is None else error for error in errors]
+    results = (next(stored) if error is None else error for error in errors)
+    return [
+        response(
+            error_code=result.code,
+            error_message=result.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, result in zip(resources, results, strict=True)
+    ]
 
 
 async def _stored(

@@ -66,15 +66,14 @@ def has_moved(context: NodeContext, failure: ApiError) -> bool:
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
 
-async def submit_command(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
+async def submit_command(context: NodeContext, command: Command[R]) -> R:
     """Submits a command and returns its result.
 
     Raises:
-        KafkaError: the whole command was refused, or timed out (after `request.timeout.ms` by default).
+        KafkaError: the whole command was refused, or timed out after `request.timeout.ms`.
     """
-    limit_ms = context.services.config.request_timeout_ms if timeout_ms is None else timeout_ms
     try:
-        return await context.services.controller.submit(command, limit_ms)
+        return await context.services.controller.submit(command, context.services.config.request_timeout_ms)
     except CommandRefused as refused:
         raise KafkaError(refused.error.code, refused.error.message or "") from None
 

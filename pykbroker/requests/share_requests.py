@@ -1,4 +1,4 @@
-"""Common parts of ShareFetch and ShareAcknowledge: who may ask, acknowledgements, and leaders named in errors."""
+"""Common parts of ShareFetch and ShareAcknowledge: authorization, acknowledgements, leaders named in errors."""
 
 from __future__ import annotations
 

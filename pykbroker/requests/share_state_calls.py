@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
@@ -10,7 +10,7 @@ import trio
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
-from pykbroker.share_state.state import SharePartitionKey
+from pykbroker.share_state.state import PartitionState, SharePartitionKey
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -30,18 +30,63 @@ class AskedTopic(Protocol):
     partitions: list[Any]
 
 
+class StateRequest(Protocol):
+    """The fields that all five requests have."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[AskedTopic]: ...
+
+
 Outcome = TypeVar("Outcome")
+TopicResult = TypeVar("TopicResult")
 
 
 async def for_each_partition(
     context: BrokerContext,
+    request: StateRequest,
+    operation: str,
+    call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
+    topic_result: Callable[..., TopicResult],
+    partition_result: Callable[..., Any],
+    *,
+    values_of: Callable[[PartitionState], dict[str, Any]] | None = None,
+    leaves_out_empty_topics: bool = False,
+) -> list[TopicResult]:
+    """Calls the share coordinator for each partition of a request, all at once; returns the results of the topics.
+
+    Args:
+        context: the request's surroundings.
+        request: the request.
+        operation: what failed in error messages of the coordinator: "read share group state".
+        call: calls the coordinator for one partition.
+        topic_result, partition_result: classes of the response.
+        values_of: fields of a partition's result, of a state that was found.
+        leaves_out_empty_topics: see `_outcomes`.
+    """
+
+    def result(partition: int, outcome: Any) -> Any:
+        if values_of is not None and isinstance(outcome, PartitionState):
+            return partition_result(partition=partition, **values_of(outcome))
+        code, message = _error_of(outcome, operation)
+        return partition_result(partition=partition, error_code=code, error_message=message)
+
+    found = await _outcomes(context, request.group_id, request.topics, call, leaves_out_empty_topics)
+    return [
+        topic_result(topic_id=topic_id, partitions=[result(*outcome) for outcome in outcomes])
+        for topic_id, outcomes in found
+    ]
+
+
+async def _outcomes(
+    context: BrokerContext,
     group_id: str,
     topics: Iterable[AskedTopic],
     call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
-    *,
-    leaves_out_empty_topics: bool = False,
+    leaves_out_empty_topics: bool,
 ) -> list[tuple[bytes, list[tuple[int, Outcome | ErrorCode]]]]:
-    """Calls the share coordinator for each partition of a request, all at once.
+    """Calls the share coordinator for each partition, all at once.
 
     Outcomes are in the order of the request; a topic that it has twice has one list, and a partition that it has twice
     one outcome, that of its last mention. Needs CLUSTER_ACTION, as the request comes from a broker. A request without
@@ -73,11 +118,8 @@ async def for_each_partition(
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 
 
-def error_of(outcome: Refusal | ErrorCode | None, operation: str) -> tuple[ErrorCode, str | None]:
-    """Error code and text of an outcome without a state.
-
-    `operation` names what failed, for errors of the coordinator: "read share group state".
-    """
+def _error_of(outcome: Refusal | ErrorCode | None, operation: str) -> tuple[ErrorCode, str | None]:
+    """Error code and text of an outcome without a state."""
     if outcome is None:
         return ErrorCode.NONE, None
     if isinstance(outcome, ErrorCode):

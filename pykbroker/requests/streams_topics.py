@@ -31,7 +31,7 @@ def create_missing(
 ) -> None:
     """Starts the creation of topics, and adds to the response what stands in its way.
 
-    Topics appear after the response, so a member learns of a failure with its next heartbeat.
+    Topics appear after the response, so the response to the member's next heartbeat has a failure.
     """
     refused = set() if context.authorize_cluster(CREATE) else set(context.refused(CREATE, TOPIC, missing))
     if refused:

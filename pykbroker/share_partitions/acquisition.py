@@ -1,6 +1,6 @@
 """Acquisition of fetched records of a share partition by a member (KIP-932, KIP-1206).
 
-In batch-optimized mode whole batches of the log are acquired, so that a member may get more records than it wants; in
+In batch-optimized mode whole batches of the log are acquired, so that a member may get more than max_records; in
 record-limit mode never more. Records that were delivered often already are delivered a few at a time, so that one
 record that no member can process does not take others with it to the limit of deliveries.
 """
@@ -203,7 +203,7 @@ class Acquisition:
         """Acquires offsets that are not in flight, from `first_offset` up to `last_offset`."""
         shares, wanted = self._shares, self._wanted - self._count
         if not len(shares.batches):
-            # An offset before the end was delivered for good, if it is in a batch that was fetched again.
+            # An offset before the end offset is acknowledged or archived already, if its batch was fetched again.
             first_offset = max(first_offset, shares.end_offset)
         if wanted < last_offset - first_offset + 1:
             end_of_batch = self._last_offset_of_batch_with(first_offset + wanted - 1)

@@ -88,7 +88,7 @@ class Outcome(Completion):
 
 
 class QueuedWrite(NamedTuple):
-    """A change that the share coordinator is to store, and who waits for it; transitions are completed by it."""
+    """A change that the share coordinator is to store, with its waiters and the transitions that it completes."""
 
     changes: Sequence[Change]
     stored: Sequence[StateBatch]
@@ -116,7 +116,7 @@ class Surroundings(NamedTuple):
 
 
 class _Bell(Waiter):
-    """Among the readers that wait for a partition to grow; tells a leader that it has."""
+    """A waiter for the growth of a partition's log, on behalf of a share partition."""
 
     __slots__ = ("_ring",)
 

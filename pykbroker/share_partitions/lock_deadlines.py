@@ -1,7 +1,7 @@
 """Times at which the acquisition locks of a share partition expire.
 
 The lock of a record is in its state; this says only when to look at a range of offsets. So nothing is removed when
-records are acknowledged: a range whose records have no such lock any more is looked at in vain.
+records are acknowledged: looking at a range whose records have no such lock any more changes nothing.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ShareSession:
         self.connection = connection
 
     def update(self, named: Mapping[TopicPartition, str | None], forgotten: Iterable[TopicPartition]) -> None:
-        """Adds partitions and forgets others."""
+        """Adds partitions and removes others."""
         for partition, topic in named.items():
             if partition not in self.partitions:
                 self.partitions[partition] = True

@@ -1,8 +1,9 @@
 """One share partition as a pure state machine (KIP-932): which records are in flight, and where the next fetch begins.
 
-Below the start offset everything is delivered for good; from the start offset to the end offset records are in flight,
-in batches; beyond the end offset nothing was fetched yet. Acquisitions are in `acquisition.py`, acknowledgements in
-`acknowledgement.py`. Time is an argument, in milliseconds of any clock that does not go back. Offsets are inclusive.
+Below the start offset all records are acknowledged or archived; from the start offset to the end offset records are in
+flight, in batches; beyond the end offset nothing was fetched yet. Acquisitions are in `acquisition.py`,
+acknowledgements in `acknowledgement.py`. Time is an argument, in milliseconds of any clock that does not go back.
+Offsets are inclusive.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class SharePartition:
         return max(0, last_offset - max(self.start_offset, first_offset) + 1)
 
     def advance_start(self) -> bool:
-        """Moves the start offset over records that are delivered for good, and forgets them; True if it moved."""
+        """Moves the start offset over acknowledged and archived records, and removes them; True if it moved."""
         if not self._can_advance():
             return False
         last_done, count = self._last_done()
@@ -224,7 +225,7 @@ class SharePartition:
         return not state.is_in_transition and is_terminal(state.state)
 
     def _last_done(self) -> tuple[int, int]:
-        """The last offset before which all is delivered for good, -1 for none, and how many of them are in flight."""
+        """Last offset of the acknowledged and archived records, -1 for none; the number of those that are in flight."""
         last_done, count = -1, 0
         gap_start = self.gap_start
         for batch in self.batches:
@@ -324,7 +325,7 @@ class SharePartition:
     ) -> bool:
         """Archives records in state `wanted` from `first_offset` to below `end_offset`; True if there were any.
 
-        With `counts` they are counted as delivered for good.
+        With `counts` they count as delivery complete.
         """
         is_any = False
         for batch in batches:
@@ -349,7 +350,7 @@ class SharePartition:
         return is_any
 
     def _count_done_below(self, end_offset: int) -> int:
-        """Number of records that are delivered for good between the start offset and another one."""
+        """Number of acknowledged and archived records between the start offset and another one."""
         count = 0
         for batch in self.batches:
             if batch.first_offset >= end_offset:

@@ -32,7 +32,7 @@ class FetchWaiter:
             place.discard(self)
 
     def register(self, place: ShareWaiters) -> None:
-        """Have it woken by a share partition from now on."""
+        """Let a share partition wake it from now on."""
         place.add(self)
         self._places.append(place)
 
@@ -56,7 +56,7 @@ class ShareWaiters:
     """The waiting requests of one share partition.
 
     Args:
-        has_records: tells if there is something to acquire.
+        has_records: returns True if there are records to acquire.
         on_use: called with True when the first request waits, and with False when none waits any more.
     """
 

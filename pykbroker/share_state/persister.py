@@ -59,7 +59,7 @@ class CoordinatorPersister:
     """A `SharePersister` that calls share coordinators.
 
     Args:
-        coordinator: the share coordinator of this broker, which knows the leaders of all share partitions.
+        coordinator: the share coordinator of this broker; it finds the coordinator of each share partition.
         node_id: id of this broker.
         connect: returns a connection to another broker.
         request_topic_creation: has `__share_group_state` created, if it does not exist.

@@ -50,7 +50,7 @@ class PartitionState(NamedTuple):
         batches: records from the start offset on that are not simply available for the first time.
         delivery_complete_count: number of records from the start offset on that are acknowledged or archived; -1 if it
             is unknown.
-        leader_epoch: greatest leader epoch of the topic partition that the coordinator was told.
+        leader_epoch: greatest leader epoch of the topic partition in the requests so far.
     """
 
     state_epoch: int

@@ -58,7 +58,7 @@ class ClientInstance:
         return self.requested.push_interval_ms
 
     def may_ask(self, now_ms: int) -> bool:
-        """True if the interval has ended, or if the last push failed for want of the right subscription."""
+        """True if the interval has ended, or if the last push failed because its subscription was outdated."""
         if now_ms - max(self.last_asked_at_ms, self.last_pushed_at_ms) >= self.push_interval_ms:
             self.last_asked_at_ms = now_ms
             return True
@@ -87,7 +87,7 @@ class ClientInstances:
         return len(self._instances)
 
     def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
-        """Replaces the subscriptions; instances get theirs anew, as new instances, at their next request."""
+        """Replaces the subscriptions; each instance starts afresh with its next request."""
         self._subscriptions = subscriptions
         self._version += 1
 

@@ -74,7 +74,7 @@ class ClientTelemetry:
         return self._instances
 
     def forget_when_closed(self, connection: ConnectionInfo, client_instance_id: bytes) -> None:
-        """Forgets the client instance when this connection ends."""
+        """Removes the client instance when this connection ends."""
         connection.when_closed = partial(_forget, self, client_instance_id, connection.when_closed)
 
     def export(self, context: TelemetryContext, payload: TelemetryPayload) -> None:

@@ -17,7 +17,7 @@ KEY = "metric.reporters"
 
 
 class TelemetryContext(NamedTuple):
-    """The client that pushes metrics, and the interval in which it was told to do so."""
+    """The client that pushes metrics, and the push interval of its subscription in ms."""
 
     client_id: str
     client_software_name: str

@@ -35,7 +35,7 @@ class Subscription(NamedTuple):
         return cls(tuple(values["metrics"]), values["interval.ms"], match)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """True if a client with these attributes, by selector, is meant."""
+        """True if the subscription matches a client with these attributes (by selector)."""
         return all(
             selector in attributes and pattern.fullmatch(attributes[selector]) is not None
             for selector, pattern in self.match.items()

@@ -15,7 +15,6 @@ import signal
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from pykbroker.node.process_memory import environment_for_brokers
@@ -110,12 +109,7 @@ class LocalBroker(LocalClient):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # What a client needs

@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from pykbroker.security.tls.development import LISTENERS, LOCAL_HOSTS, SETTINGS_WRITTEN_HERE, broker_settings, prepare
@@ -120,12 +119,7 @@ class LocalCluster(LocalClient):
             self.close()
             raise
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

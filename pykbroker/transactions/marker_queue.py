@@ -96,7 +96,7 @@ class CompletingTransaction:
         if progress is Progress.WRITTEN:
             self.transaction.marker_written(partition)
         elif progress is Progress.GIVEN_UP:
-            # As in Kafka an id whose marker was refused for good stays busy until its partition is loaded again.
+            # As in Kafka an id whose marker failed with a final error stays busy until its partition is loaded again.
             self.is_over = True
 
 

@@ -1,4 +1,4 @@
-"""The states of a transaction, and the fields that a record has for a transactional id (protocol.md 1.7)."""
+"""The states of a transaction, and the fields that a record has for a transactional id."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykbroker.logstore.compaction import begin_compaction, compact, plan_cleaning
+from pykbroker.logstore.compaction import begin_compaction, plan_cleaning
 from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
 from pykbroker.logstore.log_cleaner import LogCleaner
 from pykbroker.logstore.log_config import LogConfig
@@ -18,6 +18,7 @@ from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, marker, offsets
+from tests.support.compaction import compact
 from tests.support.fake_filesystem import FakeFileSystem
 
 OPTIONS: dict[str, Any] = {

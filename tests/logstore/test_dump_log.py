@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pykbroker.logstore.compaction import compact
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.support.compaction import compact
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
@@ -64,7 +64,7 @@ def fill(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["live", "closed"])
 def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
-    """P-57 (snapshots), protocol.md 1.4."""
+    """P-57 (snapshots)."""
     log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     fill(log)
     end_offset = log.log_end_offset

@@ -21,7 +21,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_same_batches_give_the_same_files(tmp_path: Path) -> None:
-    """P-57, P-165, protocol.md 1.4: log, both indexes, transaction index, producer snapshots, leader epochs."""
+    """P-57, P-165: log, both indexes, transaction index, producer snapshots, leader epochs."""
     log = Place(OsFileSystem(), str(tmp_path)).open(index_interval_bytes=150, now_ms=WRITTEN_MS)
     source = Place(OsFileSystem(), str(tmp_path / "source"))
     shutil.copytree(GOLDEN, tmp_path / "source" / "golden-0")

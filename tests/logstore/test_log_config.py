@@ -6,7 +6,7 @@ from pykbroker.logstore.log_config import LogConfig
 
 
 def test_defaults_are_kafkas() -> None:
-    """protocol.md 3.13."""
+    """Kafka's names and defaults."""
     config = LogConfig.from_properties({})
     assert config == LogConfig()
     assert (config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes) == (1 << 30, 10485760, 4096)

@@ -153,7 +153,7 @@ def test_replay_and_followers_check_nothing(place: Place) -> None:
 
 
 def test_snapshot_bytes_are_kafkas() -> None:
-    """protocol.md 1.4: bytes written by Apache Kafka 4.3.1 decode, and encode to the same bytes."""
+    """Bytes written by Apache Kafka 4.3.1 decode, and encode to the same bytes."""
     content = bytes.fromhex(
         "00012b1ec449"
         "00000001"

@@ -42,7 +42,7 @@ def test_a_large_buffer_is_given_back() -> None:
     reader = FrameReader(1 << 24)
     assert len(feed(reader, framed(bytes(BUFFER_SIZE_KEPT + 5)), 1 << 16)[0]) == BUFFER_SIZE_KEPT + 5
     assert len(reader.buffer()) == BUFFER_SIZE_MIN
-    assert not reader.has_unread_bytes
+    assert reader.first_bytes == b""
 
 
 def test_a_frame_given_out_is_not_overwritten_by_growth() -> None:

@@ -1,12 +1,14 @@
-"""Members of a consumer group of KIP-848, and who of them works on which partition."""
+"""Members of a consumer group of KIP-848, and the partitions that each of them works on."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import trio
 
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.simulation.client import GROUP, Client, Unreachable
 from tests.simulation.groups import HEARTBEAT_S, GroupMember, Rejoin, fetch_committed
@@ -76,46 +78,98 @@ class Roster:
             self.is_complete = True
 
 
-class ConsumerProtocolMember(GroupMember):
-    """Heartbeats, works on what it is given, commits with its epoch, and begins again when it is fenced.
+class HeartbeatingMember(ABC):
+    """A member of a group of the newer kinds: heartbeats, and joins as a new member when it is fenced.
 
-    When it is to stop it goes on until the group has assigned every partition once.
+    When it is to stop it goes on until the group has assigned everything once.
     """
 
-    def __init__(self, client: Client, history: History, group: str, partitions: list[Place], roster: Roster) -> None:
-        super().__init__(client, history, group, partitions)
+    def __init__(self, client: Client, group: str, roster: Roster) -> None:
+        self.must_stop = False
+        self._client = client
+        self._group = group
         self._roster = roster
         self._life = 0
         self._epoch = 0
-        self._owned: set[Place] = set()
-        self._positions: dict[Place, int] = {}
-        self._must_be_full = True
-        self._begin_again()
 
     async def run(self) -> None:
         client = self._client
         while not (self.must_stop and self._roster.is_complete):
             try:
                 await self._beat()
-                if self.must_stop:
-                    self._roster.is_done(client.name, set(self._owned))
-                await self._work()
+                await self._after_beat()
             except Rejoin as why:
                 client.say(f"begins again in {self._group}: {why}")
                 self._begin_again()
                 await client.pause()
             except Unreachable as why:
                 client.say(f"no heartbeat of {self._group}: {why}")
-                self._must_be_full = True
+                self._on_no_response()
                 await client.pause()
 
-    def _begin_again(self) -> None:
-        """As a new member: what the one of before has sent may still arrive."""
-        for place in self._owned:
-            self._roster.gives_up(self._client.name, place)
+    async def _call(self, request: Message, owned: set[Place], before: int) -> Any:
+        """The response to a heartbeat with these places; `before` is the roster's count when it is sent."""
+        client = self._client
+        response = await client.call_coordinator(GROUP, self._group, request)
+        code = ErrorCode(response.error_code)
+        if code in FENCED:
+            raise Rejoin(code.name)
+        if code != ErrorCode.NONE:
+            client.forget_coordinator(GROUP, self._group)
+            raise Unreachable(code.name)
+        self._roster.confirmed(client.name, owned, before)
+        return response
+
+    def _next_life(self) -> None:
+        """A new member id: what the member of before has sent may still arrive."""
         self._life += 1
         self._member_id = f"{self._client.name}-{self._life}"
-        self._epoch = self._generation = 0
+        self._epoch = 0
+
+    @abstractmethod
+    async def _beat(self) -> None:
+        """Sends a heartbeat and follows the response."""
+
+    @abstractmethod
+    async def _after_beat(self) -> None:
+        """Does the member's work until the next heartbeat."""
+
+    @abstractmethod
+    def _begin_again(self) -> None:
+        """Gives everything up and gets a new member id."""
+
+    @abstractmethod
+    def _on_no_response(self) -> None:
+        """Follows a heartbeat that was perhaps handled."""
+
+
+class ConsumerProtocolMember(HeartbeatingMember, GroupMember):
+    """Heartbeats, works on what it is given, commits with its epoch, and begins again when it is fenced.
+
+    When it is to stop it goes on until the group has assigned every partition once.
+    """
+
+    def __init__(self, client: Client, history: History, group: str, partitions: list[Place], roster: Roster) -> None:
+        GroupMember.__init__(self, client, history, group, partitions)
+        HeartbeatingMember.__init__(self, client, group, roster)
+        self._owned: set[Place] = set()
+        self._positions: dict[Place, int] = {}
+        self._must_be_full = True
+        self._begin_again()
+
+    async def _after_beat(self) -> None:
+        if self.must_stop:
+            self._roster.is_done(self._client.name, set(self._owned))
+        await self._work()
+
+    def _on_no_response(self) -> None:
+        self._must_be_full = True
+
+    def _begin_again(self) -> None:
+        for place in self._owned:
+            self._roster.gives_up(self._client.name, place)
+        self._next_life()
+        self._generation = 0
         self._owned, self._positions = set(), {}
         self._must_be_full = True
 
@@ -140,14 +194,7 @@ class ConsumerProtocolMember(GroupMember):
             ],
         )
         before, owned = roster.count, set(self._owned)
-        response = await client.call_coordinator(GROUP, self._group, request)
-        code = ErrorCode(response.error_code)
-        if code in FENCED:
-            raise Rejoin(code.name)
-        if code != ErrorCode.NONE:
-            client.forget_coordinator(GROUP, self._group)
-            raise Unreachable(code.name)
-        roster.confirmed(client.name, owned, before)
+        response = await self._call(request, owned, before)
         self._must_be_full = False
         self._epoch = self._generation = response.member_epoch
         if response.assignment is not None:

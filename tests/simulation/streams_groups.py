@@ -1,4 +1,4 @@
-"""Members of a Streams group of KIP-1071, and who of them has which active task."""
+"""Members of a Streams group of KIP-1071, and the active tasks that each of them has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import trio
 
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,
@@ -14,9 +13,9 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
-from tests.simulation.client import GROUP, Client, Unreachable
-from tests.simulation.consumer_groups import FENCED, REBALANCE_TIMEOUT_MS, Roster
-from tests.simulation.groups import HEARTBEAT_S, Rejoin
+from tests.simulation.client import GROUP, Client
+from tests.simulation.consumer_groups import REBALANCE_TIMEOUT_MS, HeartbeatingMember, Roster
+from tests.simulation.groups import HEARTBEAT_S
 
 LEAVE_CHANCE = 0.03
 """That a member leaves between two heartbeats and comes back; it vanishes without a word as often."""
@@ -75,7 +74,7 @@ class MemberEpochs:
         self.told(member_id, epoch)
 
 
-class StreamsMember:
+class StreamsMember(HeartbeatingMember):
     """Heartbeats and follows its tasks; leaves or vanishes at times, and begins again.
 
     After a request without an answer it joins again under its id: the broker tells tasks once, so that it cannot know
@@ -83,36 +82,23 @@ class StreamsMember:
     """
 
     def __init__(self, client: Client, group: str, topology: Topology, roster: Roster, epochs: MemberEpochs) -> None:
-        self.must_stop = False
-        self._client = client
-        self._group = group
+        super().__init__(client, group, roster)
         self._topology = topology
-        self._roster = roster
         self._epochs = epochs
         self._keeps_process = client.random.random() < 0.5
-        self._life = 0
         self._active: set[Task] = set()
         self._standby: set[Task] = set()
         self._begin_again()
 
-    async def run(self) -> None:
-        client = self._client
-        while not (self.must_stop and self._roster.is_complete):
-            try:
-                await self._beat()
-                if self.must_stop:
-                    self._roster.is_done(client.name, set(self._active))
-                else:
-                    await self._leave_perhaps()
-                await trio.sleep(HEARTBEAT_S)
-            except Rejoin as why:
-                client.say(f"begins again in {self._group}: {why}")
-                self._begin_again()
-                await client.pause()
-            except Unreachable as why:
-                client.say(f"no heartbeat of {self._group}: {why}")
-                self._drop_tasks()
-                await client.pause()
+    async def _after_beat(self) -> None:
+        if self.must_stop:
+            self._roster.is_done(self._client.name, set(self._active))
+        else:
+            await self._leave_perhaps()
+        await trio.sleep(HEARTBEAT_S)
+
+    def _on_no_response(self) -> None:
+        self._drop_tasks()
 
     def _drop_tasks(self) -> None:
         """It has no tasks and is to join."""
@@ -122,10 +108,8 @@ class StreamsMember:
         self._epoch = 0
 
     def _begin_again(self) -> None:
-        """As a new member: what the one of before has sent may still arrive."""
         self._drop_tasks()
-        self._life += 1
-        self._member_id = f"{self._client.name}-{self._life}"
+        self._next_life()
         self._process_id = self._client.name if self._keeps_process else self._member_id
         self._is_unknown = True
 
@@ -139,7 +123,7 @@ class StreamsMember:
                 await self._client.call_coordinator(GROUP, self._group, request)
 
     async def _beat(self) -> None:
-        client, roster, epochs = self._client, self._roster, self._epochs
+        roster, epochs = self._roster, self._epochs
         is_joining = self._epoch == 0
         request = StreamsGroupHeartbeatRequest(
             group_id=self._group,
@@ -154,14 +138,7 @@ class StreamsMember:
         )
         before, newest, owned = roster.count, epochs.newest, set(self._active)
         is_first, self._is_unknown = self._is_unknown, False
-        response = await client.call_coordinator(GROUP, self._group, request)
-        code = ErrorCode(response.error_code)
-        if code in FENCED:
-            raise Rejoin(code.name)
-        if code != ErrorCode.NONE:
-            client.forget_coordinator(GROUP, self._group)
-            raise Unreachable(code.name)
-        roster.confirmed(client.name, owned, before)
+        response = await self._call(request, owned, before)
         if is_first:
             epochs.joined(self._member_id, response.member_epoch, newest)
         else:

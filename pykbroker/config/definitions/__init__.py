@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple, Protocol
 
-# Config types as DescribeConfigs numbers them (protocol.md 1.11).
+# Config types as DescribeConfigs numbers them.
 BOOLEAN = 1
 STRING = 2
 INT = 3

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.assignors.range import assign_range
-from pykbroker.groups.assignors.simple import assign_simple
 from pykbroker.groups.assignors.spec import Assignor
 from pykbroker.groups.assignors.uniform import assign_uniform
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """Assignors of consumer groups."""
-
-SHARE_ASSIGNORS: Mapping[str, Assignor] = {"simple": assign_simple}
-"""Assignors of share groups; theirs take `is_assignable` too."""

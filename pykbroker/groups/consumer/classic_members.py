@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
     HeartbeatContext,
     check_room,
-    find_member,
     find_static_member,
     raise_epoch,
     reconcile_member,
@@ -35,7 +35,6 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import ClassicJoined, GroupResult
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
@@ -236,7 +235,7 @@ def leave(
         response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         try:
             if identity.group_instance_id is None:
-                member = find_member(group, identity.member_id)
+                member = group.find_member(identity.member_id)
             else:
                 owner = group.static_ids.get(identity.group_instance_id, "")
                 member = find_static_member(group, identity.group_instance_id, identity.member_id or owner)
@@ -252,7 +251,7 @@ def leave(
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicMember]:
-    member = find_member(group, member_id) if instance_id is None else find_static_member(group, instance_id, member_id)
+    member = group.find_member(member_id) if instance_id is None else find_static_member(group, instance_id, member_id)
     if member.classic is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
     return member, member.classic

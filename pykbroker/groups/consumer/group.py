@@ -1,25 +1,22 @@
-"""One consumer group (KIP-848): what its records say, and who owns which partition."""
+"""One consumer group (KIP-848): the state in its records, and the owner of each partition."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pykbroker.groups.consumer.member import ConsumerMember, MemberState, with_current_assignment, with_metadata
-from pykbroker.groups.modern.group import NO_ASSIGNMENT_EPOCH, NO_PARTITIONS, Assignment, ModernGroup
+from pykbroker.groups.consumer.member import ConsumerMember, MemberState
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
+from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
-from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
@@ -27,14 +24,13 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
 CONSUMER_GROUP_TYPE = "consumer"
 NO_OWNER_EPOCH = -1
 
-ConsumerGroupKey = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
-    | ConsumerGroupRegularExpressionKey
+RECORD_TYPES = RecordTypes(
+    group=ConsumerGroupMetadataKey,
+    member=ConsumerGroupMemberMetadataKey,
+    current=ConsumerGroupCurrentMemberAssignmentKey,
+    target=ConsumerGroupTargetAssignmentMemberKey,
+    target_epoch=ConsumerGroupTargetAssignmentMetadataKey,
+    target_epoch_value=ConsumerGroupTargetAssignmentMetadataValue,
 )
 
 
@@ -54,6 +50,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         has_partition_metadata: True if the log has a record of topics' partitions, as Kafka wrote before 4.1.
         classic_member_count: number of members that use the classic protocol.
     """
+
+    record_types = RECORD_TYPES
+    member_type = ConsumerMember
 
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         super().__init__(group_id, soft_state)
@@ -117,49 +116,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     # Changes
 
-    def replay(self, record: LogRecord) -> None:
-        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
-        key, value = record.key, record.value
-        if isinstance(key, ConsumerGroupMemberMetadataKey):
-            self._replay_member(key, value)
-        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
-            self._replay_current(key, value)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-            if value is None:
-                self.targets.pop(key.member_id, None)
-            else:
-                assert isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
-                self.targets[key.member_id] = {t.topic_id: frozenset(t.partitions) for t in value.topic_partitions}
-        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            if value is None:
-                self.assignment_epoch, self.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
-            else:
-                assert isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
-                self.assignment_epoch = value.assignment_epoch
-                self.assignment_timestamp_ms = value.assignment_timestamp
-        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+        """Applies the record of a regular expression, or of the topics' partitions."""
+        if isinstance(key, ConsumerGroupRegularExpressionKey):
             self._replay_regex(key, value)
         elif isinstance(key, ConsumerGroupPartitionMetadataKey):
             self.has_partition_metadata = value is not None
-        elif isinstance(value, ConsumerGroupMetadataValue):
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-
-    def _replay_member(self, key: ConsumerGroupMemberMetadataKey, value: object) -> None:
-        if value is None:
-            self.remove_member(key.member_id)
-            return
-        assert isinstance(value, ConsumerGroupMemberMetadataValue)
-        old = self.members.get(key.member_id) or ConsumerMember(key.member_id)
-        self.replace_member(with_metadata(old, value))
-
-    def _replay_current(self, key: ConsumerGroupCurrentMemberAssignmentKey, value: object) -> None:
-        old = self.members.get(key.member_id)
-        if value is None:
-            if old is not None:
-                self.replace_member(with_current_assignment(old, None))
-            return
-        assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
-        self.replace_member(with_current_assignment(old or ConsumerMember(key.member_id), value))
 
     def _replay_regex(self, key: ConsumerGroupRegularExpressionKey, value: object) -> None:
         old = self.resolved.pop(key.regular_expression, None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
-from pykbroker.groups.consumer.expiry import expire_due, schedule_loaded
+from pykbroker.groups.consumer.expiry import expire_due
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.consumer.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
@@ -17,52 +18,20 @@ from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import SoftState
-from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class ConsumerGroups(ModernGroups[ConsumerGroup]):
-    """Consumer groups by id.
-
-    Args:
-        settings: the broker's settings of consumer groups.
-        topics: the topics of the cluster.
-        configs_of: dynamic configs of a group's GROUP resource.
-    """
+class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
+    """Consumer groups by id."""
 
     group_type = CONSUMER_GROUP_TYPE
     protocol_type = CONSUMER_PROTOCOL_TYPE
-    group_key = ConsumerGroupMetadataKey
-
-    def __init__(
-        self,
-        settings: ConsumerGroupSettings,
-        topics: GroupTopics,
-        configs_of: Callable[[str], Mapping[str, str]],
-    ) -> None:
-        super().__init__(topics)
-        self._settings = settings
-        self._configs_of = configs_of
-
-    def make(self, group_id: str, soft_state: SoftState) -> ConsumerGroup:
-        """A new group without members."""
-        return ConsumerGroup(group_id, soft_state)
-
-    def apply(self, group: ConsumerGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
-        group.replay(record)
-
-    def settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
+    group_class = ConsumerGroup
 
     # Requests
 
@@ -142,11 +111,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return group_tombstones(group_id, group.members, group.resolved)
 
     # Time
-
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the timers of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            schedule_loaded(group, self.settings_of(group_id), now_ms)
 
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
         """Fences the members of a group whose timers are due."""

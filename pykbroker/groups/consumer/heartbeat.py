@@ -52,7 +52,7 @@ class HeartbeatContext:
         topics: the topics of the cluster.
         now_ms: time in ms since the epoch.
         client_id, client_host: of the client; the host in Java's notation.
-        may_describe: tells if the client may see a topic, for regular expressions.
+        may_describe: returns True if the client may DESCRIBE a topic; for regular expressions.
         regex_refresh: the resolution of regular expressions that the coordinator has to run; set by the operation.
     """
 
@@ -222,13 +222,13 @@ def reconcile_member(
 
 
 def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
-    """Handles the heartbeat of a member that leaves, for good (epoch -1) or, if it is static, for a while (epoch -2).
+    """Handles the heartbeat of a member that leaves: epoch -1, or -2 for a static member that will come back.
 
     Raises:
         GroupError: the member is unknown, or another member has its instance id.
     """
     if request.instance_id is None:
-        member = find_member(group, request.member_id)
+        member = group.find_member(request.member_id)
     else:
         member = find_static_member(group, request.instance_id, request.member_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -258,19 +258,6 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
         message = f"The consumer group has reached its maximum capacity of {max_size} members."
         raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-
-
-def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    """The member with an id.
-
-    Raises:
-        GroupError: UNKNOWN_MEMBER_ID.
-    """
-    member = group.members.get(member_id)
-    if member is None:
-        message = f"Member {member_id} is not a member of group {group.group_id}."
-        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
 
 
 def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
@@ -346,7 +333,7 @@ def _find_or_add(
     if request.instance_id is None:
         if is_joining and request.member_id not in group.members:
             return ConsumerMember(request.member_id)
-        member = find_member(group, request.member_id)
+        member = group.find_member(request.member_id)
         _check_epoch(member, request.member_epoch, owned)
         return member
     if not is_joining:

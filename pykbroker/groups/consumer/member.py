@@ -71,6 +71,11 @@ class ConsumerMember:
     pending_revocation: PartitionEpochs = field(default_factory=dict)
     classic: ClassicMember | None = None
 
+    @property
+    def is_revoking(self) -> bool:
+        """True if the member was asked to give something up and has not confirmed it."""
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
@@ -80,63 +85,59 @@ class ConsumerMember:
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+        """The member with the subscription of a record."""
+        stored = value.classic_member_metadata
+        classic = None
+        if stored is not None:
+            protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in stored.supported_protocols)
+            classic = ClassicMember(stored.session_timeout_ms, protocols)
+        return ConsumerMember(
+            self.member_id,
+            self.member_epoch,
+            self.previous_member_epoch,
+            self.state,
+            value.instance_id,
+            value.rack_id,
+            value.rebalance_timeout_ms,
+            value.client_id,
+            value.client_host,
+            frozenset(value.subscribed_topic_names),
+            value.subscribed_topic_regex,
+            value.server_assignor,
+            self.assigned,
+            self.pending_revocation,
+            classic,
+        )
 
-def with_metadata(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-    """The member with the subscription of a record."""
-    stored = value.classic_member_metadata
-    classic = None
-    if stored is not None:
-        protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in stored.supported_protocols)
-        classic = ClassicMember(stored.session_timeout_ms, protocols)
-    return ConsumerMember(
-        member.member_id,
-        member.member_epoch,
-        member.previous_member_epoch,
-        member.state,
-        value.instance_id,
-        value.rack_id,
-        value.rebalance_timeout_ms,
-        value.client_id,
-        value.client_host,
-        frozenset(value.subscribed_topic_names),
-        value.subscribed_topic_regex,
-        value.server_assignor,
-        member.assigned,
-        member.pending_revocation,
-        classic,
-    )
-
-
-def with_current_assignment(
-    member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue | None
-) -> ConsumerMember:
-    """The member with the current assignment of a record; without any for a tombstone."""
-    if value is None:
-        epoch = LEAVE_GROUP_MEMBER_EPOCH
-        state, assigned, pending = member.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS
-        previous = epoch
-    else:
-        epoch, previous = value.member_epoch, value.previous_member_epoch
-        state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
-        assigned = _partition_epochs(value.assigned_partitions, epoch)
-        pending = _partition_epochs(value.partitions_pending_revocation, epoch)
-    return ConsumerMember(
-        member.member_id,
-        epoch,
-        previous,
-        state,
-        member.instance_id,
-        member.rack_id,
-        member.rebalance_timeout_ms,
-        member.client_id,
-        member.client_host,
-        member.subscribed_topic_names,
-        member.subscribed_topic_regex,
-        member.server_assignor,
-        assigned,
-        pending,
-        member.classic,
-    )
+    def with_current_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
+        """The member with the current assignment of a record; without any for a tombstone."""
+        if value is None:
+            epoch = LEAVE_GROUP_MEMBER_EPOCH
+            state, assigned, pending = self.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS
+            previous = epoch
+        else:
+            epoch, previous = value.member_epoch, value.previous_member_epoch
+            state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
+            assigned = _partition_epochs(value.assigned_partitions, epoch)
+            pending = _partition_epochs(value.partitions_pending_revocation, epoch)
+        return ConsumerMember(
+            self.member_id,
+            epoch,
+            previous,
+            state,
+            self.instance_id,
+            self.rack_id,
+            self.rebalance_timeout_ms,
+            self.client_id,
+            self.client_host,
+            self.subscribed_topic_names,
+            self.subscribed_topic_regex,
+            self.server_assignor,
+            assigned,
+            pending,
+            self.classic,
+        )
 
 
 def _partition_epochs(topics: Iterable[TopicPartitions], member_epoch: int) -> PartitionEpochs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ClassicMember, ConsumerMember, PartitionEpochs
 from pykbroker.groups.consumer.records import (
@@ -24,7 +25,6 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import Downgrade, GroupResult
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError

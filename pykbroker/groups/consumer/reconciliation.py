@@ -90,7 +90,7 @@ def _next(
         if len(kept) < len(current):
             found.revoked[topic_id] = {p: epoch for p, epoch in current.items() if p not in wanted}
         missing = [partition for partition in wanted if partition not in current]
-        # A partition that this very member has given up, or is about to, is not in anybody's way.
+        # A partition that this member itself has revoked, or is about to, keeps no other member waiting.
         own = member.pending_revocation.get(topic_id, {})
         free = frozenset(p for p in missing if p in own or owner_epoch(topic_id, p) == -1)
         has_unreleased = has_unreleased or len(free) < len(missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykbroker.groups.consumer.group import RECORD_TYPES
 from pykbroker.groups.consumer.member import ConsumerMember, PartitionEpochs
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.result import LogRecord
@@ -21,11 +22,12 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartition,
     TopicPartitions,
 )
+
+target_epoch_record = RECORD_TYPES.target_epoch_record
+member_tombstones = RECORD_TYPES.member_tombstones
 
 
 def member_record(group_id: str, member: ConsumerMember) -> LogRecord:
@@ -67,12 +69,6 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecor
     return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> LogRecord:
-    """The group epoch of the target assignment and the time at which it was computed."""
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return LogRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
 def current_record(group_id: str, member: ConsumerMember) -> LogRecord:
     """The current assignment of a member."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
@@ -96,15 +92,6 @@ def regex_tombstone(group_id: str, regex: str) -> LogRecord:
     return LogRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[LogRecord]:
-    """Tombstones of everything that is stored for a member, in the order in which they must be replayed."""
-    return [
-        LogRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
-
-
 def subscription_metadata_tombstone(group_id: str) -> LogRecord:
     """The tombstone of a record with the topics' partitions, which Kafka wrote before 4.1."""
     return LogRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
@@ -112,19 +99,9 @@ def subscription_metadata_tombstone(group_id: str) -> LogRecord:
 
 def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[LogRecord]:
     """Tombstones of everything that is stored for a group."""
-    members = list(member_ids)
-    currents = [ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=m) for m in members]
-    targets = [ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=m) for m in members]
-    subscriptions = [ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=m) for m in members]
-    return [
-        *(LogRecord(key, None) for key in currents),
-        *(LogRecord(key, None) for key in targets),
-        LogRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *(LogRecord(key, None) for key in subscriptions),
-        *(regex_tombstone(group_id, regex) for regex in regexes),
-        subscription_metadata_tombstone(group_id),
-        LogRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
-    ]
+    resolved = [ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex) for regex in regexes]
+    before = (*resolved, ConsumerGroupPartitionMetadataKey(group_id=group_id))
+    return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
 def _topic_partitions(assigned: PartitionEpochs) -> list[TopicPartitions]:

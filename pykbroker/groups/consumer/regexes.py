@@ -20,7 +20,7 @@ REFRESH_MIN_INTERVAL_MS = 10_000
 class RegexRefresh:
     """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
 
-    `may_describe` tells if the client whose heartbeat it was may see a topic.
+    `may_describe` returns True if the client that sent the heartbeat may DESCRIBE a topic.
     """
 
     group_id: str
@@ -39,7 +39,7 @@ class RegexChange(Enum):
 def change_regex(
     group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember, records: list[LogRecord]
 ) -> RegexChange:
-    """Checks a member's new regular expression, and forgets the old one if no other member uses it.
+    """Checks a member's new regular expression, and removes the old one if no other member uses it.
 
     Raises:
         GroupError: INVALID_REGULAR_EXPRESSION.
@@ -51,7 +51,7 @@ def change_regex(
         records.append(regex_tombstone(group.group_id, old.subscribed_topic_regex))
     if new.subscribed_topic_regex:
         if new.subscribed_topic_regex not in users:
-            from pykbroker.groups.topic_regex import compile_regex
+            from pykbroker.groups.consumer.regex_syntax import compile_regex
 
             compile_regex(new.subscribed_topic_regex)
         elif new.subscribed_topic_regex in group.resolved:
@@ -102,8 +102,8 @@ def refresh_needed(
 
 def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Topics that match each regular expression as a whole; none for one that cannot be compiled."""
+    from pykbroker.groups.consumer.regex_syntax import compile_regex
     from pykbroker.groups.modern.errors import GroupError
-    from pykbroker.groups.topic_regex import compile_regex
 
     topics = list(names)
     found = {}

@@ -8,7 +8,7 @@ from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.assignors.spec import AssignorError, MemberSpec
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.consumer.records import target_epoch_record, target_record
+from pykbroker.groups.consumer.records import target_record
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
 from pykbroker.groups.modern.topics import GroupTopics
@@ -72,10 +72,5 @@ def compute_target(
     except AssignorError as error:
         message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
-    records = []
-    for member_id in specs:
-        new = targets.get(member_id, NO_PARTITIONS)
-        if group.targets.get(member_id) != new:
-            records.append(target_record(group.group_id, member_id, new))
-    records.append(target_epoch_record(group.group_id, epoch, now_ms))
-    return records, targets.get(joining.member_id, NO_PARTITIONS)
+    new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
+    return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]

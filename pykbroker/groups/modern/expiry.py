@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
 from pykbroker.groups.result import GroupResult
@@ -11,16 +12,23 @@ RETRY_BACKOFF_MS = 500
 """Time after which the coordinator tries again to fence a member; not configurable, as in Kafka."""
 
 
-def first_of_each(due: Collection[DueTimer], member_epochs: Mapping[str, int]) -> dict[str, DueTimer]:
+class TimedMember(Protocol):
+    """The part of a member that timers depend on."""
+
+    @property
+    def member_epoch(self) -> int: ...
+
+
+def first_of_each(due: Iterable[DueTimer], members: Mapping[str, TimedMember]) -> dict[str, DueTimer]:
     """Member id -> the first timer for which the member is fenced.
 
-    A rebalance timeout counts only while the member still has the epoch at which it was told to give something up.
-    Timers of members that are gone do not count.
+    A rebalance timeout counts only while the member still has the epoch at which a revocation was asked of it.
+    Timers of members that have left do not count.
     """
     found: dict[str, DueTimer] = {}
     for timer in due:
-        epoch = member_epochs.get(timer.member_id)
-        if epoch is None or (timer.kind is TimerKind.REBALANCE and epoch != timer.epoch):
+        member = members.get(timer.member_id)
+        if member is None or (timer.kind is TimerKind.REBALANCE and member.member_epoch != timer.epoch):
             continue
         found.setdefault(timer.member_id, timer)
     return found

@@ -7,11 +7,16 @@ computes records from a group, and replaying them, once they are appended, chang
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
 from pykbroker.groups.modern.timers import MemberTimers, SoftState
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.fields import Message
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id -> partitions."""
@@ -19,7 +24,7 @@ Assignment = Mapping[bytes, frozenset[int]]
 NO_PARTITIONS: Assignment = {}
 
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
-"""Time after which a group looks at its topics again even if it was not told of a change."""
+"""Time in ms after which a group's topics are looked up again without a change of the metadata."""
 
 NO_ASSIGNMENT_EPOCH = -1
 
@@ -33,6 +38,12 @@ class ReconcilingMember(Protocol):
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
 
+    def with_metadata(self, value: Any) -> Self:
+        """The member with the properties of a record."""
+
+    def with_current_assignment(self, value: Any) -> Self:
+        """The member with the current assignment of a record; without any for None, a tombstone."""
+
 
 class ModernMember(ReconcilingMember, Subscriber, Protocol):
     """The part of a member that `ModernGroup` uses."""
@@ -43,18 +54,27 @@ class ModernMember(ReconcilingMember, Subscriber, Protocol):
 
 AnyMember = TypeVar("AnyMember", bound=ReconcilingMember)
 Member = TypeVar("Member", bound=ModernMember)
+Target = TypeVar("Target")
 
 
-class EpochGroup(ABC, Generic[AnyMember]):
-    """A group of any of the new protocols.
+class EpochGroup(ABC, Generic[AnyMember, Target]):
+    """A group of any of the new protocols; `replay` is the only way to change what its records say.
 
     Attributes:
+        record_types: the keys of its records.
+        member_type: class of its members, made from a member id.
+        no_target: target assignment of a member that has none.
+        targets: member id -> target assignment.
         epoch: group epoch; raised whenever a new target assignment is needed.
         assignment_epoch: group epoch of the target assignment; -1 after the tombstone of the assignment.
         assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
         metadata_hash: hash of the group's topics at `epoch`.
         soft_state: what is not stored, such as timers.
     """
+
+    record_types: ClassVar[RecordTypes]
+    member_type: ClassVar[type[Any]]
+    no_target: Target
 
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         self.group_id = group_id
@@ -64,6 +84,7 @@ class EpochGroup(ABC, Generic[AnyMember]):
         self.assignment_timestamp_ms = 0
         self.metadata_hash = 0
         self.members: dict[str, AnyMember] = {}
+        self.targets: dict[str, Target] = {}
         self._refresh_at_ms = 0
         self._refreshed_epoch = 0
 
@@ -91,6 +112,34 @@ class EpochGroup(ABC, Generic[AnyMember]):
             return "Reconciling"
         return "Stable"
 
+    def find_member(self, member_id: str) -> AnyMember:
+        """The member with an id.
+
+        Raises:
+            GroupError: UNKNOWN_MEMBER_ID.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return member
+
+    def target_of(self, member_id: str) -> Target:
+        """Target assignment of a member; empty if it has none."""
+        return self.targets.get(member_id, self.no_target)
+
+    def target_records(
+        self,
+        epoch: int,
+        now_ms: int,
+        targets: Mapping[str, Target],
+        record_of: Callable[[str, str, Target], LogRecord],
+    ) -> list[LogRecord]:
+        """Records of the targets that differ from the stored ones, and of the group epoch for which they are."""
+        changed = (member_id for member_id, target in targets.items() if self.targets.get(member_id) != target)
+        records = [record_of(self.group_id, member_id, targets[member_id]) for member_id in changed]
+        return [*records, self.record_types.target_epoch_record(self.group_id, epoch, now_ms)]
+
     def has_expired_metadata(self, now_ms: int) -> bool:
         """True if the group's topics must be looked at again."""
         return now_ms >= self._refresh_at_ms or self.epoch < self._refreshed_epoch
@@ -101,24 +150,76 @@ class EpochGroup(ABC, Generic[AnyMember]):
         self._refreshed_epoch = epoch
 
     def request_metadata_refresh(self) -> None:
-        """Has the next heartbeat look at the group's topics again."""
+        """Makes the next heartbeat look the group's topics up again."""
         self._refresh_at_ms = self._refreshed_epoch = 0
 
+    # The log
 
-class ModernGroup(EpochGroup[Member]):
+    def replay(self, record: LogRecord, now_ms: int) -> None:
+        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
+        key: Any = record.key
+        value: Any = record.value
+        types = self.record_types
+        if isinstance(key, types.member):
+            if value is None:
+                self.remove_member(key.member_id)
+            else:
+                self.replace_member(self._get_or_make_member(key.member_id).with_metadata(value))
+        elif isinstance(key, types.current):
+            if value is not None or key.member_id in self.members:
+                self.replace_member(self._get_or_make_member(key.member_id).with_current_assignment(value))
+        elif isinstance(key, types.target):
+            if value is None:
+                self.targets.pop(key.member_id, None)
+            else:
+                self.targets[key.member_id] = self.target_from(value)
+        elif isinstance(key, types.target_epoch):
+            stored = (NO_ASSIGNMENT_EPOCH, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
+            self.assignment_epoch, self.assignment_timestamp_ms = stored
+        elif not isinstance(key, types.group):
+            self.replay_other(key, value, now_ms)
+        elif value is not None:
+            self.replay_epoch(value)
+
+    def _get_or_make_member(self, member_id: str) -> AnyMember:
+        member: AnyMember = self.members.get(member_id) or self.member_type(member_id)
+        return member
+
+    @abstractmethod
+    def replace_member(self, new: AnyMember) -> None:
+        """Adds a member or replaces the one with its id."""
+
+    @abstractmethod
+    def remove_member(self, member_id: str) -> None:
+        """Removes a member, if it is there."""
+
+    @abstractmethod
+    def target_from(self, value: Any) -> Target:
+        """The target assignment in the value of a record."""
+
+    @abstractmethod
+    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+        """Applies a record that only this kind of group has."""
+
+    def replay_epoch(self, value: Any) -> None:
+        """Applies the record of the group epoch."""
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+
+class ModernGroup(EpochGroup[Member, Assignment]):
     """A consumer or share group: its members subscribe to topics.
 
     Attributes:
-        targets: member id -> target assignment.
         static_ids: instance id -> member id.
         subscriptions: the topics that members subscribe to.
     """
+
+    no_target = NO_PARTITIONS
 
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         super().__init__(group_id, soft_state)
         self.static_ids: dict[str, str] = {}
         self.subscriptions = Subscriptions()
-        self.targets: dict[str, Assignment] = {}
 
     def follows_topic(self, name: str) -> bool:
         """True if a member subscribes to the topic."""
@@ -128,9 +229,9 @@ class ModernGroup(EpochGroup[Member]):
         """True if a member subscribes to the topic."""
         return name in self.subscriptions
 
-    def target_of(self, member_id: str) -> Assignment:
-        """Target assignment of a member; empty if it has none."""
-        return self.targets.get(member_id, NO_PARTITIONS)
+    def target_from(self, value: Any) -> Assignment:
+        """The target assignment in the value of a record."""
+        return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
     def replace_member(self, new: Member) -> None:
         """Adds a member or replaces the one with its id."""

@@ -1,51 +1,65 @@
-"""The groups of one newer type in one partition of `__consumer_offsets`: what is the same for each type."""
+"""The groups of one newer type in one partition of `__consumer_offsets`: the part that all types share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import EpochGroup
-from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.modern.settings import MemberTimes
+from pykbroker.groups.modern.timers import SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
-AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any])
+
+class SettingsOfKind(MemberTimes, Protocol):
+    """The settings of one kind of group."""
+
+    def of_group(self, configs: Mapping[str, str]) -> Self:
+        """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
 
 
-class ModernGroups(ABC, Generic[AnyGroup]):
+AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any, Any])
+Settings = TypeVar("Settings", bound=SettingsOfKind)
+
+
+class ModernGroups(ABC, Generic[AnyGroup, Settings]):
     """Groups of one type by id.
 
     Args:
+        settings: the broker's settings of these groups.
         topics: the topics of the cluster.
+        configs_of: dynamic configs of a group's GROUP resource.
 
     Attributes:
         group_type: name of the type, as ListGroups shows it.
         protocol_type: protocol type of these groups in ListGroups.
-        group_key: type of the record key whose tombstone removes a group.
+        group_class: class of the groups.
     """
 
     group_type: ClassVar[str]
     protocol_type: ClassVar[str]
-    group_key: ClassVar[type[Message]]
+    group_class: ClassVar[type[Any]]
 
-    def __init__(self, topics: GroupTopics) -> None:
+    def __init__(self, settings: Settings, topics: GroupTopics, configs_of: Callable[[str], Mapping[str, str]]) -> None:
         self.topics = topics
+        self._settings = settings
+        self._configs_of = configs_of
         self.by_id: dict[str, AnyGroup] = {}
         self._soft_states: dict[str, SoftState] = {}
 
-    @abstractmethod
     def make(self, group_id: str, soft_state: SoftState) -> AnyGroup:
         """A new group without members."""
+        group: AnyGroup = self.group_class(group_id, soft_state)
+        return group
 
-    @abstractmethod
-    def apply(self, group: AnyGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
+    def settings_of(self, group_id: str) -> Settings:
+        """The settings of a group."""
+        return self._settings.of_group(self._configs_of(group_id))
 
     @abstractmethod
     def tombstones(self, group_id: str) -> list[LogRecord]:
@@ -67,7 +81,7 @@ class ModernGroups(ABC, Generic[AnyGroup]):
         """A group of this type, which a member that joins creates; it is stored when its records are replayed.
 
         Raises:
-            GroupError: GROUP_ID_NOT_FOUND: it does not exist and nobody joins, or is of another type.
+            GroupError: GROUP_ID_NOT_FOUND: it does not exist and the request is no join, or it is of another type.
         """
         group = self.by_id.get(group_id)
         if group is not None:
@@ -103,7 +117,7 @@ class ModernGroups(ABC, Generic[AnyGroup]):
         return state.lower()
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Has the next heartbeats of the groups that subscribe to these topics look at them again."""
+        """Makes the next heartbeat of each group that subscribes to these topics look them up again."""
         for group in self.by_id.values():
             if any(map(group.follows_topic, names)):
                 group.request_metadata_refresh()
@@ -114,14 +128,14 @@ class ModernGroups(ABC, Generic[AnyGroup]):
         """Applies one record; one with a value creates its group, the tombstone of a group removes it."""
         group_id: str = record.key.group_id  # type: ignore[attr-defined]  # every key has it
         group = self.by_id.get(group_id)
-        if record.value is None and isinstance(record.key, self.group_key):
+        if record.value is None and isinstance(record.key, self.group_class.record_types.group):
             self.remove(group_id)
             return
         if group is None:
             if record.value is None:
                 return
             group = self.by_id[group_id] = self.make(group_id, self.soft_state_of(group_id))
-        self.apply(group, record, now_ms)
+        group.replay(record, now_ms)
 
     def remove(self, group_id: str) -> None:
         """Forgets a group, if there is one."""
@@ -134,6 +148,20 @@ class ModernGroups(ABC, Generic[AnyGroup]):
         self._soft_states[group.group_id] = group.soft_state
 
     # Time
+
+    def schedule_loaded(self, now_ms: int) -> None:
+        """Starts the timers of all groups, which were loaded: sessions, and rebalance timeouts of revoking members."""
+        for group_id, group in self.by_id.items():
+            session_timeout_ms = self.settings_of(group_id).session_timeout_ms
+            for member_id, member in group.members.items():
+                group.timers.schedule(TimerKind.SESSION, member_id, now_ms + session_timeout_ms)
+                if member.is_revoking:
+                    deadline_ms = now_ms + member.rebalance_timeout_ms
+                    group.timers.schedule(TimerKind.REBALANCE, member_id, deadline_ms, member.member_epoch)
+
+    @abstractmethod
+    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
+        """Fences the members of a group whose timers are due; None if there are none."""
 
     def wake_ms(self, group_id: str) -> int | None:
         """Time of a group's next timer, in ms since the epoch; None for no timer."""

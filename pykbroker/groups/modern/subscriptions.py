@@ -62,7 +62,7 @@ class Subscriptions:
             _count(self.regexes, (new_regex,) if new_regex else (), 1)
 
     def replace_resolved(self, old: Iterable[str], new: Iterable[str]) -> None:
-        """Counts the topics of a regular expression that is resolved anew."""
+        """Counts the topics of a regular expression that was resolved again."""
         _count(self.by_regex, old, -1)
         _count(self.by_regex, new, 1)
 

@@ -28,7 +28,7 @@ DEFAULT_START_OFFSET = -1
 """Start offset of a share partition that has none yet: `share.auto.offset.reset` decides at the first fetch."""
 
 Summary = tuple[int, int, int]
-"""Start offset, -1 for none; leader epoch; number of records that are delivered for good, -1 if it is unknown."""
+"""Start offset, -1 for none; leader epoch; delivery complete count, -1 if it is unknown."""
 
 
 class ShareStates(Protocol):
@@ -68,7 +68,7 @@ class ShareGroupRequests:
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
     ) -> ShareGroupHeartbeatResponse:
-        """Handles ShareGroupHeartbeat; waits until what the member was told is stored.
+        """Handles ShareGroupHeartbeat; waits until the state in the response is stored.
 
         Partitions that are new to the group are initialized in the background; a later heartbeat assigns them.
         """

@@ -1,31 +1,37 @@
-"""One share group (KIP-932): what its records say."""
+"""One share group (KIP-932): the state in its records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pykbroker.groups.modern.group import NO_ASSIGNMENT_EPOCH, ModernGroup
+from pykbroker.groups.modern.group import ModernGroup
+from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
-from pykbroker.groups.result import LogRecord
-from pykbroker.groups.share.member import ShareMember, with_current_assignment, with_metadata
+from pykbroker.groups.share.member import ShareMember
+from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     TopicPartitionsInfo,
 )
 
 SHARE_GROUP_TYPE = "share"
+
+RECORD_TYPES = RecordTypes(
+    group=ShareGroupMetadataKey,
+    member=ShareGroupMemberMetadataKey,
+    current=ShareGroupCurrentMemberAssignmentKey,
+    target=ShareGroupTargetAssignmentMemberKey,
+    target_epoch=ShareGroupTargetAssignmentMetadataKey,
+    target_epoch_value=ShareGroupTargetAssignmentMetadataValue,
+)
 
 ShareGroupKey = (
     ShareGroupMemberMetadataKey
@@ -54,6 +60,9 @@ class ShareGroup(ModernGroup[ShareMember]):
         deleting: ids of topics that it was asked to forget.
     """
 
+    record_types = RECORD_TYPES
+    member_type = ShareMember
+
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         super().__init__(group_id, soft_state)
         self.initializing: dict[bytes, TopicState] = {}
@@ -66,46 +75,10 @@ class ShareGroup(ModernGroup[ShareMember]):
         """Kafka's name of the state: a share group with members is always Stable."""
         return "Stable" if self.members else "Empty"
 
-    def replay(self, record: LogRecord, now_ms: int) -> None:
-        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
-        key, value = record.key, record.value
-        if isinstance(key, ShareGroupMemberMetadataKey):
-            self._replay_member(key, value)
-        elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
-            self._replay_current(key, value)
-        elif isinstance(key, ShareGroupTargetAssignmentMemberKey):
-            if value is None:
-                self.targets.pop(key.member_id, None)
-            else:
-                assert isinstance(value, ShareGroupTargetAssignmentMemberValue)
-                self.targets[key.member_id] = {t.topic_id: frozenset(t.partitions) for t in value.topic_partitions}
-        elif isinstance(key, ShareGroupTargetAssignmentMetadataKey):
-            if value is None:
-                self.assignment_epoch, self.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
-            else:
-                assert isinstance(value, ShareGroupTargetAssignmentMetadataValue)
-                self.assignment_epoch = value.assignment_epoch
-                self.assignment_timestamp_ms = value.assignment_timestamp
-        elif isinstance(key, ShareGroupStatePartitionMetadataKey):
+    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+        """Applies the record of the topics' states."""
+        if isinstance(key, ShareGroupStatePartitionMetadataKey):
             self._replay_states(value, now_ms)
-        elif isinstance(value, ShareGroupMetadataValue):
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-
-    def _replay_member(self, key: ShareGroupMemberMetadataKey, value: object) -> None:
-        if value is None:
-            self.remove_member(key.member_id)
-            return
-        assert isinstance(value, ShareGroupMemberMetadataValue)
-        self.replace_member(with_metadata(self.members.get(key.member_id) or ShareMember(key.member_id), value))
-
-    def _replay_current(self, key: ShareGroupCurrentMemberAssignmentKey, value: object) -> None:
-        old = self.members.get(key.member_id)
-        if value is None:
-            if old is not None:
-                self.replace_member(with_current_assignment(old, None))
-            return
-        assert isinstance(value, ShareGroupCurrentMemberAssignmentValue)
-        self.replace_member(with_current_assignment(old or ShareMember(key.member_id), value))
 
     def _replay_states(self, value: object, now_ms: int) -> None:
         self.has_state_record = value is not None

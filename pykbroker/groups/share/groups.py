@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.expiry import explain_and_retry, first_of_each
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import SoftState, TimerKind
-from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
+from pykbroker.groups.share.expiry import expire_due
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
@@ -20,48 +18,20 @@ from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.share.records import group_tombstones
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
-_REASONS = {TimerKind.SESSION: "the member session expired"}
 
-
-class ShareGroups(ModernGroups[ShareGroup]):
-    """Share groups by id.
-
-    Args:
-        settings: the broker's settings of share groups.
-        topics: the topics of the cluster.
-        configs_of: dynamic configs of a group's GROUP resource.
-    """
+class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
+    """Share groups by id."""
 
     group_type = SHARE_GROUP_TYPE
     protocol_type = SHARE_GROUP_TYPE
-    group_key = ShareGroupMetadataKey
-
-    def __init__(
-        self, settings: ShareGroupSettings, topics: GroupTopics, configs_of: Callable[[str], Mapping[str, str]]
-    ) -> None:
-        super().__init__(topics)
-        self._settings = settings
-        self._configs_of = configs_of
-
-    def make(self, group_id: str, soft_state: SoftState) -> ShareGroup:
-        """A new group without members."""
-        return ShareGroup(group_id, soft_state)
-
-    def apply(self, group: ShareGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
-        group.replay(record, now_ms)
+    group_class = ShareGroup
 
     def tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of everything that is stored for a group."""
         return group_tombstones(group_id, self.by_id[group_id].members)
-
-    def settings_of(self, group_id: str) -> ShareGroupSettings:
-        """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
 
     # Requests
 
@@ -156,21 +126,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     # Time
 
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the sessions of the members of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            deadline_ms = now_ms + self.settings_of(group_id).session_timeout_ms
-            for member_id in group.members:
-                group.timers.schedule(TimerKind.SESSION, member_id, deadline_ms)
-
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
         """Removes the members of a group whose sessions have expired."""
         group = self.by_id.get(group_id)
-        if group is None:
-            return None
-        epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
-        due = first_of_each(group.timers.pop_due(now_ms), epochs)
-        if not due:
-            return None
-        result = heartbeats.remove_members(group, [group.members[member_id] for member_id in due], self.topics)
-        return explain_and_retry(result, group_id, group.timers, due, _REASONS)
+        return None if group is None else expire_due(group, self.topics, now_ms)

@@ -215,7 +215,7 @@ def leave(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Share
     Raises:
         GroupError: UNKNOWN_MEMBER_ID.
     """
-    result = remove_members(group, [find_member(group, request.member_id)], context.topics)
+    result = remove_members(group, [group.find_member(request.member_id)], context.topics)
     result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
     result.response = ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     return result
@@ -233,19 +233,6 @@ def remove_members(group: ShareGroup, members: list[ShareMember], topics: GroupT
     return result
 
 
-def find_member(group: ShareGroup, member_id: str) -> ShareMember:
-    """The member with an id.
-
-    Raises:
-        GroupError: UNKNOWN_MEMBER_ID.
-    """
-    member = group.members.get(member_id)
-    if member is None:
-        message = f"Member {member_id} is not a member of group {group.group_id}."
-        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
-
-
 def _check_room(group: ShareGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
         message = f"The share group has reached its maximum capacity of {max_size} members."
@@ -256,7 +243,7 @@ def _find_or_add(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> Shar
     epoch = request.member_epoch
     if epoch == 0:
         return group.members.get(request.member_id) or ShareMember(request.member_id)
-    member = find_member(group, request.member_id)
+    member = group.find_member(request.member_id)
     if epoch in (member.member_epoch, member.previous_member_epoch):
         return member
     known = f"({epoch}) than the one known by the group coordinator ({member.member_epoch})"

@@ -43,31 +43,34 @@ class ShareMember:
         """None: share groups have no regular expressions."""
         return None
 
+    @property
+    def is_revoking(self) -> bool:
+        """False: partitions are shared, and nothing is given up."""
+        return False
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the target assignment of this epoch."""
         return self.state == STABLE and self.member_epoch == assignment_epoch
 
+    def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
+        """The member with the subscription of a record."""
+        return replace(
+            self,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=frozenset(value.subscribed_topic_names),
+        )
 
-def with_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue) -> ShareMember:
-    """The member with the subscription of a record."""
-    return replace(
-        member,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        subscribed_topic_names=frozenset(value.subscribed_topic_names),
-    )
-
-
-def with_current_assignment(member: ShareMember, value: ShareGroupCurrentMemberAssignmentValue | None) -> ShareMember:
-    """The member with the current assignment of a record; without any for a tombstone."""
-    if value is None:
-        epoch = LEAVE_GROUP_MEMBER_EPOCH
-        return replace(member, member_epoch=epoch, previous_member_epoch=epoch, assigned=NO_PARTITIONS)
-    return replace(
-        member,
-        member_epoch=value.member_epoch,
-        previous_member_epoch=value.previous_member_epoch,
-        state=value.state,
-        assigned={topic.topic_id: frozenset(topic.partitions) for topic in value.assigned_partitions},
-    )
+    def with_current_assignment(self, value: ShareGroupCurrentMemberAssignmentValue | None) -> ShareMember:
+        """The member with the current assignment of a record; without any for a tombstone."""
+        if value is None:
+            epoch = LEAVE_GROUP_MEMBER_EPOCH
+            return replace(self, member_epoch=epoch, previous_member_epoch=epoch, assigned=NO_PARTITIONS)
+        return replace(
+            self,
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=value.state,
+            assigned={topic.topic_id: frozenset(topic.partitions) for topic in value.assigned_partitions},
+        )

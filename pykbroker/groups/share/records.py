@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.result import LogRecord
-from pykbroker.groups.share.group import TopicState
+from pykbroker.groups.share.group import RECORD_TYPES, TopicState
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -19,13 +19,13 @@ from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
     TopicInfo,
     TopicPartition,
     TopicPartitions,
     TopicPartitionsInfo,
 )
+
+member_tombstones = RECORD_TYPES.member_tombstones
 
 
 def member_record(group_id: str, member: ShareMember) -> LogRecord:
@@ -52,12 +52,6 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecor
     ]
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))
-
-
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> LogRecord:
-    """The group epoch of the target assignment and the time at which it was computed."""
-    value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return LogRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def current_record(group_id: str, member: ShareMember) -> LogRecord:
@@ -96,29 +90,10 @@ def state_record(
     return LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[LogRecord]:
-    """Tombstones of everything that is stored for a member, in the order in which they must be replayed."""
-    return [
-        LogRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
-
-
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord]:
     """Tombstones of everything that is stored for a group."""
-    members = list(member_ids)
-    currents = [ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member) for member in members]
-    targets = [ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member) for member in members]
-    subscriptions = [ShareGroupMemberMetadataKey(group_id=group_id, member_id=member) for member in members]
-    return [
-        *(LogRecord(key, None) for key in currents),
-        *(LogRecord(key, None) for key in targets),
-        LogRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *(LogRecord(key, None) for key in subscriptions),
-        LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
-        LogRecord(ShareGroupMetadataKey(group_id=group_id), None),
-    ]
+    before = [ShareGroupStatePartitionMetadataKey(group_id=group_id)]
+    return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
 def _topic_partitions(topics: Mapping[bytes, TopicState]) -> list[TopicPartitionsInfo]:

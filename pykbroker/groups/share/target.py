@@ -9,7 +9,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
-from pykbroker.groups.share.records import target_epoch_record, target_record
+from pykbroker.groups.share.records import target_record
 
 ASSIGNOR = "simple"
 
@@ -45,10 +45,5 @@ def compute_target(
         return topic_id in initialized and partition in initialized[topic_id].partitions
 
     targets = assign_simple(specs, existing, is_homogeneous, is_assignable)
-    records = []
-    for member_id in specs:
-        new = targets.get(member_id, NO_PARTITIONS)
-        if group.targets.get(member_id) != new:
-            records.append(target_record(group.group_id, member_id, new))
-    records.append(target_epoch_record(group.group_id, epoch, now_ms))
-    return records, targets.get(joining.member_id, NO_PARTITIONS)
+    new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
+    return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
@@ -53,9 +53,6 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> GroupError | None:
             if error is not None:
                 return error
     return None
-
-
-Check = Callable[[StreamsGroupHeartbeatRequest], str | None]
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:

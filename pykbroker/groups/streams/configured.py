@@ -35,7 +35,7 @@ class StatusCode(IntEnum):
 
 
 class TopicProblem(NamedTuple):
-    """The reason that no tasks can be assigned, as the members are told."""
+    """The reason that no tasks can be assigned, for the members' responses."""
 
     status: StatusCode
     detail: str

@@ -47,7 +47,7 @@ class StreamsGroupRequests:
     async def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
     ) -> tuple[StreamsGroupHeartbeatResponse, Mapping[str, InternalTopic]]:
-        """Handles StreamsGroupHeartbeat; waits until what the member was told is stored.
+        """Handles StreamsGroupHeartbeat; waits until the state in the response is stored.
 
         Returns the response, and the internal topics that have to be created, by name.
         """

@@ -17,7 +17,7 @@ def endpoints_of(group: StreamsGroup, member: StreamsMember, topics: GroupTopics
     """All endpoints of the group, that of a member, whose new value this is, last.
 
     Raises:
-        GroupError: UNKNOWN_SERVER_ERROR, as in Kafka: a member has an endpoint, and its partitions cannot be told
+        GroupError: UNKNOWN_SERVER_ERROR, as in Kafka: a member has an endpoint, and its partitions are unknown
             because the topology is not configured or a topic is gone.
     """
     others = [other for member_id, other in group.members.items() if member_id != member.member_id]

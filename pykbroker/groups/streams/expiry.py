@@ -8,8 +8,6 @@ from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext, end_initial_delay, remove_members
-from pykbroker.groups.streams.member import MemberState
-from pykbroker.groups.streams.settings import StreamsGroupSettings
 
 _REASONS = {
     TimerKind.SESSION: "the member session expired",
@@ -24,8 +22,7 @@ def expire_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupRe
     """
     popped = group.timers.pop_due(context.now_ms)
     has_delay_ended = any(timer.kind is TimerKind.INITIAL_REBALANCE for timer in popped)
-    epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
-    due = first_of_each([timer for timer in popped if timer.kind is not TimerKind.INITIAL_REBALANCE], epochs)
+    due = first_of_each(popped, group.members)
     if due:
         if has_delay_ended:
             group.timers.schedule(TimerKind.INITIAL_REBALANCE, "", context.now_ms)
@@ -37,15 +34,6 @@ def expire_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupRe
     try:
         end_initial_delay(group, context, result)
     except GroupError as error:
-        # The next heartbeat tries again and tells its member.
+        # The next heartbeat tries again, and its response has the error.
         result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
     return result
-
-
-def schedule_loaded(group: StreamsGroup, settings: StreamsGroupSettings, now_ms: int) -> None:
-    """Starts the sessions of a loaded group, and the rebalance timeouts of members with tasks to give up."""
-    for member in group.members.values():
-        group.timers.schedule(TimerKind.SESSION, member.member_id, now_ms + settings.session_timeout_ms)
-        if member.state is MemberState.UNREVOKED_TASKS:
-            deadline_ms = now_ms + member.rebalance_timeout_ms
-            group.timers.schedule(TimerKind.REBALANCE, member.member_id, deadline_ms, member.member_epoch)

@@ -1,34 +1,40 @@
-"""One Streams group (KIP-1071): what its records say, and the process that has each task."""
+"""One Streams group (KIP-1071): the state in its records, and the process that has each task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pykbroker.groups.modern.group import NO_ASSIGNMENT_EPOCH, EpochGroup
+from pykbroker.groups.modern.group import EpochGroup
+from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
-from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.configured import ConfiguredTopology
-from pykbroker.groups.streams.member import StreamsMember, with_current_assignment, with_metadata
+from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from
+from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataKey,
-    StreamsGroupMemberMetadataValue,
     StreamsGroupMetadataKey,
-    StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupTargetAssignmentMemberValue,
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
-    StreamsGroupTopologyValue,
 )
 from pykbroker.protocol.messages.streams_group_heartbeat import EndpointToPartitions
 
 STREAMS_GROUP_TYPE = "streams"
 NO_TOPOLOGY_EPOCH = -1
+
+RECORD_TYPES = RecordTypes(
+    group=StreamsGroupMetadataKey,
+    member=StreamsGroupMemberMetadataKey,
+    current=StreamsGroupCurrentMemberAssignmentKey,
+    target=StreamsGroupTargetAssignmentMemberKey,
+    target_epoch=StreamsGroupTargetAssignmentMetadataKey,
+    target_epoch_value=StreamsGroupTargetAssignmentMetadataValue,
+)
 
 StreamsGroupKey = (
     StreamsGroupMetadataKey
@@ -40,14 +46,13 @@ StreamsGroupKey = (
 )
 
 
-class StreamsGroup(EpochGroup[StreamsMember]):
+class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     """A Streams group; `replay` is the only way to change what its records say.
 
     Attributes:
         topology: the topology of the application; None before its record.
         validated_topology_epoch: epoch of the topology for which all topics were there; -1 for none.
         assignment_configs: the configs at `epoch`, a change of which asks for a new assignment.
-        targets: member id -> target assignment.
 
     Not stored, and lost with the object, as in Kafka:
 
@@ -58,13 +63,16 @@ class StreamsGroup(EpochGroup[StreamsMember]):
         shutdown_member_id: the member that asks all others to stop, until the group is empty.
     """
 
+    record_types = RECORD_TYPES
+    member_type = StreamsMember
+    no_target = EMPTY_TASKS
+
     def __init__(self, group_id: str, soft_state: SoftState) -> None:
         super().__init__(group_id, soft_state)
         self.topology: StreamsTopology | None = None
         # Kafka's initial value, which a group that was never validated shares with a first topology's epoch.
         self.validated_topology_epoch = 0
         self.assignment_configs: Mapping[str, str] = {}
-        self.targets: dict[str, Tasks] = {}
         self.configured: ConfiguredTopology | None = None
         self.endpoint_epoch = 0
         self.endpoints: dict[str, EndpointToPartitions] = {}
@@ -93,10 +101,6 @@ class StreamsGroup(EpochGroup[StreamsMember]):
         """True if tasks of members consume the topic."""
         return bool(self.members) and self.topology is not None and name in self.topology.readers
 
-    def target_of(self, member_id: str) -> Tasks:
-        """Target assignment of a member; empty if it has none."""
-        return self.targets.get(member_id, EMPTY_TASKS)
-
     def active_process(self, subtopology_id: str, number: int) -> str | None:
         """Id of the process that has a task as active or has yet to give it up; None if none has."""
         return self._active_processes.get(subtopology_id, {}).get(number)
@@ -116,56 +120,25 @@ class StreamsGroup(EpochGroup[StreamsMember]):
         self.endpoints.clear()
 
     def request_shutdown(self, member_id: str) -> None:
-        """Has all members told to stop; the first member that asked is named."""
+        """Makes all further responses ask for a shutdown; they name the first member that requested it."""
         if self.shutdown_member_id is None:
             self.shutdown_member_id = member_id
 
-    def replay(self, record: LogRecord) -> None:
-        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
-        key, value = record.key, record.value
-        if isinstance(key, StreamsGroupMemberMetadataKey):
-            self._replay_member(key, value)
-        elif isinstance(key, StreamsGroupCurrentMemberAssignmentKey):
-            self._replay_current(key, value)
-        elif isinstance(key, StreamsGroupTargetAssignmentMemberKey):
-            if value is None:
-                self.targets.pop(key.member_id, None)
-            else:
-                assert isinstance(value, StreamsGroupTargetAssignmentMemberValue)
-                self.targets[key.member_id] = Tasks(
-                    task_map(value.active_tasks), task_map(value.standby_tasks), task_map(value.warmup_tasks)
-                )
-        elif isinstance(key, StreamsGroupTargetAssignmentMetadataKey):
-            if value is None:
-                self.assignment_epoch, self.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
-            else:
-                assert isinstance(value, StreamsGroupTargetAssignmentMetadataValue)
-                self.assignment_epoch = value.assignment_epoch
-                self.assignment_timestamp_ms = value.assignment_timestamp
-        elif isinstance(key, StreamsGroupTopologyKey):
-            assert value is None or isinstance(value, StreamsGroupTopologyValue)
+    def target_from(self, value: Any) -> Tasks:
+        """The target assignment in the value of a record."""
+        return Tasks(task_map(value.active_tasks), task_map(value.standby_tasks), task_map(value.warmup_tasks))
+
+    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+        """Applies the record of the topology."""
+        if isinstance(key, StreamsGroupTopologyKey):
             self.topology = None if value is None else topology_from(value)
             self._required_topics = frozenset(() if self.topology is None else self.topology.required_topics)
-        elif isinstance(value, StreamsGroupMetadataValue):
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-            self.validated_topology_epoch = value.validated_topology_epoch
-            self.assignment_configs = {config.key: config.value for config in value.last_assignment_configs or ()}
 
-    def _replay_member(self, key: StreamsGroupMemberMetadataKey, value: object) -> None:
-        if value is None:
-            self.remove_member(key.member_id)
-            return
-        assert isinstance(value, StreamsGroupMemberMetadataValue)
-        self.replace_member(with_metadata(self.members.get(key.member_id) or StreamsMember(key.member_id), value))
-
-    def _replay_current(self, key: StreamsGroupCurrentMemberAssignmentKey, value: object) -> None:
-        old = self.members.get(key.member_id)
-        if value is None:
-            if old is not None:
-                self.replace_member(with_current_assignment(old, None))
-            return
-        assert isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
-        self.replace_member(with_current_assignment(old or StreamsMember(key.member_id), value))
+    def replay_epoch(self, value: Any) -> None:
+        """Applies the record of the group epoch, with what was validated at it."""
+        super().replay_epoch(value)
+        self.validated_topology_epoch = value.validated_topology_epoch
+        self.assignment_configs = {config.key: config.value for config in value.last_assignment_configs or ()}
 
     def replace_member(self, new: StreamsMember) -> None:
         """Adds a member or replaces the one with its id."""

@@ -7,39 +7,35 @@ from collections.abc import Callable, Mapping
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
-from pykbroker.groups.streams.expiry import expire_due, schedule_loaded
+from pykbroker.groups.streams.expiry import expire_due
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
 from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
 from pykbroker.groups.streams.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import Assign
-from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class StreamsGroups(ModernGroups[StreamsGroup]):
+class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
     """Streams groups by id.
 
     Args:
-        settings: the broker's settings of Streams groups.
-        topics: the topics of the cluster.
-        configs_of: dynamic configs of a group's GROUP resource.
+        settings, topics, configs_of: as for `ModernGroups`.
         assign: the assignor of tasks.
     """
 
     group_type = STREAMS_GROUP_TYPE
     protocol_type = STREAMS_GROUP_TYPE
-    group_key = StreamsGroupMetadataKey
+    group_class = StreamsGroup
 
     def __init__(
         self,
@@ -48,26 +44,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         configs_of: Callable[[str], Mapping[str, str]],
         assign: Assign,
     ) -> None:
-        super().__init__(topics)
-        self._settings = settings
-        self._configs_of = configs_of
+        super().__init__(settings, topics, configs_of)
         self._assign = assign
-
-    def make(self, group_id: str, soft_state: SoftState) -> StreamsGroup:
-        """A new group without members."""
-        return StreamsGroup(group_id, soft_state)
-
-    def apply(self, group: StreamsGroup, record: LogRecord, now_ms: int) -> None:
-        """Has a group replay one of its records."""
-        group.replay(record)
 
     def tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of everything that is stored for a group."""
         return group_tombstones(group_id, self.by_id[group_id].members)
-
-    def settings_of(self, group_id: str) -> StreamsGroupSettings:
-        """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
 
     def filter_name(self, state: str) -> str:
         """Name of a state in the filters of ListGroups."""
@@ -119,11 +101,6 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         return describe(group)
 
     # Time
-
-    def schedule_loaded(self, now_ms: int) -> None:
-        """Starts the timers of all groups, which were loaded."""
-        for group_id, group in self.by_id.items():
-            schedule_loaded(group, self.settings_of(group_id), now_ms)
 
     def wake_ms(self, group_id: str) -> int | None:
         """Time of a group's next timer; one whose first records were not stored may have an initial delay, too."""

@@ -141,25 +141,12 @@ def _owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     return Tasks(active, standby, warmup)
 
 
-def find_member(group: StreamsGroup, member_id: str) -> StreamsMember:
-    """The member with an id.
-
-    Raises:
-        GroupError: UNKNOWN_MEMBER_ID.
-    """
-    member = group.members.get(member_id)
-    if member is None:
-        message = f"Member {member_id} is not a member of group {group.group_id}."
-        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
-
-
 def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
     """The member; one of the previous epoch is accepted if it has no tasks but its own, as a response may be lost."""
     epoch = request.member_epoch
     if epoch == 0:
         return group.members.get(request.member_id) or StreamsMember(request.member_id)
-    member = find_member(group, request.member_id)
+    member = group.find_member(request.member_id)
     if epoch == member.member_epoch:
         return member
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_no_more(member, owned):
@@ -404,7 +391,7 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     """
     if request.shutdown_application:
         group.request_shutdown(request.member_id)
-    result = remove_members(group, [find_member(group, request.member_id)])
+    result = remove_members(group, [group.find_member(request.member_id)])
     result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
     result.response = StreamsGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch, status=[]

@@ -69,55 +69,56 @@ class StreamsMember:
     assigned: MemberTasks = NO_MEMBER_TASKS
     pending_revocation: MemberTasks = NO_MEMBER_TASKS
 
+    @property
+    def is_revoking(self) -> bool:
+        """True if the member was asked to give something up and has not confirmed it."""
+        return self.state is MemberState.UNREVOKED_TASKS
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
-
-def with_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
-    """The member with what a record says of its client."""
-    endpoint = value.user_endpoint
-    return replace(
-        member,
-        instance_id=value.instance_id,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        rebalance_timeout_ms=value.rebalance_timeout_ms,
-        topology_epoch=value.topology_epoch,
-        process_id=value.process_id,
-        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
-        client_tags={tag.key: tag.value for tag in value.client_tags},
-    )
-
-
-def with_current_assignment(
-    member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue | None
-) -> StreamsMember:
-    """The member with the current assignment of a record; without any for a tombstone."""
-    if value is None:
+    def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
+        """The member with what a record says of its client."""
+        endpoint = value.user_endpoint
         return replace(
-            member,
-            member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-            previous_member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-            assigned=NO_MEMBER_TASKS,
-            pending_revocation=NO_MEMBER_TASKS,
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            topology_epoch=value.topology_epoch,
+            process_id=value.process_id,
+            user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+            client_tags={tag.key: tag.value for tag in value.client_tags},
         )
-    epoch = value.member_epoch
-    return replace(
-        member,
-        member_epoch=epoch,
-        previous_member_epoch=value.previous_member_epoch,
-        state=MemberState.of(value.state),
-        assigned=MemberTasks(
-            _active(value.active_tasks, epoch), task_map(value.standby_tasks), task_map(value.warmup_tasks)
-        ),
-        pending_revocation=MemberTasks(
-            _active(value.active_tasks_pending_revocation, epoch),
-            task_map(value.standby_tasks_pending_revocation),
-            task_map(value.warmup_tasks_pending_revocation),
-        ),
-    )
+
+    def with_current_assignment(self, value: StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
+        """The member with the current assignment of a record; without any for a tombstone."""
+        if value is None:
+            return replace(
+                self,
+                member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
+                previous_member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
+                assigned=NO_MEMBER_TASKS,
+                pending_revocation=NO_MEMBER_TASKS,
+            )
+        epoch = value.member_epoch
+        return replace(
+            self,
+            member_epoch=epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=MemberState.of(value.state),
+            assigned=MemberTasks(
+                _active(value.active_tasks, epoch), task_map(value.standby_tasks), task_map(value.warmup_tasks)
+            ),
+            pending_revocation=MemberTasks(
+                _active(value.active_tasks_pending_revocation, epoch),
+                task_map(value.standby_tasks_pending_revocation),
+                task_map(value.warmup_tasks_pending_revocation),
+            ),
+        )
 
 
 def _active(

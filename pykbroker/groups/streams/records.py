@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykbroker.groups.result import LogRecord
+from pykbroker.groups.streams.group import RECORD_TYPES
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import ActiveTasks, TaskMap, Tasks
 from pykbroker.protocol.log_messages.streams_group_records import (
@@ -20,12 +21,12 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
     TaskIds,
 )
+
+member_tombstones = RECORD_TYPES.member_tombstones
 
 
 def member_record(group_id: str, member: StreamsMember) -> LogRecord:
@@ -77,12 +78,6 @@ def _target_ids(tasks: TaskMap) -> list[TaskIds]:
     return [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> LogRecord:
-    """The group epoch of the target assignment and the time at which it was computed."""
-    value = StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return LogRecord(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
 def current_record(group_id: str, member: StreamsMember) -> LogRecord:
     """The current assignment of a member."""
     value = StreamsGroupCurrentMemberAssignmentValue(
@@ -117,26 +112,7 @@ def _active_ids(tasks: ActiveTasks) -> list[StreamsGroupCurrentMemberAssignmentT
     ]
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[LogRecord]:
-    """Tombstones of everything that is stored for a member, in the order in which they must be replayed."""
-    return [
-        LogRecord(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        LogRecord(StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
-
-
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord]:
     """Tombstones of everything that is stored for a group."""
-    members = list(member_ids)
-    currents = [StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member) for member in members]
-    targets = [StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member) for member in members]
-    clients = [StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member) for member in members]
-    return [
-        *(LogRecord(key, None) for key in currents),
-        *(LogRecord(key, None) for key in targets),
-        LogRecord(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *(LogRecord(key, None) for key in clients),
-        LogRecord(StreamsGroupMetadataKey(group_id=group_id), None),
-        LogRecord(StreamsGroupTopologyKey(group_id=group_id), None),
-    ]
+    after = [StreamsGroupTopologyKey(group_id=group_id)]
+    return RECORD_TYPES.group_tombstones(group_id, member_ids, after=after)

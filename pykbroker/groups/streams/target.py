@@ -17,7 +17,7 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.configured import ConfiguredSubtopology, ConfiguredTopology
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
-from pykbroker.groups.streams.records import target_epoch_record, target_record
+from pykbroker.groups.streams.records import target_record
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -80,15 +80,9 @@ def compute_target(
         except TaskAssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
             raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR) from RuntimeError(message)
-    records, own = [], EMPTY_TASKS
-    for member_id in specs:
-        new = _tasks(targets.get(member_id))
-        if group.targets.get(member_id) != new:
-            records.append(target_record(group.group_id, member_id, new))
-        if joining is not None and member_id == joining.member_id:
-            own = new
-    records.append(target_epoch_record(group.group_id, epoch, now_ms))
-    return records, own
+    new = {member_id: _tasks(targets.get(member_id)) for member_id in specs}
+    own = EMPTY_TASKS if joining is None else new[joining.member_id]
+    return group.target_records(epoch, now_ms, new, target_record), own
 
 
 def _spec(member: StreamsMember, target: Tasks) -> AssignmentMember:

@@ -22,7 +22,7 @@ class StreamsTopology(NamedTuple):
     """A topology.
 
     Attributes:
-        epoch: its epoch; clients of a newer one are refused, those of an older one are told that they are stale.
+        epoch: its epoch; clients of a newer one are refused, those of an older one get STALE_TOPOLOGY.
         subtopologies: id -> subtopology, in the order of Kafka's hash table.
         readers: source and repartition topic -> the subtopology that reads it.
     """

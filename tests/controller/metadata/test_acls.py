@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from pykbroker.controller.metadata.acls import AclFilter, CreateAcls, DeleteAcls
 from pykbroker.controller.metadata.commands import RECORD_COUNT_MAX, CommandRefused
-from pykbroker.controller.metadata.image import Acl
-from pykbroker.controller.metadata.snapshot import image_from_records, image_to_records
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, Acl
+from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.snapshot import image_to_records
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,
@@ -60,7 +61,7 @@ def test_what_is_created_is_in_the_image_and_in_a_snapshot() -> None:
     assert list(world.image.acls.values()) == entries
     records = list(image_to_records(world.image))
     image = world.image
-    again = image_from_records(records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
+    again = apply_records(EMPTY_IMAGE, records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
     assert again.acls == image.acls
 
 

@@ -18,7 +18,15 @@ from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourc
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.elections import has_its_directory
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES, FeatureUpdate, UpdateFeatures
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import (
+    EMPTY_IMAGE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    Endpoint,
+    PartitionImage,
+    TopicImage,
+)
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.leader_elections import PREFERRED, UNCLEAN, ElectLeaders
 from pykbroker.controller.metadata.metadata_versions import (
@@ -30,7 +38,7 @@ from pykbroker.controller.metadata.metadata_versions import (
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
-from pykbroker.controller.metadata.snapshot import image_from_records, image_to_records
+from pykbroker.controller.metadata.snapshot import image_to_records
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.world import World, directory_id
@@ -319,8 +327,12 @@ def test_what_always_holds_at_older_levels(level: int) -> None:
             image = history.image
             values = encode_records(image_to_records(image), image.metadata_version)
             assert (
-                image_from_records(
-                    map(decode_record, values), offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
+                apply_records(
+                    EMPTY_IMAGE,
+                    map(decode_record, values),
+                    offset=image.offset,
+                    epoch=image.epoch,
+                    timestamp_ms=image.timestamp_ms,
                 )
                 == image
             )

@@ -1,4 +1,4 @@
-"""Metadata records as bytes (protocol.md 1.9)."""
+"""Metadata records as bytes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_fields_of_a_transactional_batch_of_the_java_client() -> None:
     assert batch.partition_leader_epoch == -1
     assert (batch.base_timestamp, batch.max_timestamp) == (TIME, TIME + 5)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (4711, 3, 17, 19)
-    assert batch.has_producer_id
+    assert batch.producer_id >= 0
     assert batch.is_transactional
     assert not (batch.is_control)
     assert not (batch.is_log_append_time)
@@ -64,7 +64,7 @@ def test_records_of_librdkafka(codec: str) -> None:
     assert batch.verify_crc()
     assert codec_name(batch.compression_codec) == codec
     assert list(batch.records()) == expected
-    assert (batch.has_producer_id, batch.base_sequence) == ((True, 0) if codec == "none" else (False, -1))
+    assert (batch.producer_id >= 0, batch.base_sequence) == ((True, 0) if codec == "none" else (False, -1))
 
 
 def test_records_of_a_log_append_time_batch_have_its_timestamp() -> None:

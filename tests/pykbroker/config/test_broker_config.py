@@ -1,4 +1,4 @@
-"""BrokerConfig: server.properties keys to typed, checked settings (protocol.md 3.13)."""
+"""BrokerConfig: server.properties keys to typed, checked settings."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Process:
 
 
 class _MemberLoad:
-    """A member in the queue of its process, with the tasks that the queue knows of."""
+    """A member in the queue of its process, with the tasks by which the queue has ordered it."""
 
     def __init__(self, member_id: str, task_count: int) -> None:
         self.member_id = member_id

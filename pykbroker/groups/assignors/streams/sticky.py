@@ -25,7 +25,6 @@ from pykbroker.groups.assignors.streams.spec import (
     TopologyDescriber,
 )
 
-NAME = "sticky"
 STANDBY_REPLICAS = "num.standby.replicas"
 
 _log = logging.getLogger(__name__)
@@ -197,7 +196,7 @@ class _Assignment:
             # Both loads must be smaller: the process's and the member's.
             if is_possible and member.process.load < process_load and member.task_count < task_count:
                 candidate, process_load, task_count = member, member.process.load, member.task_count
-        # Kafka asks the first member's process here, not the candidate's, and therefore finds nobody in some cases.
+        # Kafka looks at the first member's process here, not at the candidate's, so in some cases it finds no member.
         if is_standby and first.process.has_task(task):
             return None
         return candidate

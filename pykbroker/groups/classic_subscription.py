@@ -1,4 +1,4 @@
-"""Subscribed topics of consumers: the only part of the members' metadata that a broker reads (protocol.md 1.5)."""
+"""Subscribed topics of classic consumers: the only part of their metadata that a broker reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions, in the syntax of RE2 as in Kafka: their time is linear in the topic's name."""
+"""Syntax of regular expressions of subscriptions: RE2, as in Kafka, so a match takes time linear in the name."""
 
 from __future__ import annotations
 
