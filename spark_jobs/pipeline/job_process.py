@@ -163,8 +163,7 @@ class StopFlag:
 def require_no_failure(streams: Streams) -> None:
     """Raise what made one of the workers or queries end, if one has failed."""
     for worker in streams.workers:
-        if worker.failure is not None:
-            raise worker.failure
+        worker.require_no_failure()
     for query in streams.queries:
         failure = query.exception()
         if failure is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from pipeline.records import Difference, Results, Topic, differences, digest
 from pipeline.screen import Screen
 from pipeline.stall import STALL_TIMEOUT_S, StallWatch, ends_of_logs, stacks_of
 from pipeline.systems import Systems
+from pipeline.threads import WatchedThread
 
 MAIN = Path(__file__).resolve().parents[1] / "__main__.py"
 JOB_START_TIMEOUT_S = 300.0  # the first start fetches jars
@@ -392,27 +392,18 @@ class Run:
             self._databases.close()
 
 
-class Beside(threading.Thread):
-    """The thread in which a pipeline does what is no record; a failure is raised by `require_no_failure`."""
+class Beside(WatchedThread):
+    """The thread in which a pipeline does beside the feeding of a stage what is no record."""
 
     def __init__(self, pipeline: Pipeline, systems: Systems, stage: str) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._pipeline = pipeline
         self._systems = systems
         self._stage = stage
-        self._failure: Exception | None = None
 
-    def run(self) -> None:
-        """Let the pipeline do it."""
-        try:
-            self._pipeline.accompany(self._systems, self._stage)
-        except Exception as error:
-            self._failure = error
-
-    def require_no_failure(self) -> None:
-        """Raise what made it fail."""
-        if self._failure is not None:
-            raise self._failure
+    def work(self) -> None:
+        """Let the pipeline do it; raises what the pipeline raises."""
+        self._pipeline.accompany(self._systems, self._stage)
 
 
 def _cluster(settings: RunSettings, bootstrap_servers: str | None, nodes: int, name: str) -> Cluster:
