@@ -21,7 +21,7 @@ from pipeline.model import Pipeline
 from pipeline.progress import parse_line
 from pipeline.records import Difference, Results, Topic, differences, digest
 from pipeline.screen import Screen
-from pipeline.stall import STALL_TIMEOUT_S, StallWatch, ends_of_logs, stacks_of
+from pipeline.stall import STALL_TIMEOUT_S, StallWatch, account_of
 from pipeline.systems import Systems
 from pipeline.threads import WatchedThread
 
@@ -50,7 +50,10 @@ class RunSettings:
         second_bootstrap_servers: of another one, for a pipeline that needs it; None to start one.
         nodes: of the pykbroker that is started, 1 or 3.
         seconds: over which the input is fed.
+        size: how many events; None for as many as suit the pipeline.
         chaos: seed of the kills; None for an undisturbed run.
+        suffix: is added to the names of topics and groups, so that they are new in a Kafka of somebody else.
+        stall_s: seconds after which a run in which nothing moves is given up.
     """
 
     folder: Path
@@ -64,6 +67,7 @@ class RunSettings:
     seconds: float = 15.0
     chaos: int | None = None
     suffix: str = ""
+    stall_s: float = STALL_TIMEOUT_S
 
 
 @dataclass(slots=True)
@@ -228,15 +232,15 @@ class Run:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
         deadline = time.monotonic() + self._settings.seconds + STAGE_TIMEOUT_S
-        watch = StallWatch(time.monotonic())
+        watch = StallWatch(time.monotonic(), self._settings.stall_s)
         started = 0
         while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
             if len(self._history.batches) > batches_before or self._is_live or done_file(folder, stage).exists():
                 feeder.go.set()
-            feeder.require_no_failure()
-            beside.require_no_failure()
+            where = f"stage {stage}, with {feeder.count} of {total} records fed,"
+            self._require_no_failure(where, feeder, beside)
             self._kill_what_is_due()
             # A plan of kills is carried out whole: the last stage waits for what is left of it.
             is_last = stage == list(self._pipeline.stages)[-1]
@@ -246,25 +250,18 @@ class Run:
             started = max(started, 2 * len(self._history.kills) + (self._running_since is not None))
             progress = (len(self._history.batches), feeder.count, beside.is_alive(), started)
             if watch.is_stalled((*progress, done_file(folder, stage).exists()), time.monotonic()):
-                raise self._stalled(f"nothing has moved for {STALL_TIMEOUT_S:.0f} s in stage {stage}", feeder, total)
+                raise self._given_up(f"nothing has moved for {self._settings.stall_s:.0f} s in {where}")
             if time.monotonic() > deadline:
-                raise self._stalled(f"stage {stage} was not finished within {STAGE_TIMEOUT_S:.0f} s", feeder, total)
+                raise self._given_up(f"{where} was not finished within {STAGE_TIMEOUT_S:.0f} s")
+        self._require_no_failure(f"stage {stage}", feeder, beside)
 
-    def _stalled(self, what: str, feeder: Feeder, total: int) -> ProcessFailedError:
-        """An exception with all that can be seen from outside."""
-        assert self._job is not None
-        read = ", ".join(f"{query} {offsets}" for query, offsets in self._history.read_to.items())
-        moments = [f"    {moment.at_s:.0f} s: {moment.text}" for moment in self._history.moments]
-        stacks = [f"    {line}" for line in stacks_of(self._job)]
-        text = [
-            f"{what}; {feeder.count} of {total} records were fed, queries have read: {read or 'nothing'}",
-            f"Now it is {self._history.now_s():.0f} s. Before:",
-            *moments,
-            f"The job (pid {self._job.pid}, exit code {self._job.exit_code()}) stands at:",
-            *stacks,
-            *ends_of_logs(self._settings.folder),
-        ]
-        return ProcessFailedError("\n".join(text))
+    def _require_no_failure(self, where: str, *threads: WatchedThread) -> None:
+        for thread in threads:
+            if thread.failure is not None:
+                raise self._given_up(f"the input of {where} failed: {thread.failure}") from thread.failure
+
+    def _given_up(self, why: str) -> ProcessFailedError:
+        return ProcessFailedError(f"{why}\n{account_of(self._history, self._job, self._settings.folder)}")
 
     def _look(self, feeder: Feeder | None, total: int) -> None:
         """Read the job's log, note where everything is, and start the job again if a kill of others has ended it."""

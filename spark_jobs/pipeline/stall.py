@@ -1,4 +1,4 @@
-"""A run in which nothing moves any more: noticed soon, and ended with what is needed to find the cause.
+"""A run in which nothing moves any more, or whose input fails: ended with what is needed to find the cause.
 
 The job prints the stacks of its Python threads when it gets SIGUSR1, and its JVM its own when it gets SIGQUIT; both go
 to the job's log.
@@ -16,7 +16,10 @@ from pathlib import Path
 
 from processes import ManagedProcess
 
+from pipeline.history import History
+
 STALL_TIMEOUT_S = 150.0
+"""Longer than the time limits of the clients (60 s), after which they try again, and of the feeder (120 s)."""
 STACKS_TIMEOUT_S = 5.0
 QUIET_S = 0.5
 """Stacks are complete when nothing was printed for so long."""
@@ -38,6 +41,24 @@ class StallWatch:
         if state != self._state:
             self._state, self._moved_at_s = state, now_s
         return now_s - self._moved_at_s > self._limit_s
+
+
+def account_of(history: History, job: ManagedProcess | None, folder: Path) -> str:
+    """All that can be seen from outside of a run that is about to be given up.
+
+    That is how far its queries have read, what has happened in which second, where the job stands, and the ends of all
+    logs in the folder of the run. Takes up to ten seconds, in which the job prints its stacks.
+    """
+    read = ", ".join(f"{query} {offsets}" for query, offsets in history.read_to.items())
+    lines = [
+        f"Queries have read: {read or 'nothing'}.",
+        f"Now it is {history.now_s():.0f} s. Before:",
+        *(f"    {moment.at_s:.0f} s: {moment.text}" for moment in history.moments),
+    ]
+    if job is not None:
+        lines.append(f"The job (pid {job.pid}, exit code {job.exit_code()}) stands at:")
+        lines += [f"    {line}" for line in stacks_of(job)]
+    return "\n".join(lines + ends_of_logs(folder))
 
 
 def print_stacks_on_signal() -> None:

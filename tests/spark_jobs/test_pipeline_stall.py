@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from pipeline.stall import StallWatch, ends_of_logs, stacks_of, threads_of_queries
+from pipeline.history import History
+from pipeline.progress import Batch
+from pipeline.stall import StallWatch, account_of, ends_of_logs, stacks_of, threads_of_queries
 from processes import ManagedProcess
 
 SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
@@ -79,3 +81,14 @@ def test_the_end_of_a_log(count: int, tmp_path: Path) -> None:
     lines = ends_of_logs(tmp_path)
     assert lines[0] == f"The end of {tmp_path / 'broker.log'}:"
     assert lines[1:] == [f"    line {number}" for number in range(max(0, count - 20), count)]
+
+
+def test_a_run_that_is_given_up_is_accounted_for(tmp_path: Path) -> None:
+    history = History()
+    history.add_batch(Batch("counts", 3, 0.0, 7, {"in": 7}, 1, None, 0))
+    history.note("kill", "node 2 of 3")
+    (tmp_path / "broker.log").write_text("no space left\n")
+    account = account_of(history, None, tmp_path).splitlines()
+    assert account[0] == "Queries have read: counts {'in': 7}."
+    assert "    0 s: node 2 of 3" in account
+    assert account[-2:] == [f"The end of {tmp_path / 'broker.log'}:", "    no space left"]
