@@ -60,7 +60,7 @@ class Mirror(Pipeline):
     needs_second_cluster = True
     stages = {
         "mirror": Stage("records are copied as they come"),
-        "groups": Stage("offsets of groups are translated"),
+        "groups": Stage("offsets of groups are translated", is_batch=True),
     }
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:

@@ -19,7 +19,7 @@ from pipeline.history import History
 from pipeline.job_process import done_file, drain_file
 from pipeline.model import Pipeline
 from pipeline.progress import parse_line
-from pipeline.records import Difference, Results, Topic, differences, digest
+from pipeline.records import Difference, Results, Stage, Topic, differences, digest
 from pipeline.screen import Screen
 from pipeline.stall import STALL_TIMEOUT_S, StallWatch, account_of
 from pipeline.systems import Systems
@@ -127,12 +127,8 @@ class Run:
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
         self._running_since: float | None = None
-        # Moments of kills count the seconds in which the job is live. Counted from its start, most kills would meet a
-        # job that is still starting.
         self._is_live = False
-        self._live_s = 0.0
-        self._looked_at = 0.0
-        self._kills: list[chaos.Kill] = []
+        self._schedule = chaos.Schedule((), time.monotonic())
         self._fed: Counter[str] = Counter()
         self._restarts = 0
 
@@ -146,6 +142,8 @@ class Run:
                 self._run_stage(stage)
             self._stop_job()
             self._revive_all()
+            if self._schedule.left:
+                self._screen.say(f"kills for which the job was done too soon: {len(self._schedule.left)}")
             self._screen.say("checking every result")
             results = self._pipeline.results(self._systems.outcome())
             expected = self._pipeline.expected(self._records)
@@ -196,7 +194,13 @@ class Run:
             targets.append(chaos.BROKER)
         if self._databases is not None:
             targets.append(chaos.DATABASE)
-        self._kills = chaos.plan(self._settings.chaos, targets, self._settings.seconds + KILLS_AFTER_FEEDING_S)
+        seconds = self._settings.seconds + KILLS_AFTER_FEEDING_S
+        kills = chaos.plan(self._settings.chaos, targets, seconds, self._last_stage.is_batch)
+        self._schedule = chaos.Schedule(kills, time.monotonic())
+
+    @property
+    def _last_stage(self) -> Stage:
+        return list(self._pipeline.stages.values())[-1]
 
     # Stages
 
@@ -231,6 +235,8 @@ class Run:
     def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int, batches_before: int) -> None:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
+        layout = self._pipeline.stages[stage]
+        last_streams = [one for one in self._pipeline.stages.values() if not one.is_batch][-1]
         deadline = time.monotonic() + self._settings.seconds + STAGE_TIMEOUT_S
         watch = StallWatch(time.monotonic(), self._settings.stall_s)
         started = 0
@@ -241,10 +247,9 @@ class Run:
                 feeder.go.set()
             where = f"stage {stage}, with {feeder.count} of {total} records fed,"
             self._require_no_failure(where, feeder, beside)
-            self._kill_what_is_due()
-            # A plan of kills is carried out whole: the last stage waits for what is left of it.
-            is_last = stage == list(self._pipeline.stages)[-1]
-            if not feeder.is_alive() and not beside.is_alive() and not (is_last and self._kills):
+            self._kill_what_is_due(in_last_batch=layout.is_batch and layout is self._last_stage)
+            is_held = layout is last_streams and self._schedule.holds_streams
+            if not feeder.is_alive() and not beside.is_alive() and not is_held:
                 drain_file(folder, stage).touch()
             # A job that was killed gets further when it runs again; one that fails again and again does not.
             started = max(started, 2 * len(self._history.kills) + (self._running_since is not None))
@@ -279,9 +284,7 @@ class Run:
         now = time.monotonic()
         if self._running_since is not None and now - self._running_since > LIVE_AFTER_S:
             self._is_live = True
-        if self._is_live:
-            self._live_s += now - self._looked_at
-        self._looked_at = now
+        self._schedule.look(now, self._is_live)
         fed = self._fed + (feeder.acknowledged if feeder is not None else Counter())
         self._history.add_sample({self._systems.real_name(topic): count for topic, count in fed.items()})
         if feeder is not None:
@@ -345,9 +348,8 @@ class Run:
 
     # Kills
 
-    def _kill_what_is_due(self) -> None:
-        while self._kills and self._is_live and self._live_s >= self._kills[0].at_s:
-            kill = self._kills.pop(0)
+    def _kill_what_is_due(self, in_last_batch: bool) -> None:
+        while (kill := self._schedule.take_due(self._is_live, in_last_batch)) is not None:
             if kill.target == chaos.JOB:
                 assert self._job is not None
                 self._job.kill()

@@ -47,6 +47,11 @@ def test_names_are_those_of_the_modules(pipeline: Pipeline) -> None:
     assert pipeline.guarantee
 
 
+def test_a_pipeline_has_a_stage_with_streams(pipeline: Pipeline) -> None:
+    # The kills of a run come in it.
+    assert not all(stage.is_batch for stage in pipeline.stages.values())
+
+
 def test_an_unknown_pipeline() -> None:
     with pytest.raises(KeyError):
         jobs.load("unknown")
