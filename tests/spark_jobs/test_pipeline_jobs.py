@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jobs
 import pytest
 from activity import BEGIN, Event
+from jobs import mirror
 from jobs.activity import GAP, sessions_of
 from jobs.enrichment import enriched
 from jobs.features import features_of
@@ -101,6 +105,23 @@ def test_offsets_are_translated_by_runs() -> None:
     ]
     assert [translate(offset, runs[:3]) for offset in (0, 1, 2, 3, 5, 6, 9)] == [0, 1, 3, 4, 4, 5, 5]
     assert translate(7, []) == 0
+
+
+def test_groups_of_a_node_that_does_not_answer_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    away = kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TRANSPORT))
+    answers = [(["a"], [away]), (["a", "b"], [])]
+
+    class Admin:
+        def list_consumer_groups(self, request_timeout: float) -> Any:
+            groups, errors = answers.pop(0)
+            listed = SimpleNamespace(valid=[SimpleNamespace(group_id=group) for group in groups], errors=errors)
+            return SimpleNamespace(result=lambda: listed)
+
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert mirror.again_while_away(lambda: mirror.all_groups(Admin())) == ["a", "b"]
+    assert len(pauses) == 1
 
 
 def test_a_purchase_gets_the_newest_version_that_is_not_younger() -> None:
