@@ -204,7 +204,7 @@ def all_groups(admin: Any) -> list[str]:
 
 
 def again_while_away(action: Callable[[], T]) -> T:
-    """What an action gives; it is tried again while a broker is away. Raises KafkaException after half a minute."""
+    """The result of an action that is tried again while a broker is away. Raises KafkaException after half a minute."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + TIMEOUT_S

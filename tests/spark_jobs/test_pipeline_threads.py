@@ -1,4 +1,4 @@
-"""What a thread of a run raises reaches the one who watches it."""
+"""The failure of a thread of a run reaches the one who watches it."""
 
 from __future__ import annotations
 
