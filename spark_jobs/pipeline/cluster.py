@@ -33,7 +33,7 @@ class Cluster:
         """Start it; returns when it answers."""
 
     def close(self) -> None:
-        """End it."""
+        """End it at once."""
 
     def kill(self, choice: int) -> str:
         """kill -9 to a node, which the number chooses; returns the name of the killed one."""
@@ -105,6 +105,11 @@ class OneNode(Cluster):
         """Start it again if it is dead."""
         if self._process is not None and self._process.exit_code() is not None:
             self.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End it in order, by SIGTERM. Raises ProcessFailedError if that takes longer than so many seconds."""
+        if self._process is not None:
+            self._process.stop(timeout_s)
 
     def close(self) -> None:
         """kill -9: the data is of no more use."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from processes import ManagedProcess, ProcessFailedError
+from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
 
 from pipeline import chaos
 from pipeline.cluster import Cluster, OneNode, ThreeNodes
@@ -34,8 +34,6 @@ POLL_INTERVAL_S = 0.25
 DOWN_S = 0.5
 """Seconds between the kill of a broker or a database and its start."""
 RESTARTS_MAX = 15
-# For a minute on a small machine the JVM's second compiler costs more than it brings.
-JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 KILLS_AFTER_FEEDING_S = 5.0
 LIVE_AFTER_S = 20.0
 """A job that runs for so long counts as live even if it has not finished a trigger: there may be nothing to do."""
