@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from processes import ManagedProcess, ProcessFailedError
 
+from pipeline.stall import FATAL_STACKS
+
 if TYPE_CHECKING:
     from pipeline.records import Topic
 
@@ -34,6 +36,10 @@ class Cluster:
 
     def close(self) -> None:
         """End it at once."""
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """Process ids of its nodes that run, by the process in whose log they write; none of one not ours."""
+        return {}
 
     def kill(self, choice: int) -> str:
         """kill -9 to a node, which the number chooses; returns the name of the killed one."""
@@ -92,8 +98,14 @@ class OneNode(Cluster):
         port = self.bootstrap_servers.rpartition(":")[2] or "0"
         arguments = ["start", "--port", port, "--port-file", str(port_file), "--stop-with-stdin"]
         arguments += ["--data-dir", str(self._folder / f"{self._name}-data")]
-        self._process = ManagedProcess("the broker", [*self._command, *arguments], self._folder / f"{self._name}.log")
+        argv, log = [*self._command, *arguments], self._folder / f"{self._name}.log"
+        self._process = ManagedProcess("the broker", argv, log, FATAL_STACKS)
         self.bootstrap_servers = wait_for_text(self._process, lambda: read_text(port_file))
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """The process with its own id, if it runs."""
+        process = self._process
+        return {process: [process.pid]} if process is not None and process.exit_code() is None else {}
 
     def kill(self, choice: int) -> str:
         """kill -9 to the process."""
@@ -137,7 +149,8 @@ class ThreeNodes(Cluster):
         port_file = self._folder / "cluster.address"
         arguments = ["start", "--nodes", str(self.nodes), "--port", "0", "--port-file", str(port_file)]
         arguments += ["--data-dir", str(self._data()), "--stop-with-stdin"]
-        process = ManagedProcess("the cluster", [*self._command, *arguments], self._folder / "cluster.log")
+        argv, log = [*self._command, *arguments], self._folder / "cluster.log"
+        process = ManagedProcess("the cluster", argv, log, FATAL_STACKS)
         self._supervisor = process
         self.bootstrap_servers = wait_for_text(process, lambda: read_text(port_file))
         told = wait_for_text(process, lambda: next((line for line in process.lines() if "  processes " in line), ""))
@@ -145,6 +158,14 @@ class ThreeNodes(Cluster):
 
     def _data(self) -> Path:
         return self._folder / "cluster-data"
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """The supervisor with its nodes that were never killed, and each of the others that runs with its own id."""
+        again = {process: [process.pid] for process in self._again.values() if process.exit_code() is None}
+        if self._supervisor is None:
+            return again
+        first = [pid for node, pid in self._pids.items() if node not in self._again and node not in self._dead]
+        return again | {self._supervisor: first}
 
     def kill(self, choice: int) -> str:
         """kill -9 to one node; while one is dead no other is killed, for two of three are a majority."""
@@ -164,7 +185,7 @@ class ThreeNodes(Cluster):
         for node in sorted(self._dead):
             argv = [*self._command, "start", "--config", str(self._data() / f"node-{node}.properties")]
             log = self._folder / f"node-{node}.log"
-            self._again[node] = ManagedProcess(f"node {node}", [*argv, "--stop-with-stdin"], log)
+            self._again[node] = ManagedProcess(f"node {node}", [*argv, "--stop-with-stdin"], log, FATAL_STACKS)
         if self._dead:
             self._dead.clear()
             self._wait_until_in_sync()

@@ -243,7 +243,7 @@ class Run:
             self._look(feeder, total)
             if len(self._history.batches) > batches_before or self._is_live or done_file(folder, stage).exists():
                 feeder.go.set()
-            where = f"stage {stage}, with {feeder.count} of {total} records fed,"
+            where = f"stage {stage}, with {feeder.count} of {total} records fed"
             self._require_no_failure(where, feeder, beside)
             self._kill_what_is_due(in_last_batch=layout.is_batch and layout is self._last_stage)
             is_held = layout is last_streams and self._schedule.holds_streams
@@ -264,7 +264,9 @@ class Run:
                 raise self._given_up(f"the input of {where} failed: {thread.failure}") from thread.failure
 
     def _given_up(self, why: str) -> ProcessFailedError:
-        return ProcessFailedError(f"{why}\n{account_of(self._history, self._job, self._settings.folder)}")
+        brokers = {process: pids for one in self._ours for process, pids in one.running().items()}
+        account = account_of(self._history, self._job, brokers, self._settings.folder)
+        return ProcessFailedError(f"{why}\n{account}")
 
     def _look(self, feeder: Feeder | None, total: int) -> None:
         """Read the job's log, note where everything is, and start the job again if a kill of others has ended it."""
