@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from processes import ManagedProcess, ProcessFailedError
+from session import say
 
 from pipeline.model import MissingPartError
 
@@ -29,7 +31,9 @@ SETTINGS = {
     "max_wal_senders": "4",
     "max_replication_slots": "4",
 }
+RETRY_FOR_S, RETRY_PAUSE_S = 90.0, 0.5
 ADVICE = "install it (on Debian and Ubuntu: apt install postgresql; a cluster of its own is not needed)"
+T = TypeVar("T")
 
 
 def program(name: str) -> str:
@@ -158,6 +162,26 @@ class PostgresServers:
         """kill -9 to all: the data is of no more use."""
         for server in self._servers:
             server.kill()
+
+
+def in_transaction(address: str, run: Callable[[Any], T]) -> T:
+    """Run something in a transaction of a new connection, again while the database is away.
+
+    `run` may be called after a commit whose answer was lost, and must see that it was done. Raises psycopg.Error when
+    the database stays away.
+    """
+    import psycopg
+
+    deadline = time.monotonic() + RETRY_FOR_S
+    while True:
+        try:
+            with psycopg.connect(address) as connection:
+                return run(connection)
+        except psycopg.OperationalError as error:
+            if time.monotonic() > deadline:
+                raise
+            say(f"the database is away: {str(error).splitlines()[0]}")
+            time.sleep(RETRY_PAUSE_S)
 
 
 def children_of(pid: int) -> list[int]:
