@@ -32,8 +32,9 @@ from session import MissingRequirementError, require_java
 from pipeline.model import MissingPartError, Pipeline
 from pipeline.options import parser, pipeline_named_in
 from pipeline.report import verdict, write_report
-from pipeline.runner import Run, RunResult, RunSettings
+from pipeline.runner import Run
 from pipeline.screen import Screen
+from pipeline.settings import RunResult, RunSettings
 
 EXIT_WRONG, EXIT_MISSING, EXIT_INTERRUPTED = 1, 2, 130
 SHOWN = 10

@@ -12,7 +12,7 @@ from pipeline.history import History
 
 if TYPE_CHECKING:
     from pipeline.model import Pipeline
-    from pipeline.runner import RunResult
+    from pipeline.settings import RunResult
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 DIFFERENCES_SHOWN = 50

@@ -6,8 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
@@ -19,9 +18,10 @@ from pipeline.history import History
 from pipeline.job_process import done_file, drain_file
 from pipeline.model import Pipeline
 from pipeline.progress import parse_line
-from pipeline.records import Difference, Results, Stage, Topic, differences, digest
+from pipeline.records import Stage, Topic, differences
 from pipeline.screen import Screen
-from pipeline.stall import STALL_TIMEOUT_S, StallWatch, account_of
+from pipeline.settings import RunResult, RunSettings
+from pipeline.stall import StallWatch, account_of
 from pipeline.systems import Systems
 from pipeline.threads import WatchedThread
 
@@ -37,71 +37,6 @@ RESTARTS_MAX = 15
 KILLS_AFTER_FEEDING_S = 5.0
 LIVE_AFTER_S = 20.0
 """A job that runs for so long counts as live even if it has not finished a trigger: there may be nothing to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Settings of a run, from the command line.
-
-    Attributes:
-        bootstrap_servers: of a Kafka that runs; None to start pykbroker.
-        second_bootstrap_servers: of another one, for a pipeline that needs it; None to start one.
-        nodes: of the pykbroker that is started, 1 or 3.
-        seconds: over which the input is fed.
-        size: how many events; None for as many as suit the pipeline.
-        chaos: seed of the kills; None for an undisturbed run.
-        suffix: is added to the names of topics and groups, so that they are new in a Kafka of somebody else.
-        stall_s: seconds after which a run in which nothing moves is given up.
-    """
-
-    folder: Path
-    broker_command: Sequence[str]
-    ivy_dir: Path
-    bootstrap_servers: str | None = None
-    second_bootstrap_servers: str | None = None
-    nodes: int = 1
-    seed: int = 7
-    size: int | None = None
-    seconds: float = 15.0
-    chaos: int | None = None
-    suffix: str = ""
-    stall_s: float = STALL_TIMEOUT_S
-
-
-@dataclass(slots=True)
-class RunResult:
-    """Results of a run, beside those that were computed.
-
-    Attributes:
-        results: the tables that were read at the end.
-        records: how many records were fed.
-        differences: rows that are not as computed.
-        seconds: from the start of Kafka to the end of the check.
-    """
-
-    pipeline: str
-    settings: RunSettings
-    records: int
-    results: Results
-    expected: Results
-    history: History
-    seconds: float
-    differences: list[Difference] = field(default_factory=list)
-
-    @property
-    def is_right(self) -> bool:
-        """True if every result is as computed."""
-        return not self.differences
-
-    @property
-    def digest(self) -> str:
-        """Fingerprint of the results."""
-        return digest(self.results)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that were computed."""
-        return sum(len(table) for table in self.expected.values())
 
 
 class Run:
