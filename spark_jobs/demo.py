@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from activity import LATE_MAX_S, Event, add_event_arguments, count_directly, make_events
-from demo_screen import Screen, print_counts
+from demo_screen import DemoScreen, print_counts
 from pipeline.cluster import Cluster, OneNode
 from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
 from results import CountsReader, Key, differences, digest, end_offset, read_all
@@ -81,7 +81,7 @@ class JobWatch:
 class Demo:
     """One run of the demo, in the order in which its methods stand."""
 
-    def __init__(self, arguments: argparse.Namespace, folder: Path, screen: Screen) -> None:
+    def __init__(self, arguments: argparse.Namespace, folder: Path, screen: DemoScreen) -> None:
         self._arguments = arguments
         self._folder = folder
         self._screen = screen
@@ -325,7 +325,7 @@ def main() -> int:
     folder = arguments.work_dir or Path(tempfile.mkdtemp(prefix="pykbroker-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     code = 1
-    screen = Screen()
+    screen = DemoScreen()
     demo = Demo(arguments, folder, screen)
     try:
         demo.run()
