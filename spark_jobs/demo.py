@@ -140,7 +140,8 @@ class Demo:
         if not self.broker.is_ours:
             self._screen.say(f"using the Kafka at {self.broker.bootstrap_servers}")
             return
-        self._screen.say(f"broker at {self.broker.bootstrap_servers} after {self._started_in_ms():.0f} ms")
+        milliseconds = self._started_in_ms()
+        self._screen.say(f"broker at {self.broker.bootstrap_servers} after {milliseconds:.0f} ms")
 
     def _started_in_ms(self) -> float:
         """Start the broker, the second time on its port with its data; returns the milliseconds until it answered."""
@@ -233,7 +234,8 @@ class Demo:
             return self._start_job()
         self.broker.kill(0)
         self._screen.say("kill -9: the Spark job and the broker; starting both again, same port, same data")
-        self._screen.say(f"broker at {self.broker.bootstrap_servers} again after {self._started_in_ms():.0f} ms")
+        milliseconds = self._started_in_ms()
+        self._screen.say(f"broker at {self.broker.bootstrap_servers} again after {milliseconds:.0f} ms")
         return self._start_job()
 
     def _send_hopeless(self, job: JobWatch, reader: CountsReader) -> None:
