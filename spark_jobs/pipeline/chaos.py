@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 JOB, BROKER, DATABASE = "job", "broker", "database"
 MORE_KILLS = (0, 2)
+DOWN_S = (0.5, 3.0, 12.0)
+"""The controller misses a node after 9 s: in the longest of these times others become leaders of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,11 +22,13 @@ class Kill:
             for a kill in the batch that ends the pipeline.
         target: job, broker or database.
         choice: chooses one of several nodes or databases: a number to be taken modulo how many there are.
+        down_s: seconds until a broker or a database is started again.
     """
 
     at_s: float
     target: str
     choice: int
+    down_s: float = 0.5
 
 
 def plan(seed: int, targets: Sequence[str], seconds: float, ends_with_batch: bool = False) -> list[Kill]:
@@ -33,11 +37,12 @@ def plan(seed: int, targets: Sequence[str], seconds: float, ends_with_batch: boo
     A pipeline that ends with a batch gets one more, for the batch.
     """
     rng = random.Random(f"chaos {seed}")  # noqa: S311
+    down = random.Random(f"down {seed}")  # noqa: S311
     chosen = [*targets, *rng.choices(list(targets), k=rng.randint(*MORE_KILLS))]
     kills = sorted(Kill(round(rng.uniform(0.2, seconds), 2), target, rng.randrange(1 << 16)) for target in chosen)
     if ends_with_batch:
         kills.append(Kill(math.inf, rng.choice(list(targets)), rng.randrange(1 << 16)))
-    return kills
+    return [replace(kill, down_s=down.choice(DOWN_S)) for kill in kills]
 
 
 class Schedule:

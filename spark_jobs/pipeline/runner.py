@@ -31,8 +31,6 @@ STAGE_TIMEOUT_S = 600.0
 """Of a stage, beside the time in which it is fed; one in which nothing moves is given up much sooner."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.25
-DOWN_S = 0.5
-"""Seconds between the kill of a broker or a database and its start."""
 RESTARTS_MAX = 15
 KILLS_AFTER_FEEDING_S = 5.0
 LIVE_AFTER_S = 20.0
@@ -293,11 +291,11 @@ class Run:
             elif kill.target == chaos.BROKER:
                 which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
                 self._say_killed(kill.target, self._ours[which].kill(choice))
-                time.sleep(DOWN_S)
+                time.sleep(kill.down_s)
                 self._ours[which].revive()
             elif self._databases is not None:
                 self._say_killed(kill.target, self._databases.kill(kill.choice))
-                time.sleep(DOWN_S)
+                time.sleep(kill.down_s)
                 self._databases.revive()
 
     def _say_killed(self, target: str, name: str) -> None:

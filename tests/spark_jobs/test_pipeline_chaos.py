@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from pipeline.chaos import BROKER, DATABASE, JOB, Kill, Schedule, plan
+from pipeline.chaos import BROKER, DATABASE, DOWN_S, JOB, Kill, Schedule, plan
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -15,6 +15,12 @@ def test_each_target_is_killed_within_the_time(seed: int) -> None:
     assert 3 <= len(kills) <= 5
     assert kills == sorted(kills)
     assert all(0 < kill.at_s <= 20 for kill in kills)
+    assert {kill.down_s for kill in kills} <= set(DOWN_S)
+
+
+def test_brokers_are_away_for_moments_and_for_longer_than_the_controller_bears() -> None:
+    away = {kill.down_s for seed in range(20) for kill in plan(seed, [JOB, BROKER], 20.0) if kill.target == BROKER}
+    assert away == set(DOWN_S)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
