@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.debezium import envelope
-from pipeline.model import Databases, MissingPartError, Pipeline
+from pipeline.model import Databases, Pipeline
 from pipeline.outcome import Outcome
 from pipeline.parquet import read_delta_rows
 from pipeline.pgoutput import Decoder, Transaction
@@ -55,6 +55,7 @@ class ChangeDataCapture(Pipeline):
     guarantee = "LSNs in Kafka's transactions, MERGE of last states, trigger numbers in the target's transactions"
     topics = {topic: Topic(2, COMPACTED) for topic in TABLES.values()}
     size = 600
+    needs = {"psycopg": "psycopg[binary]", "pyarrow": "pyarrow"}
     stages = {"capture": Stage("changes are captured and applied")}
     packages = ("io.delta:delta-spark_{scala}:4.0.0",)
     spark_settings = {
@@ -66,13 +67,7 @@ class ChangeDataCapture(Pipeline):
     has_databases = True
 
     def require_parts(self) -> None:
-        try:
-            import psycopg  # noqa: F401
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise MissingPartError(
-                f"the pipeline cdc needs {error.name}: pip install psycopg[binary] pyarrow"
-            ) from None
+        super().require_parts()
         program("initdb")
         program("postgres")
 

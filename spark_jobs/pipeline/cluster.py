@@ -42,7 +42,10 @@ class Cluster:
         return {}
 
     def kill(self, choice: int) -> str:
-        """kill -9 to a node, which the number chooses; returns the name of the killed one."""
+        """kill -9 to a node, which the number chooses; returns the name of the killed one.
+
+        Raises NotImplementedError for a Kafka that is not ours.
+        """
         raise NotImplementedError("this Kafka is not ours to kill")
 
     def revive(self) -> None:

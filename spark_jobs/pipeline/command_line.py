@@ -24,20 +24,24 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jobs
 from processes import ProcessFailedError
 from session import MissingRequirementError, require_java
 
-from pipeline.model import MissingPartError, Pipeline
+from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.options import parser, pipeline_named_in
 from pipeline.report import verdict, write_report
 from pipeline.runner import Run
-from pipeline.screen import Screen
 from pipeline.settings import RunResult, RunSettings
+
+if TYPE_CHECKING:
+    from pipeline.screen import Screen
 
 EXIT_WRONG, EXIT_MISSING, EXIT_INTERRUPTED = 1, 2, 130
 SHOWN = 10
+CLIENTS = {"confluent_kafka": "confluent-kafka", "jinja2": "jinja2", "rich": "rich"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,8 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     names = list(jobs.NAMES) if options.names == ["all"] else options.names
     try:
         pipelines = [jobs.load(name) for name in names]
+        require_modules(CLIENTS)
         require_java()
-        require_clients()
         for pipeline in pipelines:
             pipeline.require_parts()
     except KeyError as error:
@@ -66,16 +70,6 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("stopped")
         return EXIT_INTERRUPTED
-
-
-def require_clients() -> None:
-    """Raise MissingRequirementError unless the client library and the terminal library are there."""
-    try:
-        import confluent_kafka  # noqa: F401
-        import jinja2  # noqa: F401
-        import rich  # noqa: F401
-    except ImportError as error:
-        raise MissingRequirementError(f"{error.name} is not installed: pip install {error.name}") from None
 
 
 def list_pipelines() -> int:
@@ -108,6 +102,8 @@ def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:
 
 def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
     """`run`."""
+    from pipeline.screen import Screen
+
     screen = Screen()
     result = attempt(pipeline, settings_of(options, options.seed if options.chaos else None), screen)
     if result is None:
@@ -121,6 +117,8 @@ def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
 
 def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     """`check`: the last line says how it went, as a test runner's does."""
+    from pipeline.screen import Screen
+
     began = time.monotonic()
     passed = failed = 0
     for pipeline in pipelines:

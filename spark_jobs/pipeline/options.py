@@ -61,6 +61,8 @@ def explained(pipeline: Pipeline) -> str:
     """A pipeline in some lines: what it does, how its results are right, its topics and stages."""
     second = f", and of the second Kafka: {', '.join(pipeline.second_topics)}" if pipeline.second_topics else ""
     width = max(map(len, pipeline.stages))
+    servers = ["PostgreSQL"] if pipeline.has_databases else []
+    needs = f"needs beside Spark: {', '.join([*pipeline.needs.values(), *servers])}"
     return "\n".join(
         [
             f"{pipeline.name}: {pipeline.summary}",
@@ -69,6 +71,7 @@ def explained(pipeline: Pipeline) -> str:
             f"topics: {', '.join(pipeline.topics)}{second}",
             "stages, one after the other:",
             *(f"  {name:{width}}  {stage.title}" for name, stage in pipeline.stages.items()),
+            *([needs] if pipeline.needs else []),
         ]
     )
 

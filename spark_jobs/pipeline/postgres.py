@@ -48,7 +48,10 @@ def program(name: str) -> str:
 
 
 def unprivileged_user() -> str | None:
-    """A user that PostgreSQL runs as, because it refuses root; None where we are not root."""
+    """A user that PostgreSQL runs as, because it refuses root; None where we are not root.
+
+    Raises MissingPartError if there is none that will do.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -74,7 +77,7 @@ class PostgresServer:
         return f"host=127.0.0.1 port={self._port} dbname=postgres user=postgres connect_timeout=10"
 
     def create(self) -> None:
-        """Make the data directory."""
+        """Make the data directory. Raises ProcessFailedError with what initdb said if it cannot."""
         self._data.mkdir()
         if self._user is not None:
             shutil.chown(self._data, self._user)
@@ -88,7 +91,7 @@ class PostgresServer:
         self._port = free_port()
 
     def start(self) -> None:
-        """Start it; returns when it answers."""
+        """Start it; returns when it answers. Raises ProcessFailedError if it does not within a minute."""
         command = [program("postgres"), "-D", str(self._data), "-p", str(self._port)]
         for key, value in SETTINGS.items():
             command += ["-c", f"{key}={value}"]

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
 
@@ -19,11 +20,13 @@ from pipeline.job_process import done_file, drain_file
 from pipeline.model import Pipeline
 from pipeline.progress import parse_line
 from pipeline.records import Stage, Topic, differences
-from pipeline.screen import Screen
 from pipeline.settings import RunResult, RunSettings
 from pipeline.stall import StallWatch, account_of
 from pipeline.systems import Systems
 from pipeline.threads import WatchedThread
+
+if TYPE_CHECKING:
+    from pipeline.screen import Screen
 
 MAIN = Path(__file__).resolve().parents[1] / "__main__.py"
 JOB_START_TIMEOUT_S = 300.0  # the first start fetches jars

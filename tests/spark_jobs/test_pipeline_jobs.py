@@ -17,7 +17,7 @@ from jobs.enrichment import enriched
 from jobs.features import features_of
 from jobs.metrics import discrete_percentile, rollup_of
 from jobs.mirror import OffsetRun, runs_of, translate
-from pipeline.model import Pipeline
+from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.parquet import listed_files
 
 
@@ -54,6 +54,12 @@ def test_names_are_those_of_the_modules(pipeline: Pipeline) -> None:
 def test_a_pipeline_has_a_stage_with_streams(pipeline: Pipeline) -> None:
     # The kills of a run come in it.
     assert not all(stage.is_batch for stage in pipeline.stages.values())
+
+
+def test_a_module_that_is_missing_is_named_as_pip_knows_it() -> None:
+    require_modules({"json": "json"})
+    with pytest.raises(MissingPartError, match=r"pip install 'no-such-module\[all\]'"):
+        require_modules({"json": "json", "no_such_module": "no-such-module[all]"})
 
 
 def test_an_unknown_pipeline() -> None:

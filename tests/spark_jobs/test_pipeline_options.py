@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import jobs
 import pytest
 from pipeline.command_line import main, settings_of
 from pipeline.model import Pipeline
 from pipeline.options import explained, parser, pipeline_named_in
+
+SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
 
 
 @pytest.fixture(params=jobs.NAMES)
@@ -49,3 +55,18 @@ def test_options_reach_the_settings_of_a_run() -> None:
 def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "unknown"]) == 2
     assert "there are activity, metrics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["rich", "jinja2", "confluent_kafka"])
+def test_without_a_library_the_list_is_there_and_a_run_says_what_is_missing(module: str) -> None:
+    program = f"""
+import sys
+sys.modules[{module!r}] = None
+sys.path.insert(0, {str(SPARK_JOBS)!r})
+from pipeline.command_line import main
+assert main(["list"]) == 0
+sys.exit(main(["run", "activity"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"spark_jobs: {module} is not installed: pip install '")
