@@ -289,21 +289,21 @@ class Run:
             if kill.target == chaos.JOB:
                 assert self._job is not None
                 self._job.kill()
-                self._say_killed(kill.target, "job")
+                self._say_killed("job", 0)
                 self._start_job()
             elif kill.target == chaos.BROKER:
                 which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
-                self._say_killed(kill.target, self._ours[which].kill(choice))
+                self._say_killed(self._ours[which].kill(choice), kill.down_s)
                 time.sleep(kill.down_s)
                 self._ours[which].revive()
             elif self._databases is not None:
-                self._say_killed(kill.target, self._databases.kill(kill.choice))
+                self._say_killed(self._databases.kill(kill.choice), kill.down_s)
                 time.sleep(kill.down_s)
                 self._databases.revive()
 
-    def _say_killed(self, target: str, name: str) -> None:
+    def _say_killed(self, name: str, down_s: float) -> None:
         self._history.note("kill", name)
-        self._screen.say(f"kill -9: {name}; it is started again")
+        self._screen.say(f"kill -9: {name}; it is started again" + (f" in {down_s:g} s" if down_s else ""))
 
     def _revive_all(self) -> None:
         for cluster in self._ours:
