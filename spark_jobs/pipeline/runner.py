@@ -179,7 +179,7 @@ class Run:
             self._look(feeder, total)
             if len(self._history.batches) > batches_before or self._is_live or done_file(folder, stage).exists():
                 feeder.go.set()
-            where = f"stage {stage}, with {feeder.count} of {total} records fed"
+            where = f"stage {stage} ({feeder.count} of {total} records fed)"
             self._require_no_failure(where, feeder, beside)
             self._kill_what_is_due(in_last_batch=layout.is_batch and layout is self._last_stage)
             is_held = layout is last_streams and self._schedule.holds_streams
