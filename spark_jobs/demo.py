@@ -22,14 +22,14 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from activity import LATE_MAX_S, Event, add_event_arguments, count_directly, make_events
-from demo_screen import Screen, print_counts
-from processes import ManagedProcess, ProcessFailedError
+from demo_screen import DemoScreen, print_counts
+from pipeline.cluster import Cluster, OneNode
+from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
 from results import CountsReader, Key, differences, digest, end_offset, read_all
 from session import MissingRequirementError, default_ivy_dir, require_java
 
@@ -37,53 +37,14 @@ HERE = Path(__file__).resolve().parent
 PARTITIONS = 3
 WATERMARK = timedelta(minutes=10)
 HOPELESS_EVENTS = 200
-BROKER_START_TIMEOUT_S = 30.0
 JOB_START_TIMEOUT_S = 300.0  # the first start fetches 60 MB of jars
 STOP_TIMEOUT_S = 60.0
 KILL_AT_SHARE = 0.35
-# For a minute on a small machine the JVM's second compiler costs more than it brings.
-JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 assert timedelta(seconds=LATE_MAX_S) < WATERMARK
 
 
 class CheckFailedError(Exception):
     """The counts are not what they must be."""
-
-
-class Broker:
-    """The broker under test: our own process, or one that runs already and is left alone."""
-
-    def __init__(self, folder: Path, bootstrap_servers: str | None, command: list[str]) -> None:
-        self._folder = folder
-        self._command = command
-        self.bootstrap_servers = bootstrap_servers or ""
-        self.is_ours = bootstrap_servers is None
-        self.process: ManagedProcess | None = None
-
-    def start(self) -> float:
-        """Start it, the second time on the port of the first; returns the seconds until it answered."""
-        began = time.monotonic()
-        port_file = self._folder / "broker.address"
-        port_file.unlink(missing_ok=True)
-        port = self.bootstrap_servers.rpartition(":")[2] or "0"
-        arguments = [
-            "start",
-            "--port",
-            port,
-            "--port-file",
-            str(port_file),
-            "--data-dir",
-            str(self._folder / "broker-data"),
-        ]
-        argv = [*self._command, *arguments, "--stop-with-stdin"]
-        self.process = ManagedProcess("the broker", argv, self._folder / "broker.log")
-        while not port_file.exists() or not port_file.read_text().strip():
-            self.process.require_running()
-            if time.monotonic() - began > BROKER_START_TIMEOUT_S:
-                raise self.process.failure(f"was not ready after {BROKER_START_TIMEOUT_S:.0f} s")
-            time.sleep(0.01)
-        self.bootstrap_servers = port_file.read_text().strip()
-        return time.monotonic() - began
 
 
 class JobWatch:
@@ -120,12 +81,12 @@ class JobWatch:
 class Demo:
     """One run of the demo, in the order in which its methods stand."""
 
-    def __init__(self, arguments: argparse.Namespace, folder: Path, screen: Screen) -> None:
+    def __init__(self, arguments: argparse.Namespace, folder: Path, screen: DemoScreen) -> None:
         self._arguments = arguments
         self._folder = folder
         self._screen = screen
-        self._stack = ExitStack()
-        self.broker = Broker(folder, arguments.bootstrap_servers, shlex.split(arguments.broker_command))
+        ours, theirs = shlex.split(arguments.broker_command), arguments.bootstrap_servers
+        self.broker = Cluster(theirs) if theirs else OneNode(ours, folder)
         suffix = "" if self.broker.is_ours else f"-demo-{uuid.uuid4().hex[:8]}"
         self.topics = (f"activity{suffix}", f"page-counts{suffix}")
         self.events: list[Event] = make_events(arguments.seed, arguments.events, arguments.minutes)
@@ -140,8 +101,7 @@ class Demo:
             process.kill()
         if not self.broker.is_ours:
             self._admin().delete_topics(list(self.topics))
-        elif self.broker.process is not None:
-            self.broker.process.kill()
+        self.broker.close()
 
     def run(self) -> None:
         """The whole demo. Raises CheckFailedError or ProcessFailedError."""
@@ -159,9 +119,8 @@ class Demo:
         job.process.stop(STOP_TIMEOUT_S)
         counts = self._check_topic()
         finished = self._check_parquet()
-        if self.broker.is_ours:
-            assert self.broker.process is not None
-            self.broker.process.stop(STOP_TIMEOUT_S)
+        if isinstance(self.broker, OneNode):
+            self.broker.stop(STOP_TIMEOUT_S)
         self._screen.close()
         print_counts(counts, finished)
         print(
@@ -181,8 +140,14 @@ class Demo:
         if not self.broker.is_ours:
             self._screen.say(f"using the Kafka at {self.broker.bootstrap_servers}")
             return
-        seconds = self.broker.start()
-        self._screen.say(f"broker at {self.broker.bootstrap_servers} after {seconds * 1000:.0f} ms")
+        milliseconds = self._started_in_ms()
+        self._screen.say(f"broker at {self.broker.bootstrap_servers} after {milliseconds:.0f} ms")
+
+    def _started_in_ms(self) -> float:
+        """Start the broker, the second time on its port with its data; returns the milliseconds until it answered."""
+        began = time.monotonic()
+        self.broker.start()
+        return (time.monotonic() - began) * 1000
 
     def _create_topics(self) -> None:
         from kafka.admin import NewTopic
@@ -267,11 +232,10 @@ class Demo:
         if not self.broker.is_ours:
             self._screen.say("kill -9: the Spark job (the broker is not ours to kill); starting it again")
             return self._start_job()
-        assert self.broker.process is not None
-        self.broker.process.kill()
+        self.broker.kill(0)
         self._screen.say("kill -9: the Spark job and the broker; starting both again, same port, same data")
-        seconds = self.broker.start()
-        self._screen.say(f"broker at {self.broker.bootstrap_servers} again after {seconds * 1000:.0f} ms")
+        milliseconds = self._started_in_ms()
+        self._screen.say(f"broker at {self.broker.bootstrap_servers} again after {milliseconds:.0f} ms")
         return self._start_job()
 
     def _send_hopeless(self, job: JobWatch, reader: CountsReader) -> None:
@@ -363,7 +327,7 @@ def main() -> int:
     folder = arguments.work_dir or Path(tempfile.mkdtemp(prefix="pykbroker-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     code = 1
-    screen = Screen()
+    screen = DemoScreen()
     demo = Demo(arguments, folder, screen)
     try:
         demo.run()

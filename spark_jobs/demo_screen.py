@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pipeline.screen import Screen
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -15,23 +15,15 @@ if TYPE_CHECKING:
 
     from results import Key
 
-PLAIN_INTERVAL_S = 3.0
 TOP_PAGES = 12
 
 
-class Screen:
-    """Progress of the demo, with the seconds since it began in front of each line."""
+class DemoScreen(Screen):
+    """Progress of the demo: how many events are sent, and how many are counted."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
-        self._began = time.monotonic()
-        self._progress: Progress | None = None
+        super().__init__()
         self._sent_of = self._counted_of = 0
-        self._said_at = 0.0
-
-    def say(self, text: str) -> None:
-        """One line of what happens now."""
-        self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", soft_wrap=True)
 
     def start_bars(self, to_send: int, to_count: int) -> None:
         """Show how many of so many events are sent, and counted."""
@@ -56,15 +48,8 @@ class Screen:
         if self._progress is not None:
             self._progress.update(self._sent_task, completed=sent)
             self._progress.update(self._counted_task, completed=counted, note=f"by Spark, {records:,} results")
-        elif time.monotonic() - self._said_at > PLAIN_INTERVAL_S:
-            self._said_at = time.monotonic()
-            self.say(f"sent {sent:,} of {self._sent_of:,}, counted {counted:,} of {self._counted_of:,}")
-
-    def close(self) -> None:
-        """Leave the bars as they are and give the terminal back."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        else:
+            self.say_now_and_then(f"sent {sent:,} of {self._sent_of:,}, counted {counted:,} of {self._counted_of:,}")
 
 
 def print_counts(counts: Mapping[Key, Mapping[str, int]], finished: Mapping[Key, Mapping[str, int]]) -> None:

@@ -27,11 +27,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from queries import StopFlag, require_no_failure
 from session import MissingRequirementError, add_session_arguments, build_session, say
 
 if TYPE_CHECKING:
@@ -148,26 +148,6 @@ class ProgressReporter:
         if text != self._said:
             print(f"{text} ms={progress['durationMs'].get('triggerExecution', 0)}", flush=True)
         self._said = text
-
-
-class StopFlag:
-    """Set by SIGTERM and Ctrl-C; both end the job in order, after the running trigger was told to stop."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._set)
-
-    def _set(self, *_: object) -> None:
-        self.is_set = True
-
-
-def require_no_failure(queries: list[StreamingQuery]) -> None:
-    """Raise what made one of the queries end, if one has failed."""
-    for query in queries:
-        failure = query.exception()
-        if failure is not None:
-            raise failure
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:

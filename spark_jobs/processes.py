@@ -1,4 +1,4 @@
-"""The processes of the demo: each with a log file of its own, ended in order or by kill -9, whole trees at once."""
+"""Processes of a run: each with a log file of its own, ended in order or by kill -9, whole trees at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# For a minute on a small machine the JVM's second compiler costs more than it brings.
+JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class ProcessFailedError(Exception):

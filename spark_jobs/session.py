@@ -50,7 +50,7 @@ def default_ivy_dir() -> Path:
 
 
 def spark_jars_dir() -> Path:
-    """The folder with the jars of the Spark that `import pyspark` would use."""
+    """The folder with the jars of the Spark that `import pyspark` would use. Raises MissingRequirementError."""
     home = os.environ.get("SPARK_HOME")
     if home:
         return Path(home) / "jars"
@@ -62,7 +62,10 @@ def spark_jars_dir() -> Path:
 
 
 def spark_and_scala_version() -> tuple[str, str]:
-    """Spark's version and its Scala binary version, for example ("4.0.0", "2.13"), off the name of its core jar."""
+    """Spark's version and its Scala binary version, for example ("4.0.0", "2.13"), off the name of its core jar.
+
+    Raises MissingRequirementError if there is no such jar.
+    """
     jars = spark_jars_dir()
     for jar in jars.glob("spark-core_*.jar"):
         match = re.fullmatch(r"spark-core_(\d+\.\d+)-(.+)\.jar", jar.name)

@@ -11,11 +11,11 @@ and matches the pattern is copied from its beginning. Without --follow the job e
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from queries import StopFlag, require_no_failure
 from session import MissingRequirementError, add_session_arguments, build_session, say
 
 if TYPE_CHECKING:
@@ -64,17 +64,13 @@ def main() -> int:
         .option("includeHeaders", "true")
         .option("checkpointLocation", arguments.checkpoint_dir)
     )
-    stopping: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _frame: stopping.append(got))
+    stop = StopFlag()
     trigger = {"processingTime": "1 second"} if arguments.follow else {"availableNow": True}
     query = writer.trigger(**trigger).start()
     try:
-        while not stopping and query.isActive:
+        while not stop.is_set and query.isActive:
             time.sleep(0.3)
-        failure = query.exception()
-        if failure is not None:
-            raise failure
+        require_no_failure([query])
     finally:
         query.stop()
         spark.stop()

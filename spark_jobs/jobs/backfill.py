@@ -50,8 +50,8 @@ class Backfill(Pipeline):
         "live-counts": Topic(config=COMPACTED),
     }
     stages = {
-        "load": Stage("history is loaded", feed_first=True),
-        "history": Stage("a batch counts what is there"),
+        "load": Stage("history is loaded", feed_first=True, is_batch=True),
+        "history": Stage("a batch counts what is there", is_batch=True),
         "live": Stage("a stream goes on from exactly there"),
     }
 

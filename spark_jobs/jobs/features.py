@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pipeline.model import MissingPartError, Pipeline
+from pipeline.model import Pipeline
 from pipeline.outcome import Outcome
 from pipeline.records import Record, Results, Topic, rows_once
 from pipeline.schemas import READING, at, floor, iso, ms
@@ -48,13 +48,7 @@ class Features(Pipeline):
     guarantee = "each window once, by transactions, when its watermark has passed"
     topics = {"readings": Topic(), "scores": Topic()}
     size = 5000
-
-    def require_parts(self) -> None:
-        try:
-            import pandas  # noqa: F401
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise MissingPartError(f"the pipeline features needs {error.name}: pip install {error.name}") from None
+    needs = {"pandas": "pandas", "pyarrow": "pyarrow"}
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
         rng = random.Random(seed)  # noqa: S311

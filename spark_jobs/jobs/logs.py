@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pipeline.model import MissingPartError, Pipeline
+from pipeline.model import Pipeline
 from pipeline.outcome import Outcome
 from pipeline.parquet import read_rows
 from pipeline.records import COMPACTED, Record, Results, Stage, Topic, last_per_key, rows_once
@@ -63,17 +63,12 @@ class Logs(Pipeline):
         "parked": Topic(partitions=1),
     }
     size = 5000
+    needs = {"pyarrow": "pyarrow"}
     stages = {
         "parse": Stage("lines are parsed as they come"),
         "replay": Stage("dead letters are repaired and replayed, or parked"),
         "parse-replayed": Stage("what was replayed is parsed"),
     }
-
-    def require_parts(self) -> None:
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise MissingPartError("the pipeline logs reads Parquet with pyarrow: pip install pyarrow") from None
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
         rng = random.Random(seed)  # noqa: S311

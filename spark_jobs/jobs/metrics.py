@@ -47,7 +47,7 @@ class Metrics(Pipeline):
     topics = {"metrics": Topic(), "rollups": Topic(config=COMPACTED), "alerts": Topic(config=COMPACTED)}
     stages = {
         "stream": Stage("measurements are rolled up as they come"),
-        "restate": Stage("what came too late for the stream is brought in by a batch"),
+        "restate": Stage("what came too late for the stream is brought in by a batch", is_batch=True),
     }
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:

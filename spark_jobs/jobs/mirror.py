@@ -16,9 +16,9 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.model import Pipeline
 from pipeline.outcome import Outcome, Read, read_topic
@@ -36,6 +36,8 @@ SYNCS = "offset-syncs"
 GROUPS = {"readers-early": 0.2, "readers-late": 0.9, "readers-done": 1.0}
 """Groups of the source, and the share of each partition that they have read."""
 TIMEOUT_S = 30.0
+RETRY_PAUSE_S = 0.5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Mirror(Pipeline):
     needs_second_cluster = True
     stages = {
         "mirror": Stage("records are copied as they come"),
-        "groups": Stage("offsets of groups are translated"),
+        "groups": Stage("offsets of groups are translated", is_batch=True),
     }
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
@@ -179,8 +181,8 @@ def translate_groups(streams: Streams) -> None:
         runs.setdefault((run.topic, run.partition), []).append(run)
     admin: Any = AdminClient({"bootstrap.servers": streams.bootstrap_servers, "log_level": 0})
     names = {streams.topic(name) for name in TOPICS}
-    for listed in admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid:
-        request = [ConsumerGroupTopicPartitions(listed.group_id)]
+    for group in again_while_away(lambda: all_groups(admin)):
+        request = [ConsumerGroupTopicPartitions(group)]
         (future,) = admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S).values()
         translated = {
             (one.topic, one.partition): translate(
@@ -190,29 +192,46 @@ def translate_groups(streams: Streams) -> None:
             if one.topic in names and one.offset >= 0
         }
         if translated:
-            _commit(streams.second_bootstrap_servers, listed.group_id, translated)
+            _commit(streams.second_bootstrap_servers, group, translated)
 
 
-def _commit(bootstrap_servers: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Commit offsets of a group without members; tried again while a broker is away."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+def all_groups(admin: Any) -> list[str]:
+    """The ids of all groups. Raises KafkaException if a node did not answer, as its groups are not in the list then."""
+    listed = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+    for error in listed.errors:
+        raise error
+    return [group.group_id for group in listed.valid]
+
+
+def again_while_away(action: Callable[[], T]) -> T:
+    """The result of an action that is tried again while a broker is away. Raises KafkaException after half a minute."""
+    from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + TIMEOUT_S
-    settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     while True:
-        consumer = Consumer(settings)
         try:
-            consumer.commit(
-                offsets=[TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()],
-                asynchronous=False,
-            )
-            return
+            return action()
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.5)
+            time.sleep(RETRY_PAUSE_S)
+
+
+def _commit(bootstrap_servers: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets of a group without members."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+
+    def commit() -> None:
+        consumer = Consumer(settings)
+        try:
+            consumer.commit(offsets=wanted, asynchronous=False)
         finally:
             consumer.close()
+
+    again_while_away(commit)
 
 
 def _committed(outcome: Outcome, group: str, topic: str, partition: int) -> int:

@@ -70,7 +70,7 @@ class Orders(Pipeline):
     size = 2500
     stages = {
         "stream": Stage("orders are settled, balances run"),
-        "rebuild": Stage("balances are rebuilt from the log"),
+        "rebuild": Stage("balances are rebuilt from the log", is_batch=True),
     }
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:

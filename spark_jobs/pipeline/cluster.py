@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from processes import ManagedProcess, ProcessFailedError
 
+from pipeline.stall import FATAL_STACKS
+
 if TYPE_CHECKING:
     from pipeline.records import Topic
 
@@ -33,10 +35,17 @@ class Cluster:
         """Start it; returns when it answers."""
 
     def close(self) -> None:
-        """End it."""
+        """End it at once."""
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """Process ids of its nodes that run, by the process in whose log they write; none of one not ours."""
+        return {}
 
     def kill(self, choice: int) -> str:
-        """kill -9 to a node, which the number chooses; returns the name of the killed one."""
+        """kill -9 to a node, which the number chooses; returns the name of the killed one.
+
+        Raises NotImplementedError for a Kafka that is not ours.
+        """
         raise NotImplementedError("this Kafka is not ours to kill")
 
     def revive(self) -> None:
@@ -92,8 +101,14 @@ class OneNode(Cluster):
         port = self.bootstrap_servers.rpartition(":")[2] or "0"
         arguments = ["start", "--port", port, "--port-file", str(port_file), "--stop-with-stdin"]
         arguments += ["--data-dir", str(self._folder / f"{self._name}-data")]
-        self._process = ManagedProcess("the broker", [*self._command, *arguments], self._folder / f"{self._name}.log")
+        argv, log = [*self._command, *arguments], self._folder / f"{self._name}.log"
+        self._process = ManagedProcess("the broker", argv, log, FATAL_STACKS)
         self.bootstrap_servers = wait_for_text(self._process, lambda: read_text(port_file))
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """The process with its own id, if it runs."""
+        process = self._process
+        return {process: [process.pid]} if process is not None and process.exit_code() is None else {}
 
     def kill(self, choice: int) -> str:
         """kill -9 to the process."""
@@ -105,6 +120,11 @@ class OneNode(Cluster):
         """Start it again if it is dead."""
         if self._process is not None and self._process.exit_code() is not None:
             self.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End it in order, by SIGTERM. Raises ProcessFailedError if that takes longer than so many seconds."""
+        if self._process is not None:
+            self._process.stop(timeout_s)
 
     def close(self) -> None:
         """kill -9: the data is of no more use."""
@@ -132,7 +152,8 @@ class ThreeNodes(Cluster):
         port_file = self._folder / "cluster.address"
         arguments = ["start", "--nodes", str(self.nodes), "--port", "0", "--port-file", str(port_file)]
         arguments += ["--data-dir", str(self._data()), "--stop-with-stdin"]
-        process = ManagedProcess("the cluster", [*self._command, *arguments], self._folder / "cluster.log")
+        argv, log = [*self._command, *arguments], self._folder / "cluster.log"
+        process = ManagedProcess("the cluster", argv, log, FATAL_STACKS)
         self._supervisor = process
         self.bootstrap_servers = wait_for_text(process, lambda: read_text(port_file))
         told = wait_for_text(process, lambda: next((line for line in process.lines() if "  processes " in line), ""))
@@ -140,6 +161,14 @@ class ThreeNodes(Cluster):
 
     def _data(self) -> Path:
         return self._folder / "cluster-data"
+
+    def running(self) -> dict[ManagedProcess, list[int]]:
+        """The supervisor with its nodes that were never killed, and each of the others that runs with its own id."""
+        again = {process: [process.pid] for process in self._again.values() if process.exit_code() is None}
+        if self._supervisor is None:
+            return again
+        first = [pid for node, pid in self._pids.items() if node not in self._again and node not in self._dead]
+        return again | {self._supervisor: first}
 
     def kill(self, choice: int) -> str:
         """kill -9 to one node; while one is dead no other is killed, for two of three are a majority."""
@@ -159,7 +188,7 @@ class ThreeNodes(Cluster):
         for node in sorted(self._dead):
             argv = [*self._command, "start", "--config", str(self._data() / f"node-{node}.properties")]
             log = self._folder / f"node-{node}.log"
-            self._again[node] = ManagedProcess(f"node {node}", [*argv, "--stop-with-stdin"], log)
+            self._again[node] = ManagedProcess(f"node {node}", [*argv, "--stop-with-stdin"], log, FATAL_STACKS)
         if self._dead:
             self._dead.clear()
             self._wait_until_in_sync()

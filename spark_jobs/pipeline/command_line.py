@@ -14,8 +14,6 @@ right, 1 one is not or a run failed, 2 wrong usage or something is missing on th
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shlex
 import shutil
 import signal
@@ -26,30 +24,36 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jobs
 from processes import ProcessFailedError
-from session import MissingRequirementError, default_ivy_dir, require_java
+from session import MissingRequirementError, require_java
 
-from pipeline.model import MissingPartError, Pipeline
+from pipeline.model import MissingPartError, Pipeline, require_modules
+from pipeline.options import parser, pipeline_named_in
 from pipeline.report import verdict, write_report
-from pipeline.runner import Run, RunResult, RunSettings
-from pipeline.screen import Screen
+from pipeline.runner import Run
+from pipeline.settings import RunResult, RunSettings
+
+if TYPE_CHECKING:
+    from pipeline.screen import Screen
 
 EXIT_WRONG, EXIT_MISSING, EXIT_INTERRUPTED = 1, 2, 130
 SHOWN = 10
+CLIENTS = {"confluent_kafka": "confluent-kafka", "jinja2": "jinja2", "rich": "rich"}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
-    options = parser().parse_args(arguments)
+    options = parser(pipeline_named_in(arguments)).parse_args(arguments)
     if options.command == "list":
         return list_pipelines()
     names = list(jobs.NAMES) if options.names == ["all"] else options.names
     try:
         pipelines = [jobs.load(name) for name in names]
+        require_modules(CLIENTS)
         require_java()
-        require_clients()
         for pipeline in pipelines:
             pipeline.require_parts()
     except KeyError as error:
@@ -68,66 +72,12 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of all commands."""
-    program = argparse.ArgumentParser(prog="spark_jobs", description="Pipelines on Kafka and Spark, checked")
-    commands = program.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the pipelines, a line each")
-    run = commands.add_parser("run", help="run a pipeline once, with progress, check and report")
-    run.add_argument("names", nargs=1, metavar="NAME")
-    checking = commands.add_parser("check", help="run pipelines quietly, and compare the results of all runs")
-    checking.add_argument("names", nargs="+", metavar="NAME", help="of pipelines, or `all`")
-    checking.add_argument("--seeds", type=int, default=1, help="how many runs with --chaos (default %(default)s)")
-    for command in (run, checking):
-        _add_run_options(command)
-    job = commands.add_parser("job", help="the Spark job of a pipeline alone, on topics that are there")
-    job.add_argument("names", nargs=1, metavar="NAME")
-    job.add_argument("--bootstrap-servers", required=True, help="Kafka to talk to, host:port[,host:port]")
-    job.add_argument("--second-bootstrap-servers", default="", help="the other Kafka, for a pipeline between two")
-    job.add_argument("--folder", type=Path, required=True, help="folder for checkpoints and files")
-    job.add_argument("--suffix", default="", help="is added to the names of the topics")
-    job.add_argument("--master", default="local[2]", help="Spark master (default %(default)s)")
-    job.add_argument("--databases", type=json.loads, default={}, help="JSON object of connection strings by name")
-    job.add_argument("--ivy-dir", type=Path, default=default_ivy_dir(), help="folder for the jars")
-    return program
-
-
-def _add_run_options(command: argparse.ArgumentParser) -> None:
-    python = os.environ.get("PYKBROKER_PYTHON", sys.executable)
-    default_command = f"{shlex.quote(python)} -m pykbroker"
-    command.add_argument("--bootstrap-servers", help="use this Kafka instead of starting pykbroker")
-    command.add_argument("--second-bootstrap-servers", help="use this as the other Kafka of a pipeline between two")
-    nodes_help = "of the pykbroker that is started (default 1; in runs of `check` with chaos 1 and 3 in turn)"
-    command.add_argument("--nodes", type=int, choices=(1, 3), help=nodes_help)
-    command.add_argument(
-        "--broker-command", default=default_command, help="how pykbroker is called (default %(default)s)"
-    )
-    command.add_argument("--chaos", action="store_true", help="kill -9 to job, broker, database at random moments")
-    command.add_argument("--seed", type=int, default=7, help="of the input, and of the kills (default %(default)s)")
-    command.add_argument("--events", type=int, help="how many events (default: as many as suit the pipeline)")
-    command.add_argument("--seconds", type=float, default=10.0, help="over which they are sent (default %(default)s)")
-    command.add_argument("--report-dir", type=Path, default=Path("reports/pipelines"), help="default %(default)s")
-    command.add_argument("--work-dir", type=Path, help="folder for data and logs (default: a temporary one)")
-    command.add_argument(
-        "--ivy-dir", type=Path, default=default_ivy_dir(), help="folder for the jars that Spark fetches"
-    )
-
-
-def require_clients() -> None:
-    """Raise MissingRequirementError unless the client library and the terminal library are there."""
-    try:
-        import confluent_kafka  # noqa: F401
-        import jinja2  # noqa: F401
-        import rich  # noqa: F401
-    except ImportError as error:
-        raise MissingRequirementError(f"{error.name} is not installed: pip install {error.name}") from None
-
-
 def list_pipelines() -> int:
-    """Print the pipelines."""
+    """`list`."""
     width = max(map(len, jobs.NAMES))
     for name in jobs.NAMES:
         print(f"{name:{width}}  {jobs.load(name).summary}")
+    print("\n`python -m spark_jobs run NAME --help` explains one, `python -m spark_jobs run NAME` runs it")
     return 0
 
 
@@ -152,6 +102,8 @@ def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:
 
 def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
     """`run`."""
+    from pipeline.screen import Screen
+
     screen = Screen()
     result = attempt(pipeline, settings_of(options, options.seed if options.chaos else None), screen)
     if result is None:
@@ -165,6 +117,8 @@ def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
 
 def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     """`check`: the last line says how it went, as a test runner's does."""
+    from pipeline.screen import Screen
+
     began = time.monotonic()
     passed = failed = 0
     for pipeline in pipelines:
@@ -228,6 +182,7 @@ def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSetti
         size=options.events,
         seconds=options.seconds,
         chaos=chaos_seed,
+        stall_s=options.stall_after,
     )
     if options.bootstrap_servers is None:
         return settings

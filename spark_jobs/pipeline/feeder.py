@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.records import Record
+from pipeline.threads import WatchedThread
 
 DELIVERY_TIMEOUT_MS = 120_000
 # Share of the records that may be on their way, and their least number. The events of an hour come within seconds:
@@ -19,45 +20,32 @@ IN_FLIGHT_MIN = 20
 HEAD_SHARE = 0.2
 
 
-class Feeder(threading.Thread):
+class Feeder(WatchedThread):
     """Sends records in their order.
 
     Attributes:
         go: the rest of the records is sent when it is set.
         acknowledged: how many records of each topic (by its name in the pipeline) Kafka has.
-        failure: what ended it before all were sent.
     """
 
     def __init__(
         self, bootstrap_servers: str, records: Sequence[Record], seconds: float, real_name: Callable[[str], str]
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._bootstrap_servers = bootstrap_servers
         self._records = records
         self._seconds = seconds
         self._real_name = real_name
         self.go = threading.Event()
         self.acknowledged: Counter[str] = Counter()
-        self.failure: Exception | None = None
 
     @property
     def count(self) -> int:
         """Number of records that Kafka has."""
         return self.acknowledged.total()
 
-    def run(self) -> None:
-        """Send all and wait for the last acknowledgement."""
-        try:
-            self._send_all()
-        except Exception as error:
-            self.failure = error
-
-    def require_no_failure(self) -> None:
-        """Raise what made it fail."""
-        if self.failure is not None:
-            raise self.failure
-
-    def _send_all(self) -> None:
+    def work(self) -> None:
+        """Send all and wait for the last acknowledgement. Raises KafkaException for one that was not taken."""
         from confluent_kafka import KafkaException, Producer
 
         producer = Producer(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from queries import StopFlag, require_no_failure
 from session import build_session
 
 from pipeline.progress import batch_of
@@ -99,7 +99,7 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     try:
         while streams.queries and not stop.is_set:
             reporter.report(streams.queries)
-            require_no_failure(streams)
+            require_no_failure_of(streams)
             if draining is None and drain_file(streams.folder, stage).exists():
                 draining = threading.Thread(target=drain, args=(streams,), daemon=True)
                 draining.start()
@@ -107,7 +107,7 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
                 break
             time.sleep(POLL_INTERVAL_S)
         reporter.report(streams.queries)
-        require_no_failure(streams)
+        require_no_failure_of(streams)
     finally:
         for query in streams.queries:
             query.stop()
@@ -148,24 +148,8 @@ def plain(progress: Any) -> dict[str, Any]:
     return fields
 
 
-class StopFlag:
-    """Set by SIGTERM and Ctrl-C; both end the job in order."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._set)
-
-    def _set(self, *_: object) -> None:
-        self.is_set = True
-
-
-def require_no_failure(streams: Streams) -> None:
-    """Raise what made one of the workers or queries end, if one has failed."""
+def require_no_failure_of(streams: Streams) -> None:
+    """Raise what made one of the workers or queries of a stage end, if one has failed."""
     for worker in streams.workers:
-        if worker.failure is not None:
-            raise worker.failure
-    for query in streams.queries:
-        failure = query.exception()
-        if failure is not None:
-            raise failure
+        worker.require_no_failure()
+    require_no_failure(streams.queries)

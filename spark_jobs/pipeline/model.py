@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 class MissingPartError(Exception):
     """Something that this pipeline needs beyond Spark is not installed; the message says what and where to get it."""
+
+
+def require_modules(needs: Mapping[str, str]) -> None:
+    """Raises MissingPartError for the first module that is not installed; each has the name that pip knows."""
+    for module, package in needs.items():
+        if find_spec(module) is None:
+            raise MissingPartError(f"{module} is not installed: pip install '{package}'")
 
 
 class Databases(Protocol):
@@ -53,6 +61,7 @@ class Pipeline(ABC):
         topics: all topics by name; in a Kafka of somebody else the real names get a suffix.
         size: how many events `make_input` makes by default.
         stages: by name, in their order.
+        needs: modules that it imports beyond those that all have, and for each the name under which pip installs it.
         packages: Maven coordinates that Spark needs beside the Kafka connector; {scala} and {spark} are filled in.
         spark_settings: settings of its session.
         needs_second_cluster: the runner provides another Kafka too, with `second_topics`.
@@ -66,6 +75,7 @@ class Pipeline(ABC):
     topics: ClassVar[Mapping[str, Topic]]
     size: ClassVar[int] = 6000
     stages: ClassVar[Mapping[str, Stage]] = {"stream": Stage("the stream is processed")}
+    needs: ClassVar[Mapping[str, str]] = {}
     packages: ClassVar[Sequence[str]] = ()
     spark_settings: ClassVar[Mapping[str, str]] = {}
     needs_second_cluster: ClassVar[bool] = False
@@ -73,8 +83,9 @@ class Pipeline(ABC):
     is_fed: ClassVar[bool] = True
     has_databases: ClassVar[bool] = False
 
-    def require_parts(self) -> None:  # noqa: B027
+    def require_parts(self) -> None:
         """Raises MissingPartError unless what it needs beyond Spark and Kafka is there."""
+        require_modules(self.needs)
 
     @abstractmethod
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
@@ -93,7 +104,7 @@ class Pipeline(ABC):
         """The results as they are now, read by stock clients, without Spark where there is a choice."""
 
     def make_databases(self, folder: Path) -> Databases:
-        """The databases, not started yet, for a pipeline that has some."""
+        """The databases, not started yet; called for a pipeline that has some, which overrides it."""
         raise NotImplementedError
 
     def prepare(self, systems: Systems) -> None:  # noqa: B027

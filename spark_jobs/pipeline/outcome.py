@@ -60,7 +60,10 @@ class Outcome:
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[Read]:
-    """All committed records from beginning to end of a topic, by partition and offset."""
+    """All committed records from beginning to end of a topic, by partition and offset.
+
+    Raises KafkaException if no broker answers within a minute, TimeoutError if reading stands still for so long.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(

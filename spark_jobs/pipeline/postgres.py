@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from processes import ManagedProcess, ProcessFailedError
+from session import say
 
 from pipeline.model import MissingPartError
 
@@ -29,7 +31,9 @@ SETTINGS = {
     "max_wal_senders": "4",
     "max_replication_slots": "4",
 }
+RETRY_FOR_S, RETRY_PAUSE_S = 90.0, 0.5
 ADVICE = "install it (on Debian and Ubuntu: apt install postgresql; a cluster of its own is not needed)"
+T = TypeVar("T")
 
 
 def program(name: str) -> str:
@@ -44,7 +48,10 @@ def program(name: str) -> str:
 
 
 def unprivileged_user() -> str | None:
-    """A user that PostgreSQL runs as, because it refuses root; None where we are not root."""
+    """A user that PostgreSQL runs as, because it refuses root; None where we are not root.
+
+    Raises MissingPartError if there is none that will do.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -70,7 +77,7 @@ class PostgresServer:
         return f"host=127.0.0.1 port={self._port} dbname=postgres user=postgres connect_timeout=10"
 
     def create(self) -> None:
-        """Make the data directory."""
+        """Make the data directory. Raises ProcessFailedError with what initdb said if it cannot."""
         self._data.mkdir()
         if self._user is not None:
             shutil.chown(self._data, self._user)
@@ -84,7 +91,7 @@ class PostgresServer:
         self._port = free_port()
 
     def start(self) -> None:
-        """Start it; returns when it answers."""
+        """Start it; returns when it answers. Raises ProcessFailedError if it does not within a minute."""
         command = [program("postgres"), "-D", str(self._data), "-p", str(self._port)]
         for key, value in SETTINGS.items():
             command += ["-c", f"{key}={value}"]
@@ -158,6 +165,26 @@ class PostgresServers:
         """kill -9 to all: the data is of no more use."""
         for server in self._servers:
             server.kill()
+
+
+def in_transaction(address: str, run: Callable[[Any], T]) -> T:
+    """Run something in a transaction of a new connection, again while the database is away.
+
+    `run` may be called after a commit whose answer was lost, and must see that it was done. Raises psycopg.Error when
+    the database stays away.
+    """
+    import psycopg
+
+    deadline = time.monotonic() + RETRY_FOR_S
+    while True:
+        try:
+            with psycopg.connect(address) as connection:
+                return run(connection)
+        except psycopg.OperationalError as error:
+            if time.monotonic() > deadline:
+                raise
+            say(f"the database is away: {str(error).splitlines()[0]}")
+            time.sleep(RETRY_PAUSE_S)
 
 
 def children_of(pid: int) -> list[int]:

@@ -51,10 +51,12 @@ class Stage:
     Attributes:
         title: what it does, for people.
         feed_first: its input is complete before it starts; otherwise input arrives while it runs.
+        is_batch: it has no streaming queries, and ends by itself; others go on until they are drained.
     """
 
     title: str
     feed_first: bool = False
+    is_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

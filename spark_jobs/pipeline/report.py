@@ -12,7 +12,7 @@ from pipeline.history import History
 
 if TYPE_CHECKING:
     from pipeline.model import Pipeline
-    from pipeline.runner import RunResult
+    from pipeline.settings import RunResult
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 DIFFERENCES_SHOWN = 50
@@ -20,7 +20,14 @@ DIFFERENCES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class QueryLine:
-    """A line of the table of queries."""
+    """A line of the table of queries.
+
+    Attributes:
+        rows: records read, again those of triggers that a kill has interrupted.
+        median_ms, longest_ms: durations of triggers.
+        largest_lag: records that were fed and not read, at the worst moment.
+        state_rows: the most rows that were in its state.
+    """
 
     name: str
     batches: int

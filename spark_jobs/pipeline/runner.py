@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from processes import ManagedProcess, ProcessFailedError
+from processes import JVM_FOR_A_MINUTE, ManagedProcess, ProcessFailedError
 
 from pipeline import chaos
 from pipeline.cluster import Cluster, OneNode, ThreeNodes
@@ -20,10 +19,14 @@ from pipeline.history import History
 from pipeline.job_process import done_file, drain_file
 from pipeline.model import Pipeline
 from pipeline.progress import parse_line
-from pipeline.records import Difference, Results, Topic, differences, digest
-from pipeline.screen import Screen
-from pipeline.stall import STALL_TIMEOUT_S, StallWatch, ends_of_logs, stacks_of
+from pipeline.records import Stage, Topic, differences
+from pipeline.settings import RunResult, RunSettings
+from pipeline.stall import StallWatch, account_of
 from pipeline.systems import Systems
+from pipeline.threads import WatchedThread
+
+if TYPE_CHECKING:
+    from pipeline.screen import Screen
 
 MAIN = Path(__file__).resolve().parents[1] / "__main__.py"
 JOB_START_TIMEOUT_S = 300.0  # the first start fetches jars
@@ -31,75 +34,10 @@ STAGE_TIMEOUT_S = 600.0
 """Of a stage, beside the time in which it is fed; one in which nothing moves is given up much sooner."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.25
-DOWN_S = 0.5
-"""Seconds between the kill of a broker or a database and its start."""
 RESTARTS_MAX = 15
-# For a minute on a small machine the JVM's second compiler costs more than it brings.
-JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 KILLS_AFTER_FEEDING_S = 5.0
 LIVE_AFTER_S = 20.0
 """A job that runs for so long counts as live even if it has not finished a trigger: there may be nothing to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Settings of a run, from the command line.
-
-    Attributes:
-        bootstrap_servers: of a Kafka that runs; None to start pykbroker.
-        second_bootstrap_servers: of another one, for a pipeline that needs it; None to start one.
-        nodes: of the pykbroker that is started, 1 or 3.
-        seconds: over which the input is fed.
-        chaos: seed of the kills; None for an undisturbed run.
-    """
-
-    folder: Path
-    broker_command: Sequence[str]
-    ivy_dir: Path
-    bootstrap_servers: str | None = None
-    second_bootstrap_servers: str | None = None
-    nodes: int = 1
-    seed: int = 7
-    size: int | None = None
-    seconds: float = 15.0
-    chaos: int | None = None
-    suffix: str = ""
-
-
-@dataclass(slots=True)
-class RunResult:
-    """Results of a run, beside those that were computed.
-
-    Attributes:
-        results: the tables that were read at the end.
-        records: how many records were fed.
-        differences: rows that are not as computed.
-        seconds: from the start of Kafka to the end of the check.
-    """
-
-    pipeline: str
-    settings: RunSettings
-    records: int
-    results: Results
-    expected: Results
-    history: History
-    seconds: float
-    differences: list[Difference] = field(default_factory=list)
-
-    @property
-    def is_right(self) -> bool:
-        """True if every result is as computed."""
-        return not self.differences
-
-    @property
-    def digest(self) -> str:
-        """Fingerprint of the results."""
-        return digest(self.results)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that were computed."""
-        return sum(len(table) for table in self.expected.values())
 
 
 class Run:
@@ -123,12 +61,8 @@ class Run:
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
         self._running_since: float | None = None
-        # Moments of kills count the seconds in which the job is live. Counted from its start, most kills would meet a
-        # job that is still starting.
         self._is_live = False
-        self._live_s = 0.0
-        self._looked_at = 0.0
-        self._kills: list[chaos.Kill] = []
+        self._schedule = chaos.Schedule((), time.monotonic())
         self._fed: Counter[str] = Counter()
         self._restarts = 0
 
@@ -142,6 +76,8 @@ class Run:
                 self._run_stage(stage)
             self._stop_job()
             self._revive_all()
+            if self._schedule.left:
+                self._screen.say(f"kills for which the job was done too soon: {len(self._schedule.left)}")
             self._screen.say("checking every result")
             results = self._pipeline.results(self._systems.outcome())
             expected = self._pipeline.expected(self._records)
@@ -192,7 +128,13 @@ class Run:
             targets.append(chaos.BROKER)
         if self._databases is not None:
             targets.append(chaos.DATABASE)
-        self._kills = chaos.plan(self._settings.chaos, targets, self._settings.seconds + KILLS_AFTER_FEEDING_S)
+        seconds = self._settings.seconds + KILLS_AFTER_FEEDING_S
+        kills = chaos.plan(self._settings.chaos, targets, seconds, self._last_stage.is_batch)
+        self._schedule = chaos.Schedule(kills, time.monotonic())
+
+    @property
+    def _last_stage(self) -> Stage:
+        return list(self._pipeline.stages.values())[-1]
 
     # Stages
 
@@ -227,44 +169,40 @@ class Run:
     def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int, batches_before: int) -> None:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
+        layout = self._pipeline.stages[stage]
+        last_streams = [one for one in self._pipeline.stages.values() if not one.is_batch][-1]
         deadline = time.monotonic() + self._settings.seconds + STAGE_TIMEOUT_S
-        watch = StallWatch(time.monotonic())
+        watch = StallWatch(time.monotonic(), self._settings.stall_s)
         started = 0
         while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
             if len(self._history.batches) > batches_before or self._is_live or done_file(folder, stage).exists():
                 feeder.go.set()
-            feeder.require_no_failure()
-            beside.require_no_failure()
-            self._kill_what_is_due()
-            # A plan of kills is carried out whole: the last stage waits for what is left of it.
-            is_last = stage == list(self._pipeline.stages)[-1]
-            if not feeder.is_alive() and not beside.is_alive() and not (is_last and self._kills):
+            where = f"stage {stage} ({feeder.count} of {total} records fed)"
+            self._require_no_failure(where, feeder, beside)
+            self._kill_what_is_due(in_last_batch=layout.is_batch and layout is self._last_stage)
+            is_held = layout is last_streams and self._schedule.holds_streams
+            if not feeder.is_alive() and not beside.is_alive() and not is_held:
                 drain_file(folder, stage).touch()
             # A job that was killed gets further when it runs again; one that fails again and again does not.
             started = max(started, 2 * len(self._history.kills) + (self._running_since is not None))
             progress = (len(self._history.batches), feeder.count, beside.is_alive(), started)
             if watch.is_stalled((*progress, done_file(folder, stage).exists()), time.monotonic()):
-                raise self._stalled(f"nothing has moved for {STALL_TIMEOUT_S:.0f} s in stage {stage}", feeder, total)
+                raise self._given_up(f"nothing has moved for {self._settings.stall_s:.0f} s in {where}")
             if time.monotonic() > deadline:
-                raise self._stalled(f"stage {stage} was not finished within {STAGE_TIMEOUT_S:.0f} s", feeder, total)
+                raise self._given_up(f"{where} was not finished within {STAGE_TIMEOUT_S:.0f} s")
+        self._require_no_failure(f"stage {stage}", feeder, beside)
 
-    def _stalled(self, what: str, feeder: Feeder, total: int) -> ProcessFailedError:
-        """An exception with all that can be seen from outside."""
-        assert self._job is not None
-        read = ", ".join(f"{query} {offsets}" for query, offsets in self._history.read_to.items())
-        moments = [f"    {moment.at_s:.0f} s: {moment.text}" for moment in self._history.moments]
-        stacks = [f"    {line}" for line in stacks_of(self._job)]
-        text = [
-            f"{what}; {feeder.count} of {total} records were fed, queries have read: {read or 'nothing'}",
-            f"Now it is {self._history.now_s():.0f} s. Before:",
-            *moments,
-            f"The job (pid {self._job.pid}, exit code {self._job.exit_code()}) stands at:",
-            *stacks,
-            *ends_of_logs(self._settings.folder),
-        ]
-        return ProcessFailedError("\n".join(text))
+    def _require_no_failure(self, where: str, *threads: WatchedThread) -> None:
+        for thread in threads:
+            if thread.failure is not None:
+                raise self._given_up(f"the input of {where} failed: {thread.failure}") from thread.failure
+
+    def _given_up(self, why: str) -> ProcessFailedError:
+        brokers = {process: pids for one in self._ours for process, pids in one.running().items()}
+        account = account_of(self._history, self._job, brokers, self._settings.folder)
+        return ProcessFailedError(f"{why}\n{account}")
 
     def _look(self, feeder: Feeder | None, total: int) -> None:
         """Read the job's log, note where everything is, and start the job again if a kill of others has ended it."""
@@ -282,9 +220,7 @@ class Run:
         now = time.monotonic()
         if self._running_since is not None and now - self._running_since > LIVE_AFTER_S:
             self._is_live = True
-        if self._is_live:
-            self._live_s += now - self._looked_at
-        self._looked_at = now
+        self._schedule.look(now, self._is_live)
         fed = self._fed + (feeder.acknowledged if feeder is not None else Counter())
         self._history.add_sample({self._systems.real_name(topic): count for topic, count in fed.items()})
         if feeder is not None:
@@ -348,27 +284,26 @@ class Run:
 
     # Kills
 
-    def _kill_what_is_due(self) -> None:
-        while self._kills and self._is_live and self._live_s >= self._kills[0].at_s:
-            kill = self._kills.pop(0)
+    def _kill_what_is_due(self, in_last_batch: bool) -> None:
+        while (kill := self._schedule.take_due(self._is_live, in_last_batch)) is not None:
             if kill.target == chaos.JOB:
                 assert self._job is not None
                 self._job.kill()
-                self._say_killed(kill.target, "job")
+                self._say_killed("job", 0)
                 self._start_job()
             elif kill.target == chaos.BROKER:
                 which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
-                self._say_killed(kill.target, self._ours[which].kill(choice))
-                time.sleep(DOWN_S)
+                self._say_killed(self._ours[which].kill(choice), kill.down_s)
+                time.sleep(kill.down_s)
                 self._ours[which].revive()
             elif self._databases is not None:
-                self._say_killed(kill.target, self._databases.kill(kill.choice))
-                time.sleep(DOWN_S)
+                self._say_killed(self._databases.kill(kill.choice), kill.down_s)
+                time.sleep(kill.down_s)
                 self._databases.revive()
 
-    def _say_killed(self, target: str, name: str) -> None:
+    def _say_killed(self, name: str, down_s: float) -> None:
         self._history.note("kill", name)
-        self._screen.say(f"kill -9: {name}; it is started again")
+        self._screen.say(f"kill -9: {name}; it is started again" + (f" in {down_s:g} s" if down_s else ""))
 
     def _revive_all(self) -> None:
         for cluster in self._ours:
@@ -392,27 +327,18 @@ class Run:
             self._databases.close()
 
 
-class Beside(threading.Thread):
-    """The thread in which a pipeline does what is no record; a failure is raised by `require_no_failure`."""
+class Beside(WatchedThread):
+    """The thread in which a pipeline does beside the feeding of a stage what is no record."""
 
     def __init__(self, pipeline: Pipeline, systems: Systems, stage: str) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._pipeline = pipeline
         self._systems = systems
         self._stage = stage
-        self._failure: Exception | None = None
 
-    def run(self) -> None:
-        """Let the pipeline do it."""
-        try:
-            self._pipeline.accompany(self._systems, self._stage)
-        except Exception as error:
-            self._failure = error
-
-    def require_no_failure(self) -> None:
-        """Raise what made it fail."""
-        if self._failure is not None:
-            raise self._failure
+    def work(self) -> None:
+        """Let the pipeline do it; raises what the pipeline raises."""
+        self._pipeline.accompany(self._systems, self._stage)
 
 
 def _cluster(settings: RunSettings, bootstrap_servers: str | None, nodes: int, name: str) -> Cluster:

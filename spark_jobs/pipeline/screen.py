@@ -11,7 +11,7 @@ PLAIN_INTERVAL_S = 4.0
 
 
 class Screen:
-    """Tells how a run goes; a quiet one prints nothing but what `say` is told to print in any case."""
+    """Lines about a run, each with the seconds since it began, and a progress bar; a quiet screen prints neither."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._console = Console(highlight=False)
@@ -20,10 +20,16 @@ class Screen:
         self._said_at = 0.0
         self._progress: Progress | None = None
 
-    def say(self, text: str, always: bool = False) -> None:
+    def say(self, text: str) -> None:
         """One line of what happens now."""
-        if always or not self._quiet:
+        if not self._quiet:
             self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", soft_wrap=True)
+
+    def say_now_and_then(self, text: str) -> None:
+        """One line, unless the last one of this kind is less than four seconds old."""
+        if time.monotonic() - self._said_at > PLAIN_INTERVAL_S:
+            self._said_at = time.monotonic()
+            self.say(text)
 
     def show(self, total: int, fed: int, lags: dict[str, int]) -> None:
         """Show the number of records that are fed, and for each query of those that it has not read."""
@@ -32,9 +38,8 @@ class Screen:
             return
         if self._console.is_terminal:
             self._show_bar(total, fed, f"to read: {note}" if note else "")
-        elif time.monotonic() - self._said_at > PLAIN_INTERVAL_S:
-            self._said_at = time.monotonic()
-            self.say(f"fed {fed:,} of {total:,}; to read: {note or '-'}")
+        else:
+            self.say_now_and_then(f"fed {fed:,} of {total:,}; to read: {note or '-'}")
 
     def _show_bar(self, total: int, fed: int, note: str) -> None:
         if self._progress is None:

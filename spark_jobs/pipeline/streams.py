@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.schemas import Schema
+from pipeline.threads import WatchedThread
 from pipeline.transactional import TransactionalSink, rows_of
 
 if TYPE_CHECKING:
@@ -22,33 +22,28 @@ MAX_RECORDS_PER_TRIGGER = 2000
 WORKER_PAUSE_S = 0.1
 
 
-class Worker(threading.Thread):
-    """A thread that calls a step again and again; what it raises ends it and is kept."""
+class Worker(WatchedThread):
+    """A thread that calls a step again and again; the step returns True as long as it finds something to do."""
 
     def __init__(self, step: Callable[[], bool]) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._step = step
         self._is_last_round = False
-        self.failure: Exception | None = None
 
-    def run(self) -> None:
-        """Work until `finish` and then until there is nothing to do."""
-        try:
-            while True:
-                is_last_round = self._is_last_round
-                if not self._step():
-                    if is_last_round:
-                        return
-                    time.sleep(WORKER_PAUSE_S)
-        except Exception as error:
-            self.failure = error
+    def work(self) -> None:
+        """Call the step until `finish`, and then until there is nothing to do."""
+        while True:
+            is_last_round = self._is_last_round
+            if not self._step():
+                if is_last_round:
+                    return
+                time.sleep(WORKER_PAUSE_S)
 
     def finish(self) -> None:
         """Return when there is nothing more to do; raises what ended the work."""
         self._is_last_round = True
         self.join()
-        if self.failure is not None:
-            raise self.failure
+        self.require_no_failure()
 
 
 class Streams:

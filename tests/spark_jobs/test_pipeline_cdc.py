@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.cdc import PIPELINE, columns_of, envelope, make_workload
+from jobs.cdc import PIPELINE
+from jobs.cdc_workload import make_workload
+from pipeline.debezium import columns_of, envelope
 from pipeline.parquet import listed_delta_files
 from pipeline.pgoutput import Decoder, PgOutputError
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jobs
 import pytest
 from activity import BEGIN, Event
+from jobs import mirror
 from jobs.activity import GAP, sessions_of
 from jobs.enrichment import enriched
 from jobs.features import features_of
 from jobs.metrics import discrete_percentile, rollup_of
 from jobs.mirror import OffsetRun, runs_of, translate
-from pipeline.model import Pipeline
+from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.parquet import listed_files
 
 
@@ -45,6 +49,17 @@ def test_names_are_those_of_the_modules(pipeline: Pipeline) -> None:
     assert type(pipeline).__module__ == f"jobs.{pipeline.name}"
     assert pipeline.summary
     assert pipeline.guarantee
+
+
+def test_a_pipeline_has_a_stage_with_streams(pipeline: Pipeline) -> None:
+    # The kills of a run come in it.
+    assert not all(stage.is_batch for stage in pipeline.stages.values())
+
+
+def test_a_module_that_is_missing_is_named_as_pip_knows_it() -> None:
+    require_modules({"json": "json"})
+    with pytest.raises(MissingPartError, match=r"pip install 'no-such-module\[all\]'"):
+        require_modules({"json": "json", "no_such_module": "no-such-module[all]"})
 
 
 def test_an_unknown_pipeline() -> None:
@@ -96,6 +111,23 @@ def test_offsets_are_translated_by_runs() -> None:
     ]
     assert [translate(offset, runs[:3]) for offset in (0, 1, 2, 3, 5, 6, 9)] == [0, 1, 3, 4, 4, 5, 5]
     assert translate(7, []) == 0
+
+
+def test_groups_of_a_node_that_does_not_answer_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    away = kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TRANSPORT))
+    answers = [(["a"], [away]), (["a", "b"], [])]
+
+    class Admin:
+        def list_consumer_groups(self, request_timeout: float) -> Any:
+            groups, errors = answers.pop(0)
+            listed = SimpleNamespace(valid=[SimpleNamespace(group_id=group) for group in groups], errors=errors)
+            return SimpleNamespace(result=lambda: listed)
+
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert mirror.again_while_away(lambda: mirror.all_groups(Admin())) == ["a", "b"]
+    assert len(pauses) == 1
 
 
 def test_a_purchase_gets_the_newest_version_that_is_not_younger() -> None:

@@ -14,7 +14,7 @@ from pipeline.plots import rates
 from pipeline.progress import Batch, batch_of, parse_line
 from pipeline.records import Difference, Record, Results, Topic
 from pipeline.report import html, query_lines
-from pipeline.runner import RunResult, RunSettings
+from pipeline.settings import RunResult, RunSettings
 from pipeline.streams import Streams
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from pipeline.stall import StallWatch, ends_of_logs, stacks_of, threads_of_queries
+from pipeline.history import History
+from pipeline.progress import Batch
+from pipeline.stall import (
+    FATAL_STACKS,
+    StallWatch,
+    account_of,
+    ends_of_logs,
+    stacks_of,
+    state_of,
+    threads_of_queries,
+)
 from processes import ManagedProcess
 
 SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
@@ -22,6 +34,13 @@ threading.Thread(target=waits_without_end, daemon=True).start()
 print("running", flush=True)
 time.sleep(600)
 """
+BROKER = """
+import time
+def serves_nobody():
+    print("running", flush=True)
+    time.sleep(600)
+serves_nobody()
+"""
 DUMP = """
 "main" #1 prio=5
    java.lang.Thread.State: RUNNABLE
@@ -29,6 +48,15 @@ DUMP = """
 "stream execution thread for counts [id = 1]" #57 daemon
    java.lang.Thread.State: WAITING
 	at org.example.Waits.here
+
+"Executor task launch worker for task 1.0 in stage 7.0 (TID 16)" #151 daemon
+   java.lang.Thread.State: WAITING
+	at org.example.Producer.flush
+	at org.apache.spark.executor.Executor$TaskRunner.run(Executor.scala:650)
+
+"Executor task launch worker-0" #152 daemon
+   java.lang.Thread.State: WAITING
+	at org.example.Pool.idle
 
 "VM Thread" os_prio=0
 """
@@ -66,16 +94,52 @@ def test_the_stacks_of_a_process_that_stands_still(tmp_path: Path) -> None:
     assert stacks_of(process) == []
 
 
-def test_of_a_thread_dump_the_queries_are_shown() -> None:
+def test_of_a_thread_dump_the_queries_and_their_tasks_are_shown() -> None:
     shown = threads_of_queries(DUMP.split("\n"))
     assert shown[0].startswith('"stream execution thread for counts')
-    assert shown[-1].strip() == "at org.example.Waits.here"
+    assert [line.strip() for line in shown if "org.example" in line] == [
+        "at org.example.Waits.here",
+        "at org.example.Producer.flush",
+    ]
     assert threads_of_queries([]) == []
+
+
+def test_a_broker_that_is_stopped_says_where_it_stands(tmp_path: Path) -> None:
+    broker = ManagedProcess("the broker", [sys.executable, "-c", BROKER], tmp_path / "broker.log", FATAL_STACKS)
+    try:
+        deadline = time.monotonic() + 30
+        while "running" not in broker.lines():
+            broker.require_running()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(broker.pid, signal.SIGSTOP)
+        while state_of(broker.pid) != "stopped":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        account = account_of(History(), None, {broker: [broker.pid]}, tmp_path).splitlines()
+    finally:
+        broker.kill()
+    begin = account.index(f"Of the broker (pid {broker.pid}: stopped) Python stands at:")
+    assert any("in serves_nobody" in line for line in account[begin:])
+    assert state_of(broker.pid) == "gone"
 
 
 @pytest.mark.parametrize("count", [0, 3, 400])
 def test_the_end_of_a_log(count: int, tmp_path: Path) -> None:
     (tmp_path / "broker.log").write_text("".join(f"line {number}\n" for number in range(count)))
+    (tmp_path / "broker-data").mkdir()
+    (tmp_path / "broker-data" / f"{0:020}.log").write_bytes(b"\x00records\xff")
     lines = ends_of_logs(tmp_path)
     assert lines[0] == f"The end of {tmp_path / 'broker.log'}:"
     assert lines[1:] == [f"    line {number}" for number in range(max(0, count - 20), count)]
+
+
+def test_a_run_that_is_given_up_is_accounted_for(tmp_path: Path) -> None:
+    history = History()
+    history.add_batch(Batch("counts", 3, 0.0, 7, {"in": 7}, 1, None, 0))
+    history.note("kill", "node 2 of 3")
+    (tmp_path / "broker.log").write_text("no space left\n")
+    account = account_of(history, None, {}, tmp_path).splitlines()
+    assert account[0] == "Queries have read: counts {'in': 7}."
+    assert "    0 s: node 2 of 3" in account
+    assert account[-2:] == [f"The end of {tmp_path / 'broker.log'}:", "    no space left"]
