@@ -229,6 +229,9 @@ class ReplicationValues(Frozen):
 NODE_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """SASL mechanisms by which a node can log in at others."""
 
+CLIENT_MECHANISMS = (*NODE_MECHANISMS, "GSSAPI")
+"""SASL mechanisms that a listener can offer."""
+
 
 class NodeLogin(NamedTuple):
     """A login of this node at other nodes.
