@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import ConfigError
-from pykbroker.config.values import CLIENT_MECHANISMS
+from pykbroker.config.values import NODE_MECHANISMS
 from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PLAIN, PlainExchange
 
@@ -86,7 +86,7 @@ def mechanisms_of_listener(
     prefix = f"listener.name.{listener_name.lower()}."
     texts = config.static_properties
     text = texts.get(prefix + key, texts.get(key, PLAIN))
-    names = [name for name in map(str.strip, text.split(",")) if name in CLIENT_MECHANISMS]
+    names = [name for name in map(str.strip, text.split(",")) if name in NODE_MECHANISMS]
     mechanisms = {}
     for name in names:
         reauth = next(

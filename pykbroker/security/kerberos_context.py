@@ -1,9 +1,13 @@
 """Security contexts of MIT's Kerberos library, by the package `gssapi`. Nothing else imports it.
 
-All of this may block for moments, at the key table and at the replay cache, which are files. The network is not asked.
+All of this may block for moments: a server's side at the key table and at the replay cache, which are files, a client's
+side also at the KDC.
 """
 
 from __future__ import annotations
+
+import ipaddress
+import socket
 
 import gssapi
 from gssapi.exceptions import GSSError
@@ -27,7 +31,7 @@ class Acceptor:
     """
 
     def __init__(self, principal: str, key_table: str) -> None:
-        store = {"keytab": key_table if ":" in key_table else f"FILE:{key_table}"} if key_table else None
+        store = {"keytab": _file(key_table)} if key_table else None
         try:
             self._credentials = gssapi.Credentials(
                 name=gssapi.Name(principal, gssapi.NameType.kerberos_principal),
@@ -43,25 +47,12 @@ class Acceptor:
         return AcceptorContext(gssapi.SecurityContext(creds=self._credentials, usage="accept"))
 
 
-class AcceptorContext:
-    """A `kerberos.SecurityContext`."""
+class _Context:
+    """Both sides of a security context."""
 
     def __init__(self, context: gssapi.SecurityContext) -> None:
         self._context = context
         self.is_established = False
-
-    @property
-    def client(self) -> str:
-        return str(self._context.initiator_name)
-
-    def accept(self, token: bytes) -> bytes | None:
-        try:
-            answer = self._context.step(token)
-            # An error for which the library has a token to send surfaces here and not in the line above.
-            self.is_established = bool(self._context.complete)
-        except GSSError as error:
-            raise ContextFailed(_text(error)) from None
-        return None if answer is None else bytes(answer)
 
     def wrap(self, message: bytes) -> bytes:
         try:
@@ -76,6 +67,72 @@ class AcceptorContext:
             raise ContextFailed(_text(error)) from None
 
 
+class AcceptorContext(_Context):
+    """A `kerberos.SecurityContext`."""
+
+    @property
+    def client(self) -> str:
+        return str(self._context.initiator_name)
+
+    def accept(self, token: bytes) -> bytes | None:
+        try:
+            answer = self._context.step(token)
+            # An error for which the library has a token to send surfaces here and not in the line above.
+            self.is_established = bool(self._context.complete)
+        except GSSError as error:
+            raise ContextFailed(_text(error)) from None
+        return None if answer is None else bytes(answer)
+
+
+class Initiator:
+    """Logins of a principal at services. Tickets are kept in memory, and got anew by its key when they are nearly over.
+
+    Args:
+        principal: name of the client, such as ``kafka/broker.example.com@REALM``.
+        key_table: path of the file with its key; "" for the one of the machine's Kerberos configuration.
+    """
+
+    def __init__(self, principal: str, key_table: str) -> None:
+        self._principal = principal
+        self._store = {"ccache": f"MEMORY:pykbroker-{id(self)}"}
+        if key_table:
+            self._store["client_keytab"] = _file(key_table)
+
+    def new_context(self, service: str, host: str) -> InitiatorContext:
+        """The security context of one login at a service of a host; asks the KDC, and the name service for an address.
+
+        Raises:
+            ContextFailed: there is no ticket of the principal.
+        """
+        kerberos = gssapi.MechType.kerberos
+        try:
+            credentials = gssapi.Credentials(
+                name=gssapi.Name(self._principal, gssapi.NameType.kerberos_principal),
+                mechs=[kerberos],
+                usage="initiate",
+                store=self._store,
+            )
+            target = gssapi.Name(f"{service}@{_host_name(host)}", gssapi.NameType.hostbased_service)
+            flags = gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
+            return InitiatorContext(
+                gssapi.SecurityContext(name=target, creds=credentials, usage="initiate", mech=kerberos, flags=flags)
+            )
+        except GSSError as error:
+            raise ContextFailed(_text(error)) from None
+
+
+class InitiatorContext(_Context):
+    """A `kerberos_client.ClientContext`."""
+
+    def step(self, token: bytes) -> bytes:
+        try:
+            answer = self._context.step(token or None)
+            self.is_established = bool(self._context.complete)
+        except GSSError as error:
+            raise ContextFailed(_text(error)) from None
+        return bytes(answer or b"")
+
+
 def default_realm() -> str:
     """The realm of the machine's Kerberos configuration; "" if it names none."""
     try:
@@ -83,6 +140,19 @@ def default_realm() -> str:
     except GSSError:
         return ""
     return str(name).rpartition("@")[2]
+
+
+def _file(key_table: str) -> str:
+    return key_table if ":" in key_table else f"FILE:{key_table}"
+
+
+def _host_name(host: str) -> str:
+    """The host name of an address, as Java's clients look for it; any other host as it is."""
+    try:
+        ipaddress.ip_address(host)
+        return socket.gethostbyaddr(host)[0].lower()
+    except (ValueError, OSError):
+        return host
 
 
 def _text(error: GSSError) -> str:

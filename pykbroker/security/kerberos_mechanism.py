@@ -144,6 +144,14 @@ def _checked_options(jaas: str, service_name: str | None) -> Mapping[str, str]:
     return options
 
 
+def missing_package(error: Exception) -> str:
+    """What to install where the import of gssapi has failed."""
+    return (
+        "needs the package gssapi: pip install 'pykbroker[gssapi]', which compiles it against MIT's Kerberos (on "
+        f"Debian: apt install gcc python3-dev libkrb5-dev); {error}"
+    )
+
+
 def machine_kerberos() -> Kerberos:
     """MIT's library.
 
@@ -153,12 +161,7 @@ def machine_kerberos() -> Kerberos:
     try:
         from pykbroker.security import kerberos_context
     except (ImportError, OSError) as error:
-        raise ConfigError(
-            MECHANISMS_KEY,
-            GSSAPI,
-            "needs the package gssapi: pip install 'pykbroker[gssapi]', which compiles it against MIT's Kerberos (on "
-            f"Debian: apt install gcc python3-dev libkrb5-dev); {error}",
-        ) from None
+        raise ConfigError(MECHANISMS_KEY, GSSAPI, missing_package(error)) from None
 
     def open_key_table(principal: str, key_table: str) -> Callable[[], SecurityContext]:
         try:

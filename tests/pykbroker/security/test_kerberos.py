@@ -12,9 +12,11 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.security.kerberos import OFFER, ContextFailed, KerberosExchange
+from pykbroker.security.kerberos_client import KerberosLogins
 from pykbroker.security.kerberos_mechanism import (
     JAAS_KEY,
     RULES_KEY,
@@ -186,6 +188,75 @@ async def test_a_session_without_a_user_name() -> None:
     session.client = "alice@OTHER"
     with pytest.raises(CloseConnection, match="No rules apply"):
         await session.log_in("User:alice")
+
+
+class ClientStandIn:
+    """The client's side of `StandIn`."""
+
+    def __init__(self, *, has_proof: bool = True) -> None:
+        self.is_established = False
+        self._steps = [b"first", b"last", b""] if has_proof else [b"first", b"silent"]
+        self._stand_in = StandIn()
+
+    def step(self, token: bytes) -> bytes:
+        expected = {b"first": b"", b"last": b"answer to first", b"": b"answer to last", b"silent": b"answer to first"}
+        following = self._steps.pop(0)
+        if token != expected[following]:
+            raise ContextFailed("another server")
+        self.is_established = not self._steps
+        return following
+
+    def wrap(self, message: bytes) -> bytes:
+        return self._stand_in.wrap(message)
+
+    def unwrap(self, token: bytes) -> bytes:
+        return self._stand_in.unwrap(token)
+
+
+class NodeLogins(KerberosLogins):
+    """Logins of a node as alice, in a real thread."""
+
+    def __init__(self, client: ClientStandIn) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+        def new_context(service: str, host: str) -> ClientStandIn:
+            self.asked.append((service, host))
+            return client
+
+        login = NodeLogin("GSSAPI", {"principal": f"alice@{REALM}"}, {SERVICE_KEY: "kafka"})
+        super().__init__(login, trio.to_thread.run_sync, new_context)
+
+
+@pytest.mark.parametrize("has_proof", [True, False])
+async def test_a_node_logs_in(has_proof: bool) -> None:
+    """P-320: both sides of a login."""
+    server, logins = exchange(), NodeLogins(ClientStandIn(has_proof=has_proof))
+    login = await logins.new("broker.example")
+    answer = b""
+    while not login.is_done:
+        answer = server.evaluate(await logins.evaluate(login, answer))
+    assert server.result == Authenticated("alice", authorization_id=f"alice@{REALM}")
+    assert logins.asked == [("kafka", "broker.example")]
+
+
+@pytest.mark.parametrize("offer", [b"[]", b"[\x01\x00]", b"[\x06\x01\x00\x00]", b"not wrapped"])
+async def test_offers_that_a_node_refuses(offer: bytes) -> None:
+    """P-320: a node logs in without a security layer or not at all."""
+    logins = NodeLogins(ClientStandIn(has_proof=False))
+    login = await logins.new("broker.example")
+    assert await logins.evaluate(login, b"") == b"first"
+    assert await logins.evaluate(login, b"answer to first") == b"silent"
+    with pytest.raises(ContextFailed):
+        await logins.evaluate(login, offer)
+
+
+def test_a_node_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-323."""
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    monkeypatch.delitem(sys.modules, "pykbroker.security.kerberos_context", raising=False)
+    login = NodeLogin("GSSAPI", {"principal": "a"}, {SERVICE_KEY: "kafka"})
+    with pytest.raises(ConfigError, match=r"pip install 'pykbroker\[gssapi\]'"):
+        KerberosLogins(login, trio.to_thread.run_sync)
 
 
 @pytest.mark.parametrize(
