@@ -145,7 +145,7 @@ def _checked_options(jaas: str, service_name: str | None) -> Mapping[str, str]:
 
 
 def missing_package(error: Exception) -> str:
-    """What to install where the import of gssapi has failed."""
+    """Reason of a refusal where the import of gssapi has failed: it says what to install."""
     return (
         "needs the package gssapi: pip install 'pykbroker[gssapi]', which compiles it against MIT's Kerberos (on "
         f"Debian: apt install gcc python3-dev libkrb5-dev); {error}"
