@@ -159,15 +159,15 @@ def machine_kerberos() -> Kerberos:
         ConfigError: it is not installed.
     """
     try:
-        from pykbroker.security import kerberos_context
+        from pykbroker.security.kerberos_context import Acceptor, KeyTableUnusable, default_realm
     except (ImportError, OSError) as error:
         raise ConfigError(MECHANISMS_KEY, GSSAPI, missing_package(error)) from None
 
     def open_key_table(principal: str, key_table: str) -> Callable[[], SecurityContext]:
         try:
-            return kerberos_context.Acceptor(principal, key_table).new_context
-        except kerberos_context.KeyTableUnusable as error:
+            return Acceptor(principal, key_table).new_context
+        except KeyTableUnusable as error:
             where = key_table or "the machine's key table"
             raise ConfigError(JAAS_KEY, "", f"GSSAPI has no key of {principal} in {where}: {error}") from None
 
-    return Kerberos(open_key_table, kerberos_context.default_realm())
+    return Kerberos(open_key_table, default_realm())
