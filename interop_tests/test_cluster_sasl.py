@@ -1,4 +1,4 @@
-"""Three nodes that log in at one another: SCRAM or OAUTHBEARER between brokers, PLAIN on the controllers' ports.
+"""Three nodes that log in at one another: SCRAM, OAUTHBEARER or GSSAPI between brokers, PLAIN at controllers' ports.
 
 The user of SCRAM is made by the format command, so that brokers can log in before anybody can make users.
 """
@@ -6,6 +6,7 @@ The user of SCRAM is made by the format command, so that brokers can log in befo
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,11 +14,12 @@ from interop_tests.brokers import free_ports
 from interop_tests.clients import Message, confluent_consume, create_topic, kafka_python_produce
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
+from interop_tests.kerberos import Realm, missing_programs
 from interop_tests.wire import METADATA, Connection, ConnectionClosed, request_header
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]
 
-SCRAM, OAUTHBEARER = "SCRAM-SHA-512", "OAUTHBEARER"
+SCRAM, OAUTHBEARER, GSSAPI = "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 MODULES = "org.apache.kafka.common.security"
 UNSECURED = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecured"
 SETTINGS = {
@@ -46,12 +48,37 @@ OF_MECHANISM = {
 USER = f"{SCRAM}=[name=broker,password=of-brokers]"
 
 
-@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER])
+@pytest.fixture(scope="module")
+def kerberos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings of nodes that share one principal of a realm, which has a KDC as long as the tests last."""
+    pytest.importorskip("gssapi", reason="needs the package gssapi (see requirements/gssapi.txt)", exc_type=ImportError)
+    if missing_programs():
+        pytest.skip(f"needs MIT's Kerberos (Debian: krb5-kdc krb5-admin-server krb5-user), has no {missing_programs()}")
+    realm = Realm(tmp_path_factory.mktemp("kerberos-cluster"))
+    try:
+        principal, key_table = realm.add(f"kafka/{realm.host}")
+        with pytest.MonkeyPatch.context() as patch:
+            # Of the processes of nodes, whether they are in Python or in Java.
+            patch.setenv("KRB5_CONFIG", str(realm.config))
+            patch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={realm.config}")
+            yield {
+                "sasl.kerberos.service.name": "kafka",
+                "listener.name.internal.gssapi.sasl.jaas.config": (
+                    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+                    f'keyTab="{key_table}" principal="{principal}";'
+                ),
+            }
+    finally:
+        realm.close()
+
+
+@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER, GSSAPI])
 def cluster(start_cluster: StartCluster, request: pytest.FixtureRequest) -> Cluster:
     mechanism: str = request.param
+    of_mechanism = request.getfixturevalue("kerberos") if mechanism == GSSAPI else OF_MECHANISM[mechanism]
     settings = {
         **SETTINGS,
-        **OF_MECHANISM[mechanism],
+        **of_mechanism,
         "sasl.mechanism.inter.broker.protocol": mechanism,
         "listener.name.internal.sasl.enabled.mechanisms": mechanism,
     }

@@ -141,6 +141,9 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
         changes = {name: value for name, value in changes.items() if existing.get(name) != value}
     elif are_eligible_replicas_enabled(image) and MIN_ISR_KEY in (*changes, *removed):
         _check_min_isr(resource_name, None if MIN_ISR_KEY in removed else changes[MIN_ISR_KEY])
+    if resource_type == BROKER_RESOURCE and "${" in (changes.get(MIN_ISR_KEY) or ""):
+        # The controller elects leaders by it, and has no config providers.
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"{MIN_ISR_KEY} cannot be a variable of a config provider.")
     if (
         resource_type == BROKER_RESOURCE
         and CORDONED_KEY in (*changes, *removed)

@@ -69,7 +69,8 @@ def _with_variables(properties: dict[str, str]) -> dict[str, str]:
     """The properties with ``${provider:path:key}`` replaced, if `config.providers` names providers."""
     if not properties.get("config.providers"):
         return properties
-    from pykbroker.config.config_providers import ProviderError, replace_variables
+    from pykbroker.config.config_providers import replace_variables
+    from pykbroker.config.definitions import ProviderError
 
     try:
         return replace_variables(properties, os.environ)

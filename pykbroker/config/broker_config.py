@@ -8,9 +8,10 @@ log names what has no effect. A value that Kafka would refuse is refused.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
-from pykbroker.config.definitions import ConfigError
+from pykbroker.config.definitions import PROVIDERS_KEY, ConfigError
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.parsing import is_known_key, parse_properties
 from pykbroker.config.validation import validate
@@ -35,12 +36,24 @@ class BrokerConfig(ConfigValues):
         return cls(**vars(values))
 
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
+        """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226).
+
+        Variables of config providers that are named by any of them have their values (P-324), from files as they are
+        now.
+
+        Raises:
+            ConfigError: as `from_properties`; a ProviderError if a variable has no value for a provider's fault.
+        """
         static = self.static_properties
         dynamic = (*cluster_wide.items(), *own.items())
         if all(static.get(key, default_text(key)) == text for key, text in dynamic):
             return self
-        return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own}, is_start=False)
+        texts = {**self.static_properties, **cluster_wide, **own}
+        if texts.get(PROVIDERS_KEY):
+            from pykbroker.config.config_providers import replace_variables
+
+            texts = replace_variables(texts, os.environ)
+        return BrokerConfig.from_properties(texts, is_start=False)
 
     def __repr__(self) -> str:
         shown = (f"{key}={shown_value(key, text)}" for key, text in sorted(self.static_properties.items()))

@@ -1,8 +1,9 @@
-"""Config providers (KIP-297, KIP-421): values of server.properties from files and the environment.
+"""Config providers (KIP-297, KIP-421): values of settings from files and the environment.
 
 A value may contain ``${name:path:key}`` or ``${name:key}``, where `config.providers` has the name and
 `config.providers.<name>.class` Kafka's class, FileConfigProvider, DirectoryConfigProvider or EnvVarConfigProvider. The
-names file, dir and env stand for these without a class. A variable without a value stays as it is, as in Kafka.
+names file, dir and env stand for these without a class; another name without one has no effect. A variable without a
+value stays as it is, as in Kafka.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from pykbroker.config.definitions import PROVIDERS_KEY, ProviderError
 from pykbroker.config.properties_file import PropertiesError, parse_properties
 
 log = logging.getLogger(__name__)
@@ -21,10 +23,6 @@ _PACKAGE = "org.apache.kafka.common.config.provider."
 
 Provider = Callable[[str, str], "str | None"]
 """Function from path and key to a value; None if there is none."""
-
-
-class ProviderError(ValueError):
-    """A provider cannot be used, or its file cannot be read. The text has no values."""
 
 
 def replace_variables(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -41,15 +39,26 @@ def replace_variables(properties: Mapping[str, str], environment: Mapping[str, s
         return found[0] if value is None else value
 
     return {
-        key: text if key.startswith("config.providers") else _VARIABLE.sub(value_of, text)
+        key: text if key.startswith(PROVIDERS_KEY) else _VARIABLE.sub(value_of, text)
         for key, text in properties.items()
     }
 
 
+def replace_own_variables(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Dynamic settings of one resource as a broker checks them: variables of providers that are among them have their
+    values, and the settings of providers are left out (P-324).
+
+    Raises:
+        ProviderError: as `replace_variables`.
+    """
+    replaced = replace_variables(settings, environment) if settings.get(PROVIDERS_KEY) else settings
+    return {key: text for key, text in replaced.items() if not key.startswith(PROVIDERS_KEY)}
+
+
 def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Provider]:
     found: dict[str, Provider] = {}
-    for name in filter(None, (part.strip() for part in properties["config.providers"].split(","))):
-        prefix = f"config.providers.{name}."
+    for name in filter(None, (part.strip() for part in properties[PROVIDERS_KEY].split(","))):
+        prefix = f"{PROVIDERS_KEY}.{name}."
         settings = {
             key.removeprefix(prefix + "param."): text for key, text in properties.items() if key.startswith(prefix)
         }
@@ -60,8 +69,10 @@ def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) ->
             found[name] = _directory_provider(settings.get("allowed.paths"))
         elif kind in ("EnvVarConfigProvider", "env"):
             found[name] = _environment_provider(environment, settings.get("allowlist.pattern"))
-        else:
-            raise ProviderError(f"{prefix}class={kind}: there is no such config provider")
+        elif f"{prefix}class" in properties:
+            given = f"Invalid value {properties[f'{prefix}class']} for configuration {prefix}class"
+            reason = "there is no such config provider"
+            raise ProviderError(f"{given}: Could not load config provider class or one of its dependencies", reason)
     return found
 
 
@@ -77,8 +88,8 @@ def _file_provider(allowed: str | None) -> Provider:
                     files[path] = parse_properties(file.read())
             except (OSError, UnicodeDecodeError, PropertiesError) as error:
                 # The texts of the last two kinds have parts of the file.
-                reason = error.strerror if isinstance(error, OSError) else "it is not a properties file"
-                raise ProviderError(f"Could not read properties from file {path}: {reason}") from None
+                reason = str(error.strerror) if isinstance(error, OSError) else "it is not a properties file"
+                raise ProviderError(f"Could not read properties from file {path}", reason) from None
         return files[path].get(key)
 
     return value
@@ -94,8 +105,8 @@ def _directory_provider(allowed: str | None) -> Provider:
             with open(full_path, encoding="utf-8") as file:
                 return file.read()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ProviderError(f"Could not read file {full_path}: {reason}") from None
+            reason = str(error.strerror) if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ProviderError(f"Could not read file {full_path}", reason) from None
 
     return value
 

@@ -126,6 +126,13 @@ class ConfigViews:
                 for synonym in synonyms_of_broker_key(changed):
                     effective.pop(synonym, None)
                 effective[changed] = value
+                if "${" in value and changed in BROKER_CONFIGS:
+                    # The variable of a config provider is described by its value, and as a synonym by its text (P-324).
+                    used = self._effective.static_properties
+                    if changed in used:
+                        effective[changed] = used[changed]
+                    else:
+                        del effective[changed]
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*BROKER_CONFIGS, *effective)):
             if names is not None and name not in names:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
-from pykbroker.config.definitions import LIST
+from pykbroker.config.definitions import LIST, PROVIDERS_KEY, ProviderError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.dynamic_bounds import refusal_of_change
 from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broker_key, is_fixed, is_per_broker
@@ -61,13 +62,25 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
     return settings
 
 
+def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiError:
+    """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324)."""
+    if not any(name.startswith(PROVIDERS_KEY) for name in settings):
+        return settings
+    from pykbroker.config.config_providers import replace_own_variables
+
+    try:
+        return replace_own_variables(settings, os.environ)
+    except ProviderError as error:
+        return ApiError(ErrorCode.INVALID_REQUEST, error.text)
+
+
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
     """Check the dynamic settings of this broker or, with the empty name, of all brokers.
 
     Args:
-        settings: all settings that the resource would have.
+        settings: all settings that the resource would have, from `with_own_variables`.
         resource_name: id of this broker, or the empty name.
         config: static settings of this broker.
         image: has the current dynamic settings, of this broker and of all.
@@ -83,6 +96,8 @@ def check_settings(
             if definition is not None:
                 definition.parse(name, text)
         new = config.with_dynamic(cluster_wide, settings) if resource_name else config.with_dynamic(settings, own)
+    except ProviderError as problem:
+        return ApiError(ErrorCode.INVALID_REQUEST, problem.text)
     except ConfigError as problem:
         return ApiError(ErrorCode.INVALID_REQUEST, str(problem))
     reason = refusal_of_change(_current(config, cluster_wide, own), new)

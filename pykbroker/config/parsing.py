@@ -230,7 +230,7 @@ def _node_logins(
     """This node's logins at other nodes, by name of a listener between nodes that has SASL."""
     logins: dict[str, NodeLogin] = {}
     for name, mechanism_key in listeners_between_nodes(network, roles, is_alone=is_alone):
-        mechanism = texts.get(mechanism_key, "")
+        mechanism = texts.get(mechanism_key, "GSSAPI")
         has_sasl = network.security_protocols.get(name, "").startswith("SASL")
         login = find_login(name, mechanism, texts) if has_sasl and mechanism in NODE_MECHANISMS else None
         if login is not None:
@@ -272,6 +272,11 @@ def find_login(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> 
         is_usable = bool(settings.get("sasl.oauthbearer.token.endpoint.url")) or any(
             name.startswith("unsecuredLogin") for name in options
         )
+    elif mechanism == "GSSAPI":
+        key = "sasl.kerberos.service.name"
+        service = options.get("serviceName") or texts.get(prefix + key) or texts.get(key)
+        is_usable = bool(options.get("principal")) and options.get("useKeyTab", "").lower() == "true" and bool(service)
+        settings = {key: service or ""}
     else:
         is_usable = bool(options.get("username")) and bool(options.get("password"))
     return NodeLogin(mechanism, options, settings) if is_usable else None

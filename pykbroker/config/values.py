@@ -226,8 +226,8 @@ class ReplicationValues(Frozen):
     unclean_leader_election_interval_ms: int
 
 
-NODE_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-"""SASL mechanisms by which a node can log in at others."""
+NODE_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+"""SASL mechanisms that a listener can offer, and by which a node can log in at others."""
 
 
 class NodeLogin(NamedTuple):
@@ -235,7 +235,8 @@ class NodeLogin(NamedTuple):
 
     mechanism: SASL mechanism.
     options: options of its login module: `username`, `password`, `tokenauth`, ...
-    settings: keys that begin with `sasl.oauthbearer.`, those of the listener first.
+    settings: keys that begin with `sasl.oauthbearer.`, those of the listener first; for GSSAPI
+        `sasl.kerberos.service.name`.
     """
 
     mechanism: str

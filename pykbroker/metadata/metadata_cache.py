@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.definitions import ProviderError
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
@@ -158,12 +159,20 @@ class MetadataCache:
         for resource in ((BROKER_RESOURCE, str(self._node_id)), CLUSTER_WIDE_BROKER):
             text = self.image.configs.get(resource, _NOTHING).get(key)
             if text is not None:
-                return int(text)
+                # The other text is that of a variable of a config provider, which may have no value any more.
+                return int(text) if text.isdecimal() else self._value_of_variable(key)
         return None
+
+    def _value_of_variable(self, key: str) -> int | None:
+        text = self.config.static_properties.get(key, "")
+        return int(text) if text.isdecimal() else None
 
     def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         try:
             return self.static_config.with_dynamic(cluster_wide, own)
+        except ProviderError as error:
+            log.error("the changed dynamic settings of this broker are not used: %s", error)
+            return self._effective
         except ConfigError as error:
             # Changes are checked before they are stored, so these settings come from a log that Kafka has written.
             log.warning("the dynamic settings of this broker are not used: %s", error)

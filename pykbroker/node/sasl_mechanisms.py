@@ -12,13 +12,15 @@ from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PLAIN, PlainExchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.node.host import Host
     from pykbroker.security.mechanism import Exchange
     from pykbroker.security.scram import ScramCredential, ScramCredentials, TokenCredential
+
+    Prepare = Callable[[Exchange, bytes], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +98,19 @@ def mechanisms_of_listener(
             "0",
         )
         make: Callable[[], Exchange]
-        prepare = None
+        prepare: Prepare | None = None
         if name == PLAIN:
             make = _plain(config, listener_name)
         elif name == "OAUTHBEARER":
             from pykbroker.security.oauth_validators import oauth_mechanism
 
-            make, prepare = oauth_mechanism(texts, listener_name, host.clock.now_ms, host.run_in_thread)
+            oauth = oauth_mechanism(texts, listener_name, host.clock.now_ms, host.run_in_thread)
+            make, prepare = oauth.make, _of_token(oauth.prepare)
+        elif name == "GSSAPI":
+            from pykbroker.security.kerberos_mechanism import kerberos_mechanism
+
+            jaas, property_of = _jaas(config, listener_name, name), partial(config.listener_property, listener_name)
+            make, prepare = kerberos_mechanism(jaas, property_of, host.run_in_thread)
         else:
             login = config.security.node_logins.get(listener_name.upper()) if is_controller else None
             own = login if login is not None and login.mechanism == name else None
@@ -117,6 +125,10 @@ _REAUTH = "connections.max.reauth.ms"
 def _jaas(config: BrokerConfig, listener_name: str, mechanism: str) -> str:
     own = config.listener_property(listener_name, f"{mechanism.lower()}.sasl.jaas.config")
     return own or config.listener_property(listener_name, "sasl.jaas.config") or ""
+
+
+def _of_token(prepare: Callable[[bytes], Awaitable[None]] | None) -> Prepare | None:
+    return None if prepare is None else lambda _, token: prepare(token)
 
 
 def _plain(config: BrokerConfig, listener_name: str) -> Callable[[], Exchange]:

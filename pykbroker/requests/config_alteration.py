@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pykbroker.config.dynamic_changes import check_resource_name, check_settings
+from pykbroker.config.dynamic_changes import check_resource_name, check_settings, with_own_variables
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
@@ -121,6 +121,8 @@ def check_broker_settings(
     if error.is_failure:
         return error
     values = settings()
+    if not isinstance(values, ApiError):
+        values = with_own_variables(values)
     if isinstance(values, ApiError):
         return values
     error = check_settings(values, name, services.config, services.metadata.image)

@@ -19,6 +19,7 @@ async def answer_token(services: NodeServices, connection: ConnectionInfo, token
 
     Raises:
         KafkaError: SASL_AUTHENTICATION_FAILED.
+        CloseConnection: the login failed in a way to which there is no answer.
     """
     sasl = connection.sasl
     assert sasl is not None
@@ -29,10 +30,10 @@ async def answer_token(services: NodeServices, connection: ConnectionInfo, token
             return answer, 0
         result = sasl.result
         assert result is not None
-        principal = f"User:{result.user}"
+        principal, refusal = f"User:{result.user}", result.refusal
         if services.principal_builder is not None:
-            principal = _built(services, connection, principal)
-        lifetime_ms = sasl.complete(connection.principal, principal, services.clock.now_ms())
+            principal, refusal = _built(services, connection, principal), ""
+        lifetime_ms = sasl.complete(connection.principal, principal, services.clock.now_ms(), refusal)
     except KafkaError as error:
         audit_refused_login(connection, sasl.mechanism, error)
         raise
@@ -52,6 +53,7 @@ def _built(services: NodeServices, connection: ConnectionInfo, principal: str) -
         mechanism=sasl.mechanism,
         principal=principal,
         extensions=sasl.result.extensions,
+        authorization_id=sasl.result.authorization_id or sasl.result.user,
     )
     try:
         return services.principal_builder.build(context)

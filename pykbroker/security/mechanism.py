@@ -24,12 +24,17 @@ class Authenticated(NamedTuple):
     credential_ends_ms: time of day at which the credential ends, in ms; None if it does not end.
     is_token: True for a login by delegation token (KIP-48).
     extensions: validated SASL extensions, for a principal builder.
+    authorization_id: the full name of the client where `user` is made of it by rules (GSSAPI); "" otherwise.
+    refusal: the reason why the client has no principal, although its login succeeds. Its next request ends the
+        connection (P-321).
     """
 
     user: str
     credential_ends_ms: int | None = None
     is_token: bool = False
     extensions: Mapping[str, str] = {}
+    authorization_id: str = ""
+    refusal: str = ""
 
 
 class Exchange(Protocol):
@@ -56,9 +61,9 @@ class Mechanism(NamedTuple):
     make: makes the exchange of one login.
     max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
         (`connections.max.reauth.ms`, KIP-368).
-    prepare: awaited with each token before it is evaluated; None if the mechanism has all it needs.
+    prepare: awaited with the exchange and each token before that is evaluated; None if the mechanism has all it needs.
     """
 
     make: Callable[[], Exchange]
     max_reauth_ms: int = 0
-    prepare: Callable[[bytes], Awaitable[None]] | None = None
+    prepare: Callable[[Exchange, bytes], Awaitable[None]] | None = None

@@ -19,6 +19,8 @@ class AuthenticationContext(NamedTuple):
     mechanism: the SASL mechanism, or `CERTIFICATE` without one.
     principal: the principal that the connection would have without a builder, such as ``User:alice``.
     extensions: SASL extensions of the login (OAUTHBEARER).
+    authorization_id: the user's name as the mechanism gives it: for GSSAPI the whole principal, such as
+        ``alice/host@REALM``; "" without a login.
     """
 
     listener_name: str
@@ -26,6 +28,7 @@ class AuthenticationContext(NamedTuple):
     mechanism: str
     principal: str
     extensions: Mapping[str, str]
+    authorization_id: str = ""
 
 
 class PrincipalBuilder(Protocol):

@@ -39,6 +39,7 @@ class State(enum.Enum):
     AUTHENTICATE = enum.auto()
     RAW_TOKEN = enum.auto()
     COMPLETE = enum.auto()
+    NO_PRINCIPAL = enum.auto()
     REAUTH_HANDSHAKE = enum.auto()
     REAUTH_BAD_MECHANISM = enum.auto()
     FAILED = enum.auto()
@@ -73,7 +74,7 @@ class SaslSession:
         self._exchange: Exchange | None = None
         self._ends_at_s: float | None = None
         self._reauth_began_at_s: float | None = None
-        self._bad_mechanism = ""
+        self._refusal = ""
         self.state = State.VERSIONS_OR_HANDSHAKE
         self.mechanisms = hash_set_order(mechanisms)
         self.mechanism = ""
@@ -83,7 +84,7 @@ class SaslSession:
     @property
     def is_over(self) -> bool:
         """True once the first login has succeeded or failed; after a failure the connection is about to be closed."""
-        return self.is_again or self.state in (State.COMPLETE, State.FAILED)
+        return self.is_again or self.state in (State.COMPLETE, State.NO_PRINCIPAL, State.FAILED)
 
     def frame_size_max(self, authenticated_max: int) -> int:
         """Largest size of the next frame, in bytes."""
@@ -103,9 +104,9 @@ class SaslSession:
             return
         if api_key in _ALLOWED.get(self.state, ()):
             return
-        if self.state is State.REAUTH_BAD_MECHANISM:
+        if self.state in (State.REAUTH_BAD_MECHANISM, State.NO_PRINCIPAL):
             self.state = State.FAILED
-            raise CloseConnection(self._bad_mechanism)
+            raise CloseConnection(self._refusal)
         name = next((key.name for key in ApiKey if key == api_key), None)
         if self.state is State.AUTHENTICATE and name is not None:
             self.state = State.FAILED
@@ -148,7 +149,7 @@ class SaslSession:
             raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {mechanism} is not enabled")
         if self.is_again and mechanism != self.mechanism:
             # Accepted, and refused at the next request, as in Kafka.
-            self._bad_mechanism = (
+            self._refusal = (
                 f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of "
                 f"mechanism '{self.mechanism}'"
             )
@@ -162,7 +163,8 @@ class SaslSession:
         """Gets what the chosen mechanism needs to evaluate a token; called before `authenticate`."""
         prepare = self._offered[self.mechanism].prepare
         if prepare is not None:
-            await prepare(token)
+            assert self._exchange is not None
+            await prepare(self._exchange, token)
 
     def authenticate(self, token: bytes) -> bytes:
         """The answer to a token of the chosen mechanism.
@@ -195,18 +197,24 @@ class SaslSession:
         """True if the last token has completed the login, and `complete` was not called yet."""
         return self._exchange is not None and self._exchange.result is not None
 
-    def complete(self, old_principal: str, principal: str, now_ms: int) -> int:
+    def complete(self, old_principal: str, principal: str, now_ms: int, refusal: str = "") -> int:
         """Ends the login; returns the lifetime of the session in ms, 0 if it has no end.
 
         Args:
             old_principal: the connection's principal before this login.
             principal: the principal now.
             now_ms: the time of day.
+            refusal: the reason why the client has no principal; "" if it has one. Kafka notices this at the first
+                request after the login, and at another login of the connection with the login itself.
 
         Raises:
             KafkaError: SASL_AUTHENTICATION_FAILED: another login of the connection has another principal.
+            CloseConnection: another login of the connection has none.
         """
         assert self.result is not None
+        if self.is_again and refusal:
+            self.state = State.FAILED
+            raise CloseConnection(refusal)
         if self.is_again and principal != old_principal:
             self.state = State.FAILED
             names = [name.replace(":", ".", 1) for name in (old_principal, principal)]
@@ -223,7 +231,8 @@ class SaslSession:
         self._ends_at_s = self._now_s() + lifetime_ms / 1000 if lifetimes_ms else None
         self._exchange = None
         self.is_again = False
-        self.state = State.COMPLETE
+        self._refusal = refusal
+        self.state = State.NO_PRINCIPAL if refusal else State.COMPLETE
         return lifetime_ms
 
 

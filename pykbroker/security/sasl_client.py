@@ -15,6 +15,7 @@ from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pykbroker.security.kerberos import ContextFailed
 from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.plain import PLAIN
 from pykbroker.wall_clock import SystemWallClock
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pykbroker.config.values import NodeLogin
     from pykbroker.controller.node_client import OpenStream
     from pykbroker.protocol.fields import Message
+    from pykbroker.security.kerberos_client import KerberosLogins
     from pykbroker.security.oauth_login import TokenSource
 
 VERSION = 1
@@ -58,6 +60,12 @@ def with_login(
     """
     name = login.options.get("username") or login.mechanism
     tokens: TokenSource | None = None
+    kerberos: KerberosLogins | None = None
+    if login.mechanism == "GSSAPI":
+        from pykbroker.security.kerberos_client import KerberosLogins
+
+        kerberos = KerberosLogins(login, run_in_thread)
+        name = login.options["principal"]
     if login.mechanism == "OAUTHBEARER":
         from pykbroker.security.oauth_login import TokenSource
 
@@ -66,8 +74,12 @@ def with_login(
     async def open_and_log_in(host: str, port: int) -> trio.abc.Stream:
         stream = await open_stream(host, port)
         try:
-            lifetime_ms = await _Exchanges(stream, login.mechanism).log_in(login, secrets, tokens)
-        except (ProtocolError, InvalidCredentials, trio.BrokenResourceError) as error:
+            exchanges = _Exchanges(stream, login.mechanism)
+            if kerberos is not None:
+                lifetime_ms = await exchanges.log_in_by_kerberos(kerberos, host)
+            else:
+                lifetime_ms = await exchanges.log_in(login, secrets, tokens)
+        except (ProtocolError, InvalidCredentials, ContextFailed, trio.BrokenResourceError) as error:
             await trio.aclose_forcefully(stream)
             raise LoginRefused(f"logging in as {name} failed: {error}") from error
         except BaseException:
@@ -91,9 +103,7 @@ class _Exchanges:
 
     async def log_in(self, login: NodeLogin, secrets: Callable[[int], bytes], tokens: TokenSource | None) -> int:
         """Logs in; returns the lifetime of the session in ms, 0 if it has no end."""
-        chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
-        if chosen.error_code != ErrorCode.NONE:
-            raise LoginRefused(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
+        await self._choose()
         if self._mechanism == PLAIN:
             user, password = login.options["username"], login.options["password"]
             await self._token(b"\0".join((b"", user.encode(), password.encode())))
@@ -112,6 +122,20 @@ class _Exchanges:
             answer = await self._token(scram.first())
             scram.check(await self._token(scram.final(answer)))
         return self._lifetime_ms
+
+    async def log_in_by_kerberos(self, kerberos: KerberosLogins, host: str) -> int:
+        """Logs in at a host; returns the lifetime of the session in ms, 0 if it has no end."""
+        await self._choose()
+        login = await kerberos.new(host)
+        answer = b""
+        while not login.is_done:
+            answer = await self._token(await kerberos.evaluate(login, answer))
+        return self._lifetime_ms
+
+    async def _choose(self) -> None:
+        chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
+        if chosen.error_code != ErrorCode.NONE:
+            raise LoginRefused(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
 
     async def _token(self, token: bytes) -> bytes:
         answer = await self._exchange(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)

@@ -54,6 +54,24 @@ class ConfigError(ValueError):
         self.reason = reason
 
 
+class ProviderError(ConfigError):
+    """A config provider cannot be used, or its file cannot be read. No text has values of the file.
+
+    text: Kafka's text, for responses; that of the exception has the reason too.
+    """
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        ValueError.__init__(self, f"{text}: {reason}" if reason else text)
+        self.name = PROVIDERS_KEY
+        self.value = ""
+        self.text = text
+        self.reason = str(self)
+
+
+PROVIDERS_KEY = "config.providers"
+"""The names of config providers; keys that begin with it and a dot are their settings."""
+
+
 class Rule(Protocol):
     """A condition on a parsed value beyond its type."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
-from pykbroker.config.values import NODE_MECHANISMS as AVAILABLE_MECHANISMS
-from pykbroker.config.values import ConfigValues
+from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
 
 def _bound(config: ConfigValues) -> list[ListenerAddress]:
@@ -48,8 +47,8 @@ def check_mechanisms(config: ConfigValues) -> None:
             continue
         own = f"{LISTENER_PREFIX}{listener.name.lower()}.{key}"
         text = texts.get(own, texts.get(key))
-        if text is not None and not set(AVAILABLE_MECHANISMS).intersection(BROKER_CONFIGS[key].parse(key, text)):
-            available = ", ".join(AVAILABLE_MECHANISMS)
+        if text is not None and not set(NODE_MECHANISMS).intersection(BROKER_CONFIGS[key].parse(key, text)):
+            available = ", ".join(NODE_MECHANISMS)
             raise ConfigError(own if own in texts else key, text, f"only {available} are available")
 
 

@@ -29,7 +29,12 @@ def check_logins(config: ConfigValues) -> None:
             needed = 'must have username="..." password="..."'
             if mechanism == "OAUTHBEARER":
                 needed = "needs sasl.oauthbearer.token.endpoint.url, or options such as unsecuredLoginStringClaim_sub"
-            raise ConfigError(jaas_key(name, mechanism), "", f"{needed}, with which this node logs in at others")
+            if mechanism == "GSSAPI":
+                needed = 'needs useKeyTab=true keyTab="..." principal="...", and sasl.kerberos.service.name'
+            purpose = "with which this node logs in at others"
+            if mechanism_key not in config.static_properties:
+                raise ConfigError(mechanism_key, mechanism, f"{jaas_key(name, mechanism)} {needed}, {purpose}")
+            raise ConfigError(jaas_key(name, mechanism), "", f"{needed}, {purpose}")
 
 
 def check_authorizer(config: ConfigValues) -> None:

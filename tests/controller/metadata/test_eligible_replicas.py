@@ -235,6 +235,12 @@ def test_the_minimum_is_the_clusters_alone() -> None:
     )
 
 
+@pytest.mark.parametrize("world", [World([1, 2]), world_with(1, 2)], ids=["before", "enabled"])
+def test_the_minimum_is_no_variable(world: World) -> None:
+    """P-324: this controller computes with the text."""
+    assert set_min_isr(world, BROKER_RESOURCE, "", "${file:/secrets:minimum}") == ErrorCode.INVALID_CONFIG
+
+
 def test_an_upgrade_gives_the_cluster_its_minimum() -> None:
     world = World([1, 2])
     assert set_min_isr(world, BROKER_RESOURCE, "1", "2") == ErrorCode.NONE

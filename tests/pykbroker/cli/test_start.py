@@ -209,7 +209,8 @@ def test_a_refused_mechanism_is_said_in_one_plain_sentence(
     file.write_text(cluster)
     errors = run("start", "--config", str(file))[2]
     assert errors.startswith(
-        "pykbroker: sasl.mechanism.controller.protocol is not set, and its default is GSSAPI: only "
+        "pykbroker: sasl.mechanism.controller.protocol is not set, and its default is GSSAPI: "
+        "listener.name.controller.gssapi.sasl.jaas.config needs useKeyTab=true "
     )
     file.write_text("process.roles=broker\nlog.retention.hours=0\n")
     assert run("start", "--config", str(file))[2].startswith("pykbroker: controller.quorum.voters is not set: must ")

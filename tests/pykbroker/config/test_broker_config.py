@@ -135,7 +135,7 @@ def test_a_sasl_listener_must_be_able_to_offer_what_it_is_told_to() -> None:
     BrokerConfig.from_properties(sasl)
     BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN"})
     with pytest.raises(ConfigError, match="only PLAIN, SCRAM"):
-        BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "GSSAPI"})
+        BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "CRAM-MD5"})
 
 
 def test_no_secret_is_shown() -> None:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.config.config_providers import ProviderError, replace_variables
+from pykbroker.config.config_providers import replace_variables
+from pykbroker.config.definitions import ProviderError
+from pykbroker.config.descriptions import ConfigViews
+from pykbroker.config.dynamic_changes import check_settings, with_own_variables
+from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.metadata.metadata_cache import MetadataCache
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+from tests.support.admin import apply_records
 
 CLASSES = {
     "config.providers": "f, d,e",
@@ -42,6 +51,11 @@ def test_what_has_no_value_stays(secrets: Path) -> None:
         assert value(text) == text
 
 
+def test_a_name_without_a_class_has_no_effect() -> None:
+    properties = {"config.providers": "a,,e", "config.providers.e.class": CLASSES["config.providers.e.class"]}
+    assert replace_variables({**properties, "key": "${a:A}${e:B}"}, {"A": "a", "B": "b"})["key"] == "${a:A}b"
+
+
 def test_the_names_of_the_providers_are_enough(secrets: Path) -> None:
     properties = {"config.providers": "file,env,dir", "a": f"${{dir:{secrets}:token}}", "b": "${env:B}"}
     assert replace_variables(properties, {"B": "b"}) == {**properties, "a": "from a file\n", "b": "b"}
@@ -71,6 +85,131 @@ def test_errors_show_no_value(secrets: Path) -> None:
         value("x", config_providers_f_class="com.example.Vault")
     with pytest.raises(ProviderError, match="must be empty"):
         value("${e:path:NAME}")
+
+
+class Changes:
+    """Dynamic settings of broker 1 and of all brokers, checked and stored as a broker with static settings does."""
+
+    def __init__(self, **static: str) -> None:
+        self.config = BrokerConfig.from_properties({"node.id": "1", **static})
+        self.cache = MetadataCache(self.config, 1)
+
+    def check(self, settings: dict[str, str], name: str = "1") -> tuple[int, str]:
+        values = with_own_variables(settings)
+        if not isinstance(values, ApiError):
+            values = check_settings(values, name, self.config, self.image)
+        return values.code, values.message or ""
+
+    def store(self, settings: dict[str, str], name: str = "1") -> BrokerConfig:
+        records = [
+            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=key, value=text)
+            for key, text in settings.items()
+        ]
+        self.cache.apply(self.image, apply_records(self.image, records))
+        return self.cache.config
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.cache.image
+
+    def described(self, name: str) -> tuple[str | None, list[str | None]]:
+        views = ConfigViews(self.config, self.cache.config, self.image, 1)
+        (entry,) = views.broker([name])
+        return entry.value, [synonym.value for synonym in entry.synonyms]
+
+
+def own_provider(name: str = "g") -> dict[str, str]:
+    return {"config.providers": name, f"config.providers.{name}.class": CLASSES["config.providers.f.class"]}
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers.properties"
+    path.write_text("threads=6\nrate=1000\nms=7200000\nword=nonsense\n")
+    return path
+
+
+def test_numbers_need_a_provider_of_the_same_resource(numbers: Path) -> None:
+    """P-324."""
+    changes = Changes(**CLASSES)
+    refused = "for configuration num.io.threads: Not a number of type INT"
+    for settings in (
+        {"num.io.threads": f"${{f:{numbers}:threads}}"},
+        {**own_provider(), "num.io.threads": f"${{f:{numbers}:threads}}"},
+        {"config.providers": "g", "num.io.threads": f"${{g:{numbers}:threads}}"},
+    ):
+        code, message = changes.check(settings)
+        assert (code, refused in message) == (ErrorCode.INVALID_REQUEST, True), message
+    settings = {**own_provider(), "num.io.threads": f"${{g:{numbers}:threads}}"}
+    assert changes.check(settings) == (0, "")
+    assert changes.store(settings).value("num.io.threads") == 6
+    assert changes.described("num.io.threads") == ("6", [f"${{g:{numbers}:threads}}", "8"])
+    # The provider of one broker is none of the settings of all brokers.
+    code, _ = changes.check({"num.io.threads": f"${{g:{numbers}:threads}}"}, "")
+    assert code == ErrorCode.INVALID_REQUEST
+
+
+def test_values_that_a_provider_gives_are_checked(numbers: Path) -> None:
+    """P-324."""
+    for key in ("word", "ms"):
+        code, _ = Changes().check({**own_provider(), "num.io.threads": f"${{g:{numbers}:{key}}}"})
+        assert code == ErrorCode.INVALID_REQUEST
+
+
+def test_texts_get_values_of_static_providers_too(numbers: Path) -> None:
+    """P-324."""
+    changes = Changes(**CLASSES)
+    settings = {"listener.name.x.ssl.keystore.password": f"${{f:{numbers}:word}}"}
+    assert changes.check(settings) == (0, "")
+    config = changes.store(settings)
+    assert config.listener_property("x", "ssl.keystore.password") == "nonsense"
+    assert changes.described("listener.name.x.ssl.keystore.password") == (None, [None])
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_files_that_cannot_be_read(is_own: bool) -> None:
+    """P-324: the text of the refusal is Kafka's."""
+    key = "listener.name.x.ssl.keystore.password"
+    settings = {**own_provider(), key: "${g:/nowhere:x}"} if is_own else {key: "${f:/nowhere:x}"}
+    refusal = (ErrorCode.INVALID_REQUEST, "Could not read properties from file /nowhere")
+    assert Changes(**CLASSES).check(settings) == refusal
+
+
+def test_classes_that_are_no_providers() -> None:
+    """P-324."""
+    code, message = Changes().check({"config.providers": "g", "config.providers.g.class": "com.example.No"})
+    assert code == ErrorCode.INVALID_REQUEST
+    given = "Invalid value com.example.No for configuration config.providers.g.class"
+    assert message == f"{given}: Could not load config provider class or one of its dependencies"
+
+
+def test_a_file_that_is_gone_leaves_the_settings_as_they_were(numbers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P-324."""
+    changes = Changes()
+    changes.store({**own_provider(), "num.io.threads": f"${{g:{numbers}:threads}}"})
+    numbers.unlink()
+    changes.store({"background.threads": "12"})
+    assert changes.cache.config.value("num.io.threads") == 6
+    assert changes.cache.config.value("background.threads") == 10
+    assert "Could not read properties from file" in caplog.text
+    assert changes.described("num.io.threads")[0] == "6"
+
+
+def test_a_variable_that_was_never_used_is_described_as_the_default() -> None:
+    """P-324: settings of a log that another broker has written."""
+    changes = Changes()
+    changes.store({**own_provider(), "num.io.threads": "${g:/nowhere:x}"})
+    assert changes.described("num.io.threads") == ("8", ["${g:/nowhere:x}", "8"])
+
+
+def test_a_throttle_from_a_file(numbers: Path) -> None:
+    """P-324."""
+    changes = Changes()
+    key = "leader.replication.throttled.rate"
+    changes.store({**own_provider(), key: f"${{g:{numbers}:rate}}"})
+    assert changes.cache.throttled_rate(key) == 1000
+    changes.store({key: f"${{g:{numbers}:nothing}}"})
+    assert changes.cache.throttled_rate(key) is None
 
 
 def test_secrets_are_hidden_where_settings_are_shown() -> None:

@@ -73,6 +73,23 @@ def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
     assert config.ineffective_keys == ()
 
 
+def test_a_login_by_kerberos_which_is_the_default() -> None:
+    """P-323: the service name is that of the login module, of the listener, or of the node."""
+    key = "sasl.kerberos.service.name"
+    settings = {
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "listener_name_controller_gssapi_sasl_jaas_config": "M required useKeyTab=true keyTab=/k principal=kafka/h;",
+    }
+    options = {"useKeyTab": "true", "keyTab": "/k", "principal": "kafka/h"}
+    login = NodeLogin("GSSAPI", options, {key: "own"})
+    config = read(
+        BROKER, **settings, sasl_kerberos_service_name="k", listener_name_controller_sasl_kerberos_service_name="own"
+    )
+    assert config.security.node_logins == {"CONTROLLER": login}
+    config = read(BROKER, **settings, sasl_kerberos_service_name="k")
+    assert config.security.node_logins["CONTROLLER"].settings == {key: "k"}
+
+
 def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> None:
     """It replicates from the other brokers of its cluster; one that has none needs no login."""
     settings = {
@@ -139,7 +156,26 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             BOTH,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
             "sasl.mechanism.controller.protocol",
+            "listener.name.controller.gssapi.sasl.jaas.config needs useKeyTab=true",
+        ),
+        (
+            BOTH,
+            {
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+                "sasl.mechanism.controller.protocol": "OTHER",
+            },
+            "sasl.mechanism.controller.protocol",
             "only PLAIN, SCRAM",
+        ),
+        (
+            BOTH,
+            {
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+                "sasl.mechanism.controller.protocol": "GSSAPI",
+                "listener.name.controller.gssapi.sasl.jaas.config": "M required useKeyTab=true principal=a;",
+            },
+            "listener.name.controller.gssapi.sasl.jaas.config",
+            "and sasl.kerberos.service.name, with which this node logs in at others",
         ),
         (
             BOTH,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.controller.metadata.delegation_tokens import token_hmac
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.node.host import Host
@@ -44,7 +44,7 @@ class World:
 
 def test_what_a_listener_offers() -> None:
     assert list(World().offered()) == ["PLAIN"]
-    world = World(sasl_enabled_mechanisms="GSSAPI,SCRAM-SHA-512,PLAIN", connections_max_reauth_ms="5000")
+    world = World(sasl_enabled_mechanisms="OTHER,SCRAM-SHA-512,PLAIN", connections_max_reauth_ms="5000")
     assert {name: each.max_reauth_ms for name, each in world.offered().items()} == {
         "SCRAM-SHA-512": 5000,
         "PLAIN": 5000,
@@ -52,6 +52,12 @@ def test_what_a_listener_offers() -> None:
     own = {"listener.name.s.plain.connections.max.reauth.ms": "7", "listener.name.s.connections.max.reauth.ms": "8"}
     world = World(sasl_enabled_mechanisms="SCRAM-SHA-512,PLAIN", connections_max_reauth_ms="5000", **own)
     assert {name: each.max_reauth_ms for name, each in world.offered().items()} == {"SCRAM-SHA-512": 8, "PLAIN": 7}
+
+
+def test_kerberos_needs_its_settings() -> None:
+    """P-323: a listener with GSSAPI is not made without a login module."""
+    with pytest.raises(ConfigError, match="GSSAPI needs a login module"):
+        World(sasl_enabled_mechanisms="GSSAPI,PLAIN")
 
 
 def test_passwords_that_change_while_the_broker_runs() -> None:

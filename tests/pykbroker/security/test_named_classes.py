@@ -13,9 +13,10 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.node.node_parts import make_authorizer, make_principal_builder
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, READ, TOPIC, WRITE
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.requests.login import answer_token
 from pykbroker.security.custom_authorizer import Action
-from pykbroker.security.mechanism import Mechanism
+from pykbroker.security.mechanism import Authenticated, Mechanism
 from pykbroker.security.named_class import is_named_class
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.principals import AuthenticationContext
@@ -49,7 +50,9 @@ class Teams:
     def build(self, context: AuthenticationContext) -> str:
         if context.principal == "User:bad":
             raise PermissionError("not a member")
-        return f"{self.team}{context.principal}"
+        name = context.authorization_id
+        suffix = "" if context.principal.endswith(":alice") else f" as {name}"
+        return f"{self.team}{context.principal}{suffix}"
 
 
 def authorizer(**more: str) -> Any:
@@ -111,6 +114,26 @@ async def test_a_principal_builder_of_ones_own() -> None:
     login = Login("Team")
     await answer_token(login.services, login.connection, b"\0alice\0a")
     assert login.connection.principal == "TeamUser:alice"
+
+
+class NoUserName:
+    """A login of a Kerberos principal of which no rule makes a user name."""
+
+    result = Authenticated("alice/x@R", authorization_id="alice/x@R", refusal="No rules apply")
+
+    def evaluate(self, token: bytes) -> bytes:
+        return b""
+
+
+async def test_a_builder_names_a_client_that_the_rules_do_not() -> None:
+    """P-321."""
+    login = Login("Team")
+    sasl = SaslSession({"GSSAPI": Mechanism(NoUserName)}, 1000, lambda: 0.0)
+    sasl.choose("GSSAPI", 1)
+    login.connection.sasl = sasl
+    await answer_token(login.services, login.connection, b"")
+    assert login.connection.principal == "TeamUser:alice/x@R as alice/x@R"
+    sasl.check_allowed(ApiKey.METADATA)
 
 
 async def test_a_builder_that_raises_refuses_the_login(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.errors import CloseConnection
-from pykbroker.security.mechanism import InvalidCredentials, LoginRefused
+from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings
 from pykbroker.security.oauth_tokens import (
     SignedTokenRules,
@@ -238,7 +238,7 @@ def test_a_client_may_try_another_token_after_a_refused_one() -> None:
     server = exchange()
     server.evaluate(initial_response(unsecured(exp=1)))
     assert server.evaluate(initial_response(unsecured(), {"a": "b"})) == b""
-    assert server.result == ("alice", (NOW_S + 100) * 1000, False, {"a": "b"})
+    assert server.result == Authenticated("alice", (NOW_S + 100) * 1000, extensions={"a": "b"})
 
 
 def test_a_dummy_response_without_an_error_is_malformed() -> None:

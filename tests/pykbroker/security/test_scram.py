@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import pytest
 
-from pykbroker.security.mechanism import InvalidCredentials, LoginRefused
+from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 from pykbroker.security.scram import (
     HASHES,
     ScramCredential,
@@ -173,7 +173,7 @@ def test_a_login_by_delegation_token() -> None:
     client = ScramLogin("SCRAM-SHA-256", "token-1", "hmac", "abc", is_token=True)
     assert client.first() == b"n,,n=token-1,r=abc,tokenauth=true"
     client.check(server.evaluate(client.final(server.evaluate(client.first()))))
-    assert server.result == ("alice", 12345, True, {})
+    assert server.result == Authenticated("alice", 12345, True)
     for login in (
         ScramLogin("SCRAM-SHA-256", "token-1", "hmac", "abc"),
         ScramLogin("SCRAM-SHA-256", "token-2", "hmac", "abc", is_token=True),
