@@ -75,7 +75,7 @@ async def _describe(
                 ],
             )
         )
-    if any(not numbers or min(numbers) < 0 for numbers in partitions.values()):
+    if partitions and (not asked.group_id or any(not found or min(found) < 0 for found in partitions.values())):
         # Kafka's persister takes no such request, and nothing of the group is answered.
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=asked.group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=SERVER_ERROR_MESSAGE

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.controller.metadata.image import CLIENT_METRICS_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.security.connection_info import ConnectionInfo
@@ -73,9 +70,9 @@ class ClientTelemetry:
             self._image = image
         return self._instances
 
-    def forget_when_closed(self, connection: ConnectionInfo, client_instance_id: bytes) -> None:
-        """Forgets the client instance when this connection ends."""
-        connection.when_closed = partial(_forget, self, client_instance_id, connection.when_closed)
+    def watch(self, connection: ConnectionInfo) -> None:
+        """Has the client instance that was last made on a connection end with it."""
+        connection.when_closed("client telemetry", lambda: self.instances().connection_closed(connection))
 
     def export(self, context: TelemetryContext, payload: TelemetryPayload) -> None:
         """Passes metrics on to every receiver; what one raises is raised here."""
@@ -94,9 +91,3 @@ def _client_metrics(image: ClusterImage) -> dict[str, Mapping[str, str]]:
         for (resource_type, name), configs in image.configs.items()
         if resource_type == CLIENT_METRICS_RESOURCE and configs
     }
-
-
-def _forget(telemetry: ClientTelemetry, client_instance_id: bytes, before: Callable[[], None] | None) -> None:
-    telemetry.instances().forget(client_instance_id)
-    if before is not None:
-        before()

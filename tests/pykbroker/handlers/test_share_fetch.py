@@ -225,7 +225,7 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
         await broker.fetch("m2")
         session = broker.shares.sessions.get(SessionKey(GROUP, "m1"))
         assert session is not None
-        session.connection.when_closed()  # type: ignore[attr-defined]
+        session.connection.call_when_closed()  # type: ignore[attr-defined]
         assert (await broker.fetch("m1", epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
         assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
 
@@ -238,7 +238,7 @@ async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
         await broker.fetch("m", max_wait_ms=WAIT_MS)
         session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
         assert session is not None
-    session.connection.when_closed()  # type: ignore[attr-defined]
+    session.connection.call_when_closed()  # type: ignore[attr-defined]
     assert broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ())) is ErrorCode.NOT_COORDINATOR
 
 
@@ -411,7 +411,7 @@ async def test_a_load_waits_for_the_writes_of_the_leader_before(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.acknowledge, "m1", (0, 0, [ACCEPT]))
             await trio.sleep(0.1)
-            session.connection.when_closed()  # type: ignore[attr-defined]
+            session.connection.call_when_closed()  # type: ignore[attr-defined]
             assert acquired(await broker.fetch("m2", max_wait_ms=5_000)) == [(1, 1, 2)]
 
 

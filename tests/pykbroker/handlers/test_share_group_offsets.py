@@ -86,14 +86,14 @@ async def test_p191_offsets_of_a_new_group_are_set(tmp_path: Path) -> None:
         assert await describe(rig, "nobody") == {}
 
 
-@pytest.mark.parametrize("numbers", [[-1], [0, -1], []])
-async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, numbers: list[int]) -> None:
+@pytest.mark.parametrize(("group_id", "numbers"), [("g", [-1]), ("g", [0, -1]), ("g", []), ("", [0])])
+async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, group_id: str, numbers: list[int]) -> None:
     """P-190: the group gets the error, and none of its topics is there."""
     rig = share_rig(tmp_path)
     m = describe_share_group_offsets
     asked = [("clicks", numbers), ("missing", [0])]
     topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=found) for name, found in asked]
-    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=topics)]
+    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)]
     async with rig.running():
         request = m.DescribeShareGroupOffsetsRequest(groups=groups)
         [found] = (await rig.call(handle_describe_share_group_offsets, request, 1)).groups
