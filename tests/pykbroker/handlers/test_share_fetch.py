@@ -432,8 +432,8 @@ async def test_record_limit_mode(tmp_path: Path) -> None:
             (0, 0, 1)
         ]
         assert acquired(await broker.fetch("m2", max_records=1, share_acquire_mode=1)) == [(1, 1, 1)]
-        with pytest.raises(Exception, match="Unknown share acquire mode"):
-            await broker.fetch("m3", share_acquire_mode=9)
+        refused = await broker.fetch("m3", share_acquire_mode=9)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 class Quota:
