@@ -57,7 +57,7 @@ class ClientTelemetry:
     def instances(self) -> ClientInstances:
         """The client instances, with the subscriptions of the newest metadata."""
         from pykbroker.telemetry.client_instances import ClientInstances
-        from pykbroker.telemetry.subscriptions import Subscription
+        from pykbroker.telemetry.subscriptions import Subscription, in_map_order
 
         if self._instances is None:
             self._instances = ClientInstances()
@@ -66,7 +66,7 @@ class ClientTelemetry:
             before = {} if self._image is None else _client_metrics(self._image)
             now = _client_metrics(image)
             if now != before:
-                self._instances.set_subscriptions([Subscription.from_configs(configs) for configs in now.values()])
+                self._instances.set_subscriptions([Subscription.from_configs(now[name]) for name in in_map_order(now)])
             self._image = image
         return self._instances
 

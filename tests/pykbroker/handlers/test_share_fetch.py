@@ -424,6 +424,32 @@ async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
         assert only(failed).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def test_state_that_is_gone(tmp_path: Path) -> None:
+    """P-181: as after the deletion of the group."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        await broker.persister.delete(key_of())
+        refused = only(await broker.fetch("m", (0, 0, [ACCEPT])))
+        assert refused.acknowledge_error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        text = "Error in write state RPC. Write operation on uninitialized share partition not allowed."
+        assert refused.acknowledge_error_message == text
+
+
+async def test_a_batch_alone_is_sent_as_it_was_read(tmp_path: Path) -> None:
+    """P-180: with the beginning of the next one, which clients pass over."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        size = len(only(await broker.fetch("m", max_wait_ms=WAIT_MS)).records.read())
+        broker.produce(b"b")
+        broker.produce(b"c")
+        cut = await broker.fetch("m", max_bytes=size + 20)
+        assert acquired(cut) == [(1, 1, 1)]
+        assert len(only(cut).records.read()) == size + 20
+
+
 async def test_record_limit_mode(tmp_path: Path) -> None:
     broker = ShareBroker(tmp_path)
     async with broker.running():

@@ -8,7 +8,7 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.telemetry.client_instances import INSTANCE_COUNT_MAX, ClientInstances
-from pykbroker.telemetry.subscriptions import Requested, Subscription, requested
+from pykbroker.telemetry.subscriptions import Requested, Subscription, in_map_order, requested
 
 ONE, TWO = b"1" * 16, b"2" * 16
 NOW = 1_700_000_000_000
@@ -120,6 +120,14 @@ def test_the_number_of_instances_is_limited(instances: ClientInstances) -> None:
         ask(instances, NOW, number.to_bytes(16, "big"))
     assert len(instances) == INSTANCE_COUNT_MAX
     assert (4).to_bytes(16, "big") not in instances._instances
+
+
+def test_metrics_whose_hashes_collide_are_in_the_order_of_their_subscriptions() -> None:
+    """P-202. The order is a part of the subscription id."""
+    metrics = {"b": "Aa", "a": "BB"}
+    assert in_map_order(metrics) == ["a", "b"]
+    found = requested([subscription(metrics[name]) for name in in_map_order(metrics)], {})
+    assert found.metrics == ("BB", "Aa")
 
 
 def test_subscriptions_that_match_are_added_up() -> None:
