@@ -154,6 +154,7 @@ async def test_groups_that_have_no_offsets(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert refused.error_message == f"{text} {uuid_to_text(topic_id('clicks'))} -1"
         assert await describe(rig, "negative") == {}
+        assert errors(await alter(rig, "negative", missing={})) == []
         twice = await delete(rig, "negative", "missing", "missing")
         assert [topic.topic_name for topic in twice.responses] == ["missing", "missing"]
         asked = await describe(rig, "negative", ("clicks", [0, 0]), ("clicks", [1, 0]))
