@@ -194,7 +194,7 @@ class ConfluentReader:
             try:
                 ends.update(((one.topic, one.partition), asked[one].result(TIMEOUT_S).offset) for one in self.places)
             except confluent_kafka.KafkaException as error:
-                if not error.args[0].retriable():
+                if not _is_passing(error.args[0]):
                     raise
                 return False
             return True
@@ -217,12 +217,20 @@ class ConfluentReader:
                 self._positions[place] = offset
             else:
                 # A broker that has just elected itself, or a topic just made, is a matter of a retry.
-                assert error.retriable(), error
+                assert _is_passing(error), error
         return found
 
     def position(self, place: Place) -> int:
         """As the last record or the last end of the partition said."""
         return self._positions.get(place, -1)
+
+
+def _is_passing(error: Any) -> bool:
+    """True for an error of a partition that another attempt may not meet.
+
+    A broker that has restarted may answer by the leader epoch of before, for which librdkafka has no retry.
+    """
+    return bool(error.retriable() or error.code() == confluent_kafka.KafkaError.UNKNOWN_LEADER_EPOCH)
 
 
 def confluent_consume(

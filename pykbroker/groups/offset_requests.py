@@ -178,7 +178,8 @@ def _topic_response(
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
-    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112).
+    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112),
+    and neither has a share group, for which Kafka does not tell an error either.
 
     With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
@@ -191,8 +192,6 @@ def fetch(
         error = streams_offsets.check_fetch(streams_group, request.member_id, request.member_epoch)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    if group_id in shard.share.by_id:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     committed_topics = shard.offsets.of_group(group_id)
     pending = shard.pending if require_stable else ()
 

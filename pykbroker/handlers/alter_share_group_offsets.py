@@ -34,11 +34,11 @@ async def handle_alter_share_group_offsets(
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     metadata = context.services.metadata
     refused = context.refused(READ, TOPIC, (topic.topic_name for topic in request.topics))
-    wanted = {
-        topic.topic_name: {asked.partition_index: asked.start_offset for asked in topic.partitions}
-        for topic in request.topics
-        if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None
-    }
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None:
+            offsets = wanted.setdefault(topic.topic_name, {})
+            offsets.update((asked.partition_index, asked.start_offset) for asked in topic.partitions)
     errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
     if isinstance(errors, GroupError):
         return _refused(errors.code, errors.message)
@@ -62,7 +62,10 @@ async def handle_alter_share_group_offsets(
                     partition_index=asked.partition_index, error_code=code, error_message=TEXTS.get(code)
                 )
             )
-        (altered if topic.topic_name in wanted else response.responses).append(answer)
+        if topic.topic_name in wanted:
+            altered.append(answer)
+        elif answer.partitions:
+            response.responses.append(answer)
     response.responses += altered
     return response
 

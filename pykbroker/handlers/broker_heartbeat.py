@@ -32,7 +32,8 @@ async def handle_broker_heartbeat(
         request.want_shut_down,
     )
     active = active_controller_of(context)
-    context.connection.when_closed = partial(active.connection_lost, request.broker_id, request.broker_epoch)
+    lost = partial(active.connection_lost, request.broker_id, request.broker_epoch)
+    context.connection.when_closed("broker heartbeat", lost)
     try:
         result = await active.heartbeat(heartbeat, request.offline_log_dirs, request.cordoned_log_dirs)
     except CommandRefused as refused:

@@ -47,7 +47,7 @@ async def handle_delete_share_group_offsets(
     topics += [_topic(context, topic_id, ErrorCode.NONE) for topic_id in deleted]
     topics += [
         DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=message or TEXTS.get(code))
-        for name, (code, message) in without_offsets.items()
+        for name, code, message in without_offsets
     ]
     topics += [_topic(context, topic_id, code) for topic_id, code in failed.items()]
     return DeleteShareGroupOffsetsResponse(responses=topics)

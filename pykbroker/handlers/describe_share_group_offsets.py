@@ -55,10 +55,13 @@ async def _describe(
     partitions: dict[bytes, list[int]] = {}
     missing: list[DescribeShareGroupOffsetsResponseTopic] = []
     hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
+    is_refused = False
     for topic in asked.topics:
         image = None if topic.topic_name in refused else context.services.metadata.topic(topic.topic_name)
         if image is not None:
-            partitions[image.topic_id] = topic.partitions
+            numbers = partitions.setdefault(image.topic_id, [])
+            numbers += [number for number in dict.fromkeys(topic.partitions) if number not in numbers]
+            is_refused = is_refused or not topic.partitions or min(topic.partitions) < 0
             continue
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.topic_name in refused else ErrorCode.NONE
         (hidden if code else missing).append(
@@ -75,7 +78,7 @@ async def _describe(
                 ],
             )
         )
-    if any(not numbers or min(numbers) < 0 for numbers in partitions.values()):
+    if is_refused or (partitions and not asked.group_id):
         # Kafka's persister takes no such request, and nothing of the group is answered.
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=asked.group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=SERVER_ERROR_MESSAGE

@@ -32,11 +32,9 @@ async def handle_get_telemetry_subscriptions(
     if client_instance_id == ZERO_UUID:
         client_instance_id = random_uuid(services.random.randbytes(16))
     instances = services.telemetry.instances()
-    is_new = client_instance_id not in instances
     attributes = client_attributes(context, client_instance_id)
-    error, instance = instances.ask(client_instance_id, attributes, services.clock.now_ms())
-    if is_new:
-        services.telemetry.forget_when_closed(context.connection, client_instance_id)
+    error, instance = instances.ask(client_instance_id, attributes, services.clock.now_ms(), context.connection)
+    services.telemetry.watch(context.connection)
     if error is not ErrorCode.NONE:
         return GetTelemetrySubscriptionsResponse(error_code=error)
     return GetTelemetrySubscriptionsResponse(

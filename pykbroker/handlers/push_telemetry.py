@@ -30,20 +30,19 @@ async def handle_push_telemetry(context: BrokerContext, request: PushTelemetryRe
     if client_instance_id in RESERVED_IDS:
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
     instances = services.telemetry.instances()
-    is_new = client_instance_id not in instances
     error, instance = instances.push(
         client_instance_id,
         client_attributes(context, client_instance_id),
         services.clock.now_ms(),
+        context.connection,
         subscription_id=request.subscription_id,
         compression_type=request.compression_type,
         size_bytes=len(request.metrics),
         max_bytes=services.config.broker.telemetry_max_bytes,
         is_terminating=request.terminating,
     )
-    if is_new:
-        services.telemetry.forget_when_closed(context.connection, client_instance_id)
-    if error is ErrorCode.NONE and request.metrics and services.telemetry.is_enabled:
+    services.telemetry.watch(context.connection)
+    if error is ErrorCode.NONE and request.metrics:
         try:
             _export(context, request, instance.push_interval_ms)
         except Exception as failure:  # A receiver is the user's code, and may raise anything.

@@ -86,7 +86,10 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         return ShareFetchResponse(error_code=refused.error_code)
     watch_connection(context, shares)
     acknowledgements = Acknowledgements(context, shares, request, request.topics) if acknowledges else None
-    fetched = {} if is_renewal else await _fetch(context, request, session)
+    try:
+        fetched = {} if is_renewal else await _fetch(context, request, session)
+    except KafkaError as refused:
+        return ShareFetchResponse(error_code=refused.error_code)
     outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
     response = _response(context, session, fetched, outcomes)
     if context.quota is not None:
@@ -108,7 +111,11 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
 async def _fetch(
     context: BrokerContext, request: ShareFetchRequest, session: ShareFetchContext
 ) -> dict[TopicPartition, Fetched]:
-    """Acquires records of those partitions of the session that the client may read."""
+    """Acquires records of those partitions of the session that the client may read.
+
+    Raises:
+        KafkaError: the acquire mode does not exist.
+    """
     refused = refused_topics(context, session.topics.values())
     places: list[TopicPartition] = []
     fetched: dict[TopicPartition, Fetched] = {}

@@ -14,7 +14,6 @@ from pykbroker.security.client_address import java_address
 
 MEMBER_ID_LENGTH_MAX = 36
 """Length of a member id, which clients make: that of a UUID as text."""
-INVALID_MEMBER_ID = "Invalid member id in the request."
 
 
 async def handle_share_group_heartbeat(
@@ -26,7 +25,7 @@ async def handle_share_group_heartbeat(
     if not context.authorize(READ, GROUP, request.group_id):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=INVALID_MEMBER_ID)
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))

@@ -144,8 +144,7 @@ class Connection:
         self.has_ended = True
         self._log_end(error)
         self._memory.release(self)
-        if self.info.when_closed is not None:
-            self.info.when_closed()
+        self.info.call_when_closed()
         self._on_end(self)
 
     def _log_end(self, error: Exception | None) -> None:

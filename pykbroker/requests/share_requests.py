@@ -174,8 +174,7 @@ class Acknowledgements:
 
 def watch_connection(context: BrokerContext, shares: SharePartitions) -> None:
     """Has share sessions that begin on a connection end with it."""
-    if context.connection.when_closed is None:
-        context.connection.when_closed = partial(shares.connection_closed, context.connection)
+    context.connection.when_closed("share sessions", partial(shares.connection_closed, context.connection))
 
 
 def release_if_final(shares: SharePartitions, request: MemberRequest) -> None:

@@ -86,7 +86,7 @@ async def _outcomes(
     call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
     leaves_out_empty_topics: bool,
 ) -> list[tuple[bytes, list[tuple[int, Outcome | ErrorCode]]]]:
-    """Calls the share coordinator for each partition, all at once.
+    """Calls the share coordinator for each partition of a request: one mention after another, the partitions at once.
 
     Outcomes are in the order of the request; a topic that it has twice has one list, and a partition that it has twice
     one outcome, that of its last mention. Needs CLUSTER_ACTION, as the request comes from a broker. A request without
@@ -101,20 +101,19 @@ async def _outcomes(
         return []
     outcomes: dict[bytes, dict[int, Outcome | ErrorCode]] = {}
 
-    async def ask(topic_id: bytes, asked_partition: AskedPartition) -> None:
-        key = SharePartitionKey(group_id, topic_id, asked_partition.partition)
-        outcome = await call(key, asked_partition)
-        if last[topic_id, key.partition] is asked_partition:
-            outcomes[topic_id][key.partition] = outcome
+    async def ask(topic_id: bytes, number: int, mentions: list[AskedPartition]) -> None:
+        for asked_partition in mentions:
+            outcomes[topic_id][number] = await call(SharePartitionKey(group_id, topic_id, number), asked_partition)
 
-    last = {(topic_id, each.partition): each for topic_id, partitions in asked for each in partitions}
-    for topic_id, number in last:
-        # Keeps the order of the request.
-        outcomes.setdefault(topic_id, {})[number] = ErrorCode.NONE
+    places: dict[tuple[bytes, int], list[AskedPartition]] = {}
+    for topic_id, partitions in asked:
+        for each in partitions:
+            places.setdefault((topic_id, each.partition), []).append(each)
+            # Keeps the order of the request.
+            outcomes.setdefault(topic_id, {}).setdefault(each.partition, ErrorCode.NONE)
     async with trio.open_nursery() as nursery:
-        for topic_id, partitions in asked:
-            for each in partitions:
-                nursery.start_soon(ask, topic_id, each)
+        for (topic_id, number), mentions in places.items():
+            nursery.start_soon(ask, topic_id, number, mentions)
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 
 

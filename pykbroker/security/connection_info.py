@@ -59,10 +59,10 @@ class ConnectionInfo:
         timed: quota by which the sending of the present reply is timed; None for none.
         software_name, software_version: the client's library, from ApiVersions (KIP-511).
         close_reason: set by a handler to close the connection after its response; it is logged.
-        when_closed: callback of a handler, called once when the connection has ended.
     """
 
     __slots__ = (
+        "_closings",
         "client_host",
         "client_port",
         "close_reason",
@@ -79,7 +79,6 @@ class ConnectionInfo:
         "software_name",
         "software_version",
         "timed",
-        "when_closed",
     )
 
     def __init__(
@@ -100,7 +99,19 @@ class ConnectionInfo:
         self.is_forwarded = False
         self.is_token_authenticated = False
         self.close_reason: str | None = None
-        self.when_closed: Callable[[], None] | None = None
+        self._closings: dict[str, Callable[[], None]] | None = None
         self.sasl = sasl
         self.repeated_produce: RepeatedRequests | None = None
         self.software_name = self.software_version = "unknown"
+
+    def when_closed(self, owner: str, callback: Callable[[], None]) -> None:
+        """Has a callback of a handler called once, when the connection has ended; an owner has one, the last."""
+        if self._closings is None:
+            self._closings = {}
+        self._closings[owner] = callback
+
+    def call_when_closed(self) -> None:
+        """Calls the callbacks of handlers."""
+        closings, self._closings = self._closings, None
+        for callback in () if closings is None else closings.values():
+            callback()

@@ -226,7 +226,8 @@ class ShareFetch:
         leader, shares = candidate.leader, candidate.leader.shares
         last_wanted = max(shares.end_offset, candidate.offset) + records_max
         headers: list[tuple[int, BatchHeader]] = []
-        for start, header in headers_in(records):
+        batches = headers_in(records)
+        for start, header in batches:
             headers.append((start, header))
             if _last_offset(header) >= last_wanted:
                 break
@@ -245,7 +246,8 @@ class ShareFetch:
         leader.acquired()
         if leader.settings().is_read_committed:
             acquired = self._without_aborted(candidate, records, headers, acquired)
-        if acquired:
+        # A batch alone is sent as it was read, with the beginning of the next one, as in Kafka.
+        if acquired and (len(headers) > 1 or next(batches, None) is not None):
             _narrow(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
         return acquired
 

@@ -28,6 +28,7 @@ from pykbroker.share_partitions.share_partition import Change, InvalidState, Sha
 from pykbroker.share_partitions.waiters import ShareWaiters
 from pykbroker.share_state.state import (
     UNINITIALIZED_START_OFFSET,
+    WRITE_UNINITIALIZED,
     PartitionState,
     SharePartitionKey,
     StateBatch,
@@ -52,6 +53,9 @@ ERROR_OF_PERSISTER = {
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """Error for a member, by the error of the share coordinator; UNKNOWN_SERVER_ERROR for others."""
+
+WRITE_TEXTS = {ErrorCode.INVALID_REQUEST: f"Error in write state RPC. {WRITE_UNINITIALIZED}"}
+"""Text for a member, by the error of the share coordinator, unless it is the code's own."""
 
 ENDING = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -376,7 +380,8 @@ class ShareLeader:
             else:
                 self.shares.advance_start()
             if write.outcome is not None:
-                write.outcome.end(error, None if error is ErrorCode.NONE else TEXTS.get(code))
+                text = None if error is ErrorCode.NONE else WRITE_TEXTS.get(code) or TEXTS.get(code)
+                write.outcome.end(error, text)
         if error in ENDING and self.state is not LeaderState.ENDED:
             self.end()
             self._surroundings.forget(self)

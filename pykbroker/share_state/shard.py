@@ -19,6 +19,7 @@ from pykbroker.share_state.state import (
     NO_DELIVERY_COMPLETE_COUNT,
     NO_EPOCH,
     UNINITIALIZED_START_OFFSET,
+    WRITE_UNINITIALIZED,
     PartitionState,
     SharePartitionKey,
     StateBatch,
@@ -26,7 +27,6 @@ from pykbroker.share_state.state import (
 )
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
-WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 
 

@@ -14,6 +14,7 @@ ACQUIRED = 1
 ACKNOWLEDGED = 2
 ARCHIVED = 4
 
+WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
 UNINITIALIZED_START_OFFSET = -1
 NO_DELIVERY_COMPLETE_COUNT = -1
 NO_EPOCH = -1

@@ -1,7 +1,7 @@
 """The clients that push metrics, and the rules for their requests (KIP-714; P-202). Pure: time is an argument.
 
-A client instance is forgotten when its connection ends, after three push intervals without a request (at least a
-minute), or when too many others have come since.
+A client instance is forgotten after three push intervals without a request (at least a minute), or when too many others
+have come since. The end of a connection ends the instance that was last made on it: as in Kafka, earlier ones stay.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ class ClientInstances:
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._subscriptions: Sequence[Subscription] = ()
         self._version = 0
-
-    def __contains__(self, client_instance_id: bytes) -> bool:
-        return client_instance_id in self._instances
+        self._last_made: dict[object, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -91,15 +89,17 @@ class ClientInstances:
         self._subscriptions = subscriptions
         self._version += 1
 
-    def forget(self, client_instance_id: bytes) -> None:
-        """Removes an instance whose connection has ended."""
-        self._instances.pop(client_instance_id, None)
+    def connection_closed(self, connection: object) -> None:
+        """Removes the instance that was last made on a connection, or made anew as the subscriptions had changed."""
+        client_instance_id = self._last_made.pop(connection, None)
+        if client_instance_id is not None:
+            self._instances.pop(client_instance_id, None)
 
     def ask(
-        self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int
+        self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int, connection: object
     ) -> tuple[ErrorCode, ClientInstance]:
         """A request for the subscription of an instance: THROTTLING_QUOTA_EXCEEDED, or success."""
-        instance = self._instance(client_instance_id, attributes, now_ms)
+        instance = self._instance(client_instance_id, attributes, now_ms, connection)
         if not instance.may_ask(now_ms):
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance
         instance.last_error = ErrorCode.NONE
@@ -110,6 +110,7 @@ class ClientInstances:
         client_instance_id: bytes,
         attributes: Mapping[str, str],
         now_ms: int,
+        connection: object,
         *,
         subscription_id: int,
         compression_type: int,
@@ -118,7 +119,7 @@ class ClientInstances:
         is_terminating: bool,
     ) -> tuple[ErrorCode, ClientInstance]:
         """A push of metrics: the first error in Kafka's order, or success. A terminating push is never too early."""
-        instance = self._instance(client_instance_id, attributes, now_ms)
+        instance = self._instance(client_instance_id, attributes, now_ms, connection)
         error = ErrorCode.NONE
         if instance.is_terminating:
             error = ErrorCode.INVALID_REQUEST
@@ -134,7 +135,9 @@ class ClientInstances:
         instance.is_terminating = is_terminating
         return error, instance
 
-    def _instance(self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int) -> ClientInstance:
+    def _instance(
+        self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int, connection: object
+    ) -> ClientInstance:
         self._expire(now_ms)
         instance = self._instances.get(client_instance_id)
         if instance is not None and instance.expires_at_ms <= now_ms:
@@ -145,6 +148,7 @@ class ClientInstances:
             wanted = requested(self._subscriptions, known)
             instance = ClientInstance(known, wanted, wanted.subscription_id(client_instance_id), self._version)
             self._instances[client_instance_id] = instance
+            self._last_made[connection] = client_instance_id
         self._instances.move_to_end(client_instance_id)
         if len(self._instances) > INSTANCE_COUNT_MAX:
             self._instances.popitem(last=False)

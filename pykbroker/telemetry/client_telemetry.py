@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.controller.metadata.image import CLIENT_METRICS_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.security.connection_info import ConnectionInfo
@@ -60,7 +57,7 @@ class ClientTelemetry:
     def instances(self) -> ClientInstances:
         """The client instances, with the subscriptions of the newest metadata."""
         from pykbroker.telemetry.client_instances import ClientInstances
-        from pykbroker.telemetry.subscriptions import Subscription
+        from pykbroker.telemetry.subscriptions import Subscription, in_map_order
 
         if self._instances is None:
             self._instances = ClientInstances()
@@ -69,13 +66,13 @@ class ClientTelemetry:
             before = {} if self._image is None else _client_metrics(self._image)
             now = _client_metrics(image)
             if now != before:
-                self._instances.set_subscriptions([Subscription.from_configs(configs) for configs in now.values()])
+                self._instances.set_subscriptions([Subscription.from_configs(now[name]) for name in in_map_order(now)])
             self._image = image
         return self._instances
 
-    def forget_when_closed(self, connection: ConnectionInfo, client_instance_id: bytes) -> None:
-        """Removes the client instance when this connection ends."""
-        connection.when_closed = partial(_forget, self, client_instance_id, connection.when_closed)
+    def watch(self, connection: ConnectionInfo) -> None:
+        """Ends the client instance that was last made on a connection when the connection is closed."""
+        connection.when_closed("client telemetry", lambda: self.instances().connection_closed(connection))
 
     def export(self, context: TelemetryContext, payload: TelemetryPayload) -> None:
         """Passes metrics on to every receiver; what one raises is raised here."""
@@ -94,9 +91,3 @@ def _client_metrics(image: ClusterImage) -> dict[str, Mapping[str, str]]:
         for (resource_type, name), configs in image.configs.items()
         if resource_type == CLIENT_METRICS_RESOURCE and configs
     }
-
-
-def _forget(telemetry: ClientTelemetry, client_instance_id: bytes, before: Callable[[], None] | None) -> None:
-    telemetry.instances().forget(client_instance_id)
-    if before is not None:
-        before()

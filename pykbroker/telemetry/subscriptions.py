@@ -70,6 +70,18 @@ def requested(subscriptions: Iterable[Subscription], attributes: Mapping[str, st
     return Requested(_in_java_order(metrics), interval_ms)
 
 
+def in_map_order(names: Iterable[str]) -> list[str]:
+    """Names of subscriptions in the order in which a Java ConcurrentHashMap iterates over them.
+
+    It decides on the order of metrics whose hashes collide, and so on the subscription id.
+    """
+    names = list(names)
+    size = 16
+    while len(names) >= size * 3 // 4:
+        size *= 2
+    return sorted(names, key=lambda name: _spread_hash(name) & (size - 1))
+
+
 def _in_java_order(names: Iterable[str]) -> tuple[str, ...]:
     """Names in the order in which a Java HashSet, grown by adding them one by one, iterates over them."""
     names = list(names)

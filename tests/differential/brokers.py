@@ -18,6 +18,14 @@ SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # An assignment is computed at once, not when some time has passed.
+    "group.consumer.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     # The scripts' records bear a date of their own, which is long ago some day.
     "log.retention.ms": "-1",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -41,6 +41,7 @@ SETTING = (
     "Unknown topic config name",
     "Unknown group config name",
     "Unknown client metrics configuration",
+    "Illegal client matching pattern",
 )
 """Beginnings of Kafka's error texts about an invalid setting."""
 
@@ -108,6 +109,20 @@ EXPLAINED: tuple[Explained, ...] = (
         ".responses.partitions.error_code",
         lambda kafka, ours: kafka in (3, 103) and ours == UNKNOWN_TOPIC_ID,
         "a topic was deleted: Kafka's fetch session remembers its name, ours says that the id is unknown",
+    ),
+    Explained(
+        "share_fetch|share_acknowledge",
+        ".error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, 0),
+        "Kafka fails with an exception: on an id of no topic if it has an authorizer, on a partition that comes twice",
+        is_all=True,
+    ),
+    Explained(
+        "incremental_alter_configs",
+        ".responses.error_code",
+        lambda kafka, ours: {kafka, ours} == {INVALID_CONFIG, INVALID_REQUEST},
+        "of several bad settings Kafka names the first of a hash table",
+        is_all=True,
     ),
     Explained(
         "incremental_alter_configs",

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, default_struct
 from pykbroker.requests.api_table import APIS
+from tests.differential.group_values import GroupValues
 from tests.differential.script import FRAME_DAMAGES, Step
 from tests.differential.values import KEPT, Values
 from tests.differential.wire import message_type
@@ -62,31 +63,50 @@ THEMES: dict[str, dict[str, int]] = {
         "find_coordinator": 1,
         "write_txn_markers": 1,
     },
+    "share": {
+        "share_group_heartbeat": 8,
+        "share_group_describe": 3,
+        "share_fetch": 12,
+        "share_acknowledge": 8,
+        "describe_share_group_offsets": 3,
+        "alter_share_group_offsets": 1,
+        "delete_share_group_offsets": 1,
+        "produce": 3,
+        "delete_groups": 1,
+        "list_groups": 1,
+        "describe_groups": 1,
+    },
+    "share states": {
+        "initialize_share_group_state": 4,
+        "read_share_group_state": 6,
+        "write_share_group_state": 10,
+        "delete_share_group_state": 1,
+        "read_share_group_state_summary": 4,
+    },
+    "streams": {
+        "streams_group_heartbeat": 14,
+        "streams_group_describe": 4,
+        "create_topics": 1,
+        "create_partitions": 1,
+        "offset_commit": 1,
+        "list_groups": 1,
+        "describe_groups": 1,
+        "delete_groups": 1,
+        "consumer_group_heartbeat": 1,
+    },
+    "telemetry": {
+        "get_telemetry_subscriptions": 6,
+        "push_telemetry": 6,
+        "incremental_alter_configs": 2,
+        "list_config_resources": 1,
+    },
     "everything": {},
 }
 """Weights of the APIs in each theme; "everything" also sends each API that no theme names, with weight 1."""
 
-_SHARE_GROUPS = (
-    "share_group_heartbeat",
-    "share_group_describe",
-    "share_fetch",
-    "share_acknowledge",
-    "initialize_share_group_state",
-    "read_share_group_state",
-    "write_share_group_state",
-    "delete_share_group_state",
-    "read_share_group_state_summary",
-    "describe_share_group_offsets",
-    "alter_share_group_offsets",
-    "delete_share_group_offsets",
-)
-
 NEVER = {
     "sasl_authenticate": "needs a listener with SASL",
     "unregister_broker": "there is one broker",
-    **dict.fromkeys(_SHARE_GROUPS, "states are made in the background; test_share_groups has scripts"),
-    **dict.fromkeys(("streams_group_heartbeat", "streams_group_describe"), "topics are made in the background"),
-    **dict.fromkeys(("get_telemetry_subscriptions", "push_telemetry"), "ids of clients are made by chance"),
 }
 """APIs that scripts made by chance leave out, with the reason."""
 
@@ -104,6 +124,7 @@ class Generator:
         self._weights = weights or dict.fromkeys(available, 1)
         self._available = available
         self._values = Values(self.random)
+        self._group_values = GroupValues(self.random, self.theme)
 
     @staticmethod
     def _fits(theme: str, available: set[str]) -> bool:
@@ -112,7 +133,8 @@ class Generator:
 
     def script(self, length: int) -> list[Step]:
         """Preparations and `length` requests."""
-        steps = [Step(0, "create_topics", 7, self._values.first_topics())]
+        prepared = self._group_values.preparations()
+        steps = prepared or [Step(0, "create_topics", 7, self._values.first_topics())]
         if self.theme in ("data", "transactions"):
             steps += [self._step("init_producer_id", 0, 0) for _ in range(2)]
         if self.theme == "groups":
@@ -138,12 +160,15 @@ class Generator:
     def _step(self, api: str, spoil: int | None = None, connection: int | None = None) -> Step:
         entry = self._available[api]
         version = self.random.choice((entry.highest, self.random.randint(entry.lowest, entry.highest)))
-        request = self._filled(message_type(api, "Request"), version)
+        request = self._group_values.request(api, version) or self._filled(message_type(api, "Request"), version)
+        if connection is None:
+            connection = self._group_values.connection(api, request)
         if spoil is None:
             spoil = self.random.choice((0, 0, 0, 1, 1, 2, 4))
         for _ in range(spoil):
             self._spoil(request, version)
         self._values.finish(api, version, request)
+        self._group_values.finish(api, request)
         damage = self.random.choice(FRAME_DAMAGES) if self.random.random() < 0.02 and spoil else ""
         if connection is None:
             connection = self.random.randrange(CONNECTIONS)
@@ -181,7 +206,10 @@ class Generator:
             items = getattr(holder, field.name)
             items[index] = self._values.spoiled(holder, _named(field.element, field.name), version, items[index])
         elif field.kind == "array" and self.random.random() < 0.85:
-            setattr(holder, field.name, self._values.spoiled_array(field, version, getattr(holder, field.name)))
+            old = getattr(holder, field.name)
+            setattr(
+                holder, field.name, self._values.spoiled_array(field, version, old if isinstance(old, list) else [])
+            )
         else:
             setattr(holder, field.name, self._values.spoiled(holder, field, version, getattr(holder, field.name)))
 

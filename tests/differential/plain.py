@@ -4,6 +4,7 @@ This is the whole list of what is not compared as it is:
 
 * ids that a broker draws (topics, members, producers, fetch sessions): replaced by a name, in the order of appearance,
   wherever they turn up, so that the same id has to come back in the same places;
+* ids of telemetry clients that a broker draws likewise, and their hash is taken out of the number of the subscription;
 * host and port: compared in being the broker's own;
 * times of day, sizes of disks and paths (`NOT_COMPARED`);
 * what the internal topics hold;
@@ -16,6 +17,7 @@ import re
 from typing import Any
 
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from pykbroker.protocol.records.batch import RecordBatch, iter_batches
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
@@ -97,6 +99,16 @@ UNORDERED = {
     "ConsumerGroupDescribeResponse.groups.members.subscribed_topic_names",
     "ConsumerGroupDescribeResponse.groups.members.assignment.topic_partitions",
     "ConsumerGroupDescribeResponse.groups.members.target_assignment.topic_partitions",
+    "ShareGroupHeartbeatResponse.assignment.topic_partitions",
+    "ShareGroupDescribeResponse.groups",
+    "ShareGroupDescribeResponse.groups.members",
+    "ShareGroupDescribeResponse.groups.members.subscribed_topic_names",
+    "ShareGroupDescribeResponse.groups.members.assignment.topic_partitions",
+    "InitializeShareGroupStateResponse.results",
+    "ReadShareGroupStateResponse.results",
+    "WriteShareGroupStateResponse.results",
+    "DeleteShareGroupStateResponse.results",
+    "ReadShareGroupStateSummaryResponse.results",
     "ShareFetchResponse.responses",
     "ShareFetchResponse.responses.partitions",
     "ShareAcknowledgeResponse.responses",
@@ -138,6 +150,7 @@ class Names:
         self.topic_ids: dict[bytes, str] = {}
         self.producers: dict[int, str] = {}
         self.sessions: dict[int, str] = {}
+        self.clients: dict[bytes, str] = {}
         self._members: dict[str, str] = {}
 
     def add_topic(self, name: str, topic_id: bytes) -> None:
@@ -154,10 +167,13 @@ class Names:
     def _plain(self, value: Any, name: str, path: str) -> Any:
         if isinstance(value, Message):
             start = path or type(value).__name__
-            return {
+            plain = {
                 field.name: self._field(field.kind, getattr(value, field.name), field.name, f"{start}.{field.name}")
                 for field in value.FIELDS
             }
+            if isinstance(value, GetTelemetrySubscriptionsResponse) and value.subscription_id:
+                plain["subscription_id"] ^= _java_hash(value.client_instance_id)
+            return plain
         if isinstance(value, list):
             items = [self._plain(item, name, path) for item in value]
             if path == "ApiVersionsResponse.api_keys":
@@ -213,7 +229,7 @@ class Names:
         if value == ZERO_UUID:
             return ""
         topic = self.topic_ids.get(value)
-        return f"<id of {topic}>" if topic else value.hex()
+        return f"<id of {topic}>" if topic else self.clients.get(value) or value.hex()
 
     def _records(self, value: Any) -> Any:
         if value is None:
@@ -246,6 +262,12 @@ class Names:
             "crc": batch.verify_crc(),
             "records": "" if batch.is_control else [(r.key, r.value, r.headers) for r in batch.records()],
         }
+
+
+def _java_hash(uuid: bytes) -> int:
+    """Kafka's hash of an id, with which the number of a client's subscription is mixed."""
+    mixed = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
+    return int.from_bytes(((mixed >> 32) ^ (mixed & 0xFFFFFFFF)).to_bytes(4, "big"), "big", signed=True)
 
 
 def _is_foreign(item: Any) -> bool:

@@ -98,7 +98,7 @@ OTHER_CONFIGS: tuple[tuple[str, str | None], ...] = (
     ("consumer.heartbeat.interval.ms", "6000"),
     ("share.auto.offset.reset", "earliest"),
     ("share.record.lock.duration.ms", "30000"),
-    ("interval.ms", "5000"),
+    ("interval.ms", "3600000"),
     ("interval.ms", "10"),
     ("metrics", "a.b.c"),
     ("match", "client_id=x"),
@@ -121,6 +121,9 @@ KEPT = {
     ("ListOffsetsRequest", "timeout_ms"),
     ("ProduceRequest", "timeout_ms"),
     ("FetchRequest", "max_wait_ms"),
+    ("ShareFetchRequest", "max_wait_ms"),
+    ("ShareFetchRequest", "min_bytes"),
+    ("StreamsGroupHeartbeatRequest", "rebalance_timeout_ms"),
     ("JoinGroupRequest", "rebalance_timeout_ms"),
     ("FetchRequest", "min_bytes"),
     ("FetchRequest", "replica_id"),
@@ -203,6 +206,9 @@ class Values:
             for resource in request.resources:
                 if resource.resource_type in (4, 8):
                     request.validate_only = True
+                if resource.resource_type == 16 and not resource.resource_name.startswith("~"):
+                    # Deleted with the script, as it is about every client.
+                    resource.resource_name = "~c0"
         if api == "create_partitions":
             # Kafka refuses too many with code -1, and yet creates 10,000 of them.
             for topic in request.topics:

@@ -9,6 +9,10 @@ from typing import Any
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -16,6 +20,8 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.uuids import ZERO_UUID
+from tests.differential.members_told import MembersTold
 from tests.differential.plain import Names
 from tests.differential.script import Records, Ref, Step, batch_bytes
 from tests.differential.wire import CLOSED, SILENCE, Connection, api_of, message_type
@@ -54,8 +60,16 @@ RETRY_S = 1.0
 MISSING_TOPIC = {3, 5}
 """UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: Metadata may have asked for the topic to be created."""
 
-GROUP_RESOURCE = 32
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+GROUP_RESOURCE, CLIENT_METRICS_RESOURCE = 32, 16
+CLIENT_METRICS_CONFIGS = ("interval.ms", "match", "metrics")
+DELETE_CONFIG = 1
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+BACKGROUND_S = 1.0
+"""Time for what a heartbeat has started in the background: states of share partitions, internal topics."""
+RELEASE_S = 0.3
+"""Kafka answers the end of a share session before the records of its member are released."""
+MISSING_INTERNAL_TOPICS = 3
+"""Status of a Streams group."""
 
 
 class World:
@@ -83,6 +97,8 @@ class World:
         self._sessions: list[int] = []
         self._requests: dict[int, Message] = {}
         self._sent: dict[int, list[tuple[tuple[int, int, str, int], int]]] = {}
+        self._client_metrics: set[str] = set()
+        self._members_told = MembersTold()
 
     def begin(self, tilde: str) -> None:
         """Starts a run: `tilde` takes the place of "~" in all names."""
@@ -98,6 +114,14 @@ class World:
         self._hang_up()
         names = sorted(name for name in self._topics if name.startswith(self.names.tilde))
         self._ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
+        if self._client_metrics:
+            # These are about every client, those of other scripts too.
+            gone = [AlterableConfig(name=key, config_operation=DELETE_CONFIG) for key in CLIENT_METRICS_CONFIGS]
+            resources = [
+                AlterConfigsResource(resource_type=CLIENT_METRICS_RESOURCE, resource_name=name, configs=gone)
+                for name in sorted(self._client_metrics)
+            ]
+            self._ask(IncrementalAlterConfigsRequest(resources=resources), 1)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -125,8 +149,8 @@ class World:
             connection.close()
         number = len(self.answers)
         self.answers.append((str(step), SILENCE))
-        self._requests[number] = step.request
         request = self._resolved(step.request, number)
+        self._requests[number] = request
         deadline = time.monotonic() + RETRY_S
         while True:
             connection.send(step.api, step.version, request, number, step.damage)
@@ -148,6 +172,7 @@ class World:
             self._await_markers(getattr(request, "transactional_id", ""))
         if step.api in GROUP_APIS:
             self.collect_waiting(0.06)
+        self._await_background(step.api, request, answer)
         return answer
 
     def collect_waiting(self, timeout_s: float) -> None:
@@ -181,6 +206,45 @@ class World:
             if not answer.transaction_states[0].transaction_state.startswith("Prepare"):
                 return
             time.sleep(0.01)
+
+    def _await_background(self, api: str, request: Any, answer: Any) -> None:
+        """Waits for what the answer to a request of the new groups has come before."""
+        told = self._members_told
+        if api in ("alter_configs", "incremental_alter_configs"):
+            named = {r.resource_name for r in request.resources if r.resource_type == CLIENT_METRICS_RESOURCE}
+            self._client_metrics |= {name for name in named if name.startswith(self.names.tilde)}
+        if told.has_share_sessions and (answer is CLOSED or getattr(request, "share_session_epoch", 0) == -1):
+            time.sleep(RELEASE_S)
+        if api == "share_group_heartbeat" and getattr(answer, "error_code", 1) == 0:
+            self._await_share_states(request.group_id, told.share_topics(request))
+        if api == "streams_group_heartbeat" and isinstance(answer, Message):
+            names = told.internal_topics(request)
+            if any(status.status_code == MISSING_INTERNAL_TOPICS for status in getattr(answer, "status", None) or ()):
+                self._await_topics(names)
+
+    def _await_share_states(self, group_id: str, names: set[str]) -> None:
+        """Waits until the group has a state for each partition of the topics that exist."""
+        asked = [MetadataRequestTopic(name=name) for name in sorted(names)]
+        found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics if asked else ()
+        counts = {topic.name: len(topic.partitions) for topic in found if topic.error_code == 0}
+        group = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+        deadline = time.monotonic() + BACKGROUND_S
+        while counts and time.monotonic() < deadline:
+            described = self._ask(DescribeShareGroupOffsetsRequest(groups=[group]), 0).groups[0].topics
+            have = {topic.topic_name: len(topic.partitions) for topic in described}
+            counts = {name: count for name, count in counts.items() if have.get(name, 0) < count}
+            time.sleep(0.01)
+
+    def _await_topics(self, names: set[str]) -> None:
+        """Waits for topics that may be about to be created."""
+        asked = [MetadataRequestTopic(name=name) for name in sorted(names)]
+        deadline = time.monotonic() + BACKGROUND_S
+        missing = bool(asked)
+        while missing and time.monotonic() < deadline:
+            found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics
+            missing = any(topic.error_code == 3 for topic in found)
+            time.sleep(0.02)
+        self.settle(names)
 
     def _change_and_see(self) -> None:
         self._barrier += 1
@@ -232,6 +296,8 @@ class World:
 
     def _known(self, ref: Ref) -> Any:
         name = ref.name.replace("~", self.names.tilde)
+        if ref.kind in MembersTold.KINDS:
+            return self._members_told.known(ref._replace(name=name), self.names.tilde)
         if ref.kind == "topic_id":
             return self._topics.get(name, ref.name.encode().rjust(16, b"\x7e")[-16:])
         if ref.kind == "member":
@@ -268,6 +334,27 @@ class World:
         learn = getattr(self, f"_learn_{api}", None)
         if learn is not None:
             learn(request, answer, number)
+
+    def _learn_share_group_heartbeat(self, request: Any, answer: Any, number: int) -> None:
+        self._members_told.learn_heartbeat(request, answer)
+
+    def _learn_streams_group_heartbeat(self, request: Any, answer: Any, number: int) -> None:
+        self._members_told.learn_heartbeat(request, answer)
+        self._members_told.learn_tasks(request, answer)
+
+    def _learn_share_fetch(self, request: Any, answer: Any, number: int) -> None:
+        self._members_told.learn_share_session(request, answer)
+        names = {topic_id: name for name, topic_id in self._topics.items()}
+        self._members_told.learn_acquired(request, answer, names)
+
+    def _learn_share_acknowledge(self, request: Any, answer: Any, number: int) -> None:
+        self._members_told.learn_share_session(request, answer)
+
+    def _learn_get_telemetry_subscriptions(self, request: Any, answer: Any, number: int) -> None:
+        is_drawn = request.client_instance_id == ZERO_UUID
+        self._members_told.learn_subscription(answer, is_drawn=is_drawn)
+        if is_drawn:
+            self.names.clients.setdefault(answer.client_instance_id, f"<client {len(self.names.clients)}>")
 
     def _learn_create_topics(self, request: Any, answer: Any, number: int) -> None:
         for topic in answer.topics:

@@ -16,6 +16,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykbroker.protocol.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NEGATIVE_PARTITION = "Initialize share group parameters has invalid partitionId"
 DEFAULT_START_OFFSET = -1
 """Start offset of a share partition that has none yet: `share.auto.offset.reset` decides at the first fetch."""
 
@@ -148,6 +150,11 @@ class ShareGroupRequests:
         if isinstance(found, GroupError):
             return found
         alteration: Alteration = found
+        negative = [(i, number) for i, offsets in alteration.offsets.items() for number in offsets if number < 0]
+        if negative:
+            # Kafka's persister takes no such request, and the group's partitions are left as being initialized.
+            message = f"{NEGATIVE_PARTITION} - {group_id} {uuid_to_text(negative[0][0])} {negative[0][1]}"
+            return GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         partitions = {topic_id: frozenset(offsets) for topic_id, offsets in alteration.offsets.items()}
         return await self._initialize_from(
             Initialization(group_id, alteration.state_epoch, partitions), alteration.offsets
@@ -155,12 +162,12 @@ class ShareGroupRequests:
 
     async def delete_offsets(
         self, group_id: str, names: Sequence[str]
-    ) -> tuple[list[bytes], dict[bytes, ErrorCode], Mapping[str, tuple[ErrorCode, str | None]]] | GroupError:
+    ) -> tuple[list[bytes], dict[bytes, ErrorCode], Sequence[tuple[str, ErrorCode, str | None]]] | GroupError:
         """Handles DeleteShareGroupOffsets for an empty group.
 
         Returns:
             Ids of topics whose offsets are deleted; ids of topics whose state could not be deleted, with the error;
-            names of topics that have no offsets, with the error and its text. Or the error of the whole request.
+            topics that have no offsets, with the error and its text. Or the error of the whole request.
         """
         found = await self._administer(
             group_id, lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names)
@@ -197,7 +204,7 @@ class ShareGroupRequests:
 
     def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]] | ErrorCode:
         """Topic id -> partitions whose state exists; none for a group that does not exist."""
-        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+        place = self._runtime.find(group_id)
         if isinstance(place, ErrorCode):
             return place
         group = place[1].share.by_id.get(group_id)

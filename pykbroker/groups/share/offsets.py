@@ -5,7 +5,7 @@ Operations return records and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pykbroker.groups.modern.topics import GroupTopics
@@ -35,11 +35,11 @@ class Deletion(NamedTuple):
 
     Attributes:
         partitions: topic id -> partitions.
-        errors: name of a topic -> the error, with its text if it has one of its own.
+        errors: name of a topic, the error, and its text if it has one of its own; a topic that comes twice has two.
     """
 
     partitions: TopicPartitionNumbers
-    errors: Mapping[str, tuple[ErrorCode, str | None]]
+    errors: Sequence[tuple[str, ErrorCode, str | None]]
 
 
 def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: GroupTopics, now_ms: int) -> GroupResult:
@@ -67,7 +67,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
 def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics) -> GroupResult:
     """Notes topics as deleting (DeleteShareGroupOffsets); the group is empty. The response is a `Deletion`."""
     partitions: dict[bytes, frozenset[int]] = {}
-    errors: dict[str, tuple[ErrorCode, str | None]] = {}
+    errors: list[tuple[str, ErrorCode, str | None]] = []
     if not group.has_state_record:
         return GroupResult(response=Deletion(partitions, errors))
     initialized = dict(group.initialized)
@@ -75,7 +75,7 @@ def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics)
     for name in names:
         topic_id = topics.id_of(name)
         if topic_id is None:
-            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            errors.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
         elif topic_id in initialized:
             partitions[topic_id] = initialized.pop(topic_id).partitions
             deleting.add(topic_id)
@@ -83,7 +83,7 @@ def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics)
             # An earlier deletion has not come to its end.
             partitions[topic_id] = frozenset(range(topics.partition_count(topic_id)))
         else:
-            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSETS
+            errors.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSETS))
     record = state_record(group.group_id, group.initializing, initialized, with_names(deleting, topics))
     return GroupResult(records=[record], response=Deletion(partitions, errors), applies_at_append=True)
 

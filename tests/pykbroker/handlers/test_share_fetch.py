@@ -225,7 +225,7 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
         await broker.fetch("m2")
         session = broker.shares.sessions.get(SessionKey(GROUP, "m1"))
         assert session is not None
-        session.connection.when_closed()  # type: ignore[attr-defined]
+        session.connection.call_when_closed()  # type: ignore[attr-defined]
         assert (await broker.fetch("m1", epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
         assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
 
@@ -238,7 +238,7 @@ async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
         await broker.fetch("m", max_wait_ms=WAIT_MS)
         session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
         assert session is not None
-    session.connection.when_closed()  # type: ignore[attr-defined]
+    session.connection.call_when_closed()  # type: ignore[attr-defined]
     assert broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ())) is ErrorCode.NOT_COORDINATOR
 
 
@@ -411,7 +411,7 @@ async def test_a_load_waits_for_the_writes_of_the_leader_before(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.acknowledge, "m1", (0, 0, [ACCEPT]))
             await trio.sleep(0.1)
-            session.connection.when_closed()  # type: ignore[attr-defined]
+            session.connection.call_when_closed()  # type: ignore[attr-defined]
             assert acquired(await broker.fetch("m2", max_wait_ms=5_000)) == [(1, 1, 2)]
 
 
@@ -424,6 +424,32 @@ async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
         assert only(failed).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def test_state_that_is_gone(tmp_path: Path) -> None:
+    """P-181: as after the deletion of the group."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        await broker.persister.delete(key_of())
+        refused = only(await broker.fetch("m", (0, 0, [ACCEPT])))
+        assert refused.acknowledge_error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        text = "Error in write state RPC. Write operation on uninitialized share partition not allowed."
+        assert refused.acknowledge_error_message == text
+
+
+async def test_a_batch_alone_is_sent_as_it_was_read(tmp_path: Path) -> None:
+    """P-180: with the beginning of the next one, which clients pass over."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        size = len(only(await broker.fetch("m", max_wait_ms=WAIT_MS)).records.read())
+        broker.produce(b"b")
+        broker.produce(b"c")
+        cut = await broker.fetch("m", max_bytes=size + 20)
+        assert acquired(cut) == [(1, 1, 1)]
+        assert len(only(cut).records.read()) == size + 20
+
+
 async def test_record_limit_mode(tmp_path: Path) -> None:
     broker = ShareBroker(tmp_path)
     async with broker.running():
@@ -432,8 +458,8 @@ async def test_record_limit_mode(tmp_path: Path) -> None:
             (0, 0, 1)
         ]
         assert acquired(await broker.fetch("m2", max_records=1, share_acquire_mode=1)) == [(1, 1, 1)]
-        with pytest.raises(Exception, match="Unknown share acquire mode"):
-            await broker.fetch("m3", share_acquire_mode=9)
+        refused = await broker.fetch("m3", share_acquire_mode=9)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 class Quota:

@@ -77,10 +77,7 @@ async def test_member_ids_that_no_client_makes(tmp_path: Path, member_id: str) -
     rig = share_rig(tmp_path)
     async with rig.running():
         refused = await beat(rig, member_id, 0, "clicks")
-        assert (refused.error_code, refused.error_message) == (
-            ErrorCode.INVALID_REQUEST,
-            "Invalid member id in the request.",
-        )
+        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, None)
 
 
 async def test_a_malformed_request(tmp_path: Path) -> None:

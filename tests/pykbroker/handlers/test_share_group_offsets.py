@@ -17,7 +17,7 @@ from pykbroker.protocol.messages import (
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
-from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 from tests.pykbroker.groups.rig import Rig
 from tests.pykbroker.handlers.test_share_group_membership import beat, share_rig
 from tests.support.data_path import NOW_MS, batch, topic_id
@@ -86,14 +86,14 @@ async def test_p191_offsets_of_a_new_group_are_set(tmp_path: Path) -> None:
         assert await describe(rig, "nobody") == {}
 
 
-@pytest.mark.parametrize("numbers", [[-1], [0, -1], []])
-async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, numbers: list[int]) -> None:
+@pytest.mark.parametrize(("group_id", "numbers"), [("g", [-1]), ("g", [0, -1]), ("g", []), ("", [0])])
+async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, group_id: str, numbers: list[int]) -> None:
     """P-190: the group gets the error, and none of its topics is there."""
     rig = share_rig(tmp_path)
     m = describe_share_group_offsets
     asked = [("clicks", numbers), ("missing", [0])]
     topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=found) for name, found in asked]
-    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=topics)]
+    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)]
     async with rig.running():
         request = m.DescribeShareGroupOffsetsRequest(groups=groups)
         [found] = (await rig.call(handle_describe_share_group_offsets, request, 1)).groups
@@ -148,6 +148,17 @@ async def test_groups_that_have_no_offsets(tmp_path: Path) -> None:
         await rig.stable("classic")
         assert (await delete(rig, "none", "clicks")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert (await alter(rig, "", clicks={0: 0})).error_code == ErrorCode.INVALID_GROUP_ID
+        assert await describe(rig, "") == {}
+        refused = await alter(rig, "negative", clicks={0: 0, -1: 0})
+        text = "Initialize share group parameters has invalid partitionId - negative"
+        assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert refused.error_message == f"{text} {uuid_to_text(topic_id('clicks'))} -1"
+        assert await describe(rig, "negative") == {}
+        assert errors(await alter(rig, "negative", missing={})) == []
+        twice = await delete(rig, "negative", "missing", "missing")
+        assert [topic.topic_name for topic in twice.responses] == ["missing", "missing"]
+        asked = await describe(rig, "negative", ("clicks", [0, 0]), ("clicks", [1, 0]))
+        assert asked == {"clicks": [(0, -1, -1, 0), (1, -1, -1, 0)]}
         refused = await alter(rig, "classic", clicks={0: 0})
         assert (refused.error_code, refused.error_message) == (
             ErrorCode.GROUP_ID_NOT_FOUND,

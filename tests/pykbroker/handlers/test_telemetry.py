@@ -119,19 +119,24 @@ def test_changed_subscriptions_are_told_at_once() -> None:
     assert ask(context, first.client_instance_id).requested_metrics == []
 
 
-def test_an_instance_is_forgotten_with_its_connection() -> None:
+def test_the_last_instance_of_a_connection_is_forgotten_with_it() -> None:
     context = context_with(f"{HERE}Receiver")
-    first = ask(context)
-    assert context.connection.when_closed is not None
-    context.connection.when_closed()
-    assert first.client_instance_id not in context.services.telemetry.instances()
+    closed: list[str] = []
+    context.connection.when_closed("share sessions", lambda: closed.append("sessions"))
+    first, second = ask(context), ask(context)
+    context.connection.call_when_closed()
+    assert closed == ["sessions"]
+    assert ask(context, first.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert ask(context, second.client_instance_id).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
     ("metrics", "codec"), [(b"no gzip", 1), (gzip.compress(bytes(2000)), 1)], ids=["malformed", "too large"]
 )
-def test_what_cannot_be_decompressed_is_an_invalid_record(metrics: bytes, codec: int) -> None:
-    context = context_with(f"{HERE}Receiver", **{"telemetry.max.bytes": "1000"})
+@pytest.mark.parametrize("receiver", [f"{HERE}Receiver", ""])
+def test_what_cannot_be_decompressed_is_an_invalid_record(receiver: str, metrics: bytes, codec: int) -> None:
+    """P-202. Without a receiver too."""
+    context = context_with(receiver, **{"telemetry.max.bytes": "1000"})
     assert push(context, ask(context), metrics, codec) == ErrorCode.INVALID_RECORD
     assert Receiver.received == []
 

@@ -532,7 +532,7 @@ async def test_who_wants_to_hear_of_a_connections_end_does(monkeypatch: pytest.M
     ended = trio.Event()
 
     async def listening(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
-        context.connection.when_closed = ended.set
+        context.connection.when_closed("test", ended.set)
         return HeartbeatResponse()
 
     monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, listening))

@@ -161,6 +161,20 @@ async def test_errors_have_kafkas_texts(tmp_path: Path) -> None:
         assert result.error_message == "This server does not host this topic-partition."
 
 
+async def test_a_partition_that_comes_twice_is_served_in_order(tmp_path: Path) -> None:
+    """The second mention is fenced by the first, and its outcome is the one that is told, as in Kafka."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persisters(rig, Remote(rig))
+        m = initialize_share_group_state
+        for number in range(8):
+            asked = [m.PartitionData(partition=0, state_epoch=epoch) for epoch in (number + 1, number)]
+            topic = m.InitializeStateData(topic_id=KEY.topic_id, partitions=asked)
+            request = InitializeShareGroupStateRequest(group_id="g", topics=[topic])
+            response = await rig.call(handle_initialize_share_group_state, request, 0)
+            assert [p.error_code for p in response.results[0].partitions] == [ErrorCode.FENCED_STATE_EPOCH]
+
+
 async def test_a_request_about_nothing_has_an_empty_answer(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():

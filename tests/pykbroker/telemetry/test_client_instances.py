@@ -8,7 +8,7 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.telemetry.client_instances import INSTANCE_COUNT_MAX, ClientInstances
-from pykbroker.telemetry.subscriptions import Requested, Subscription, requested
+from pykbroker.telemetry.subscriptions import Requested, Subscription, in_map_order, requested
 
 ONE, TWO = b"1" * 16, b"2" * 16
 NOW = 1_700_000_000_000
@@ -27,7 +27,7 @@ def subscription(metrics: str = "a.", interval_ms: int = INTERVAL, match: str = 
 
 
 def ask(instances: ClientInstances, now_ms: int, client: bytes = ONE) -> ErrorCode:
-    return instances.ask(client, {"client_id": "me"}, now_ms)[0]
+    return instances.ask(client, {"client_id": "me"}, now_ms, "connection")[0]
 
 
 def push(instances: ClientInstances, now_ms: int, **options: Any) -> ErrorCode:
@@ -41,7 +41,7 @@ def push(instances: ClientInstances, now_ms: int, **options: Any) -> ErrorCode:
         "is_terminating": False,
         **options,
     }
-    return instances.push(ONE, {"client_id": "me"}, now_ms, **request)[0]
+    return instances.push(ONE, {"client_id": "me"}, now_ms, "connection", **request)[0]
 
 
 def test_a_client_may_ask_once_an_interval(instances: ClientInstances) -> None:
@@ -92,7 +92,7 @@ def test_a_wrong_push(instances: ClientInstances, options: dict[str, int], error
 def test_instances_end_after_three_intervals_or_a_minute(instances: ClientInstances) -> None:
     ask(instances, NOW)
     ask(instances, NOW + 60_000, TWO)
-    assert ONE not in instances
+    assert ONE not in instances._instances
     instances.set_subscriptions([subscription(interval_ms=100_000)])
     ask(instances, NOW + 70_000, TWO)
     assert ask(instances, NOW + 70_001) == ErrorCode.NONE
@@ -100,17 +100,34 @@ def test_instances_end_after_three_intervals_or_a_minute(instances: ClientInstan
     assert len(instances) == 2
 
 
-def test_an_instance_ends_with_its_connection(instances: ClientInstances) -> None:
+def test_the_last_instance_of_a_connection_ends_with_it(instances: ClientInstances) -> None:
+    """P-202: as Apache Kafka remembers one instance of a connection."""
     ask(instances, NOW)
-    instances.forget(ONE)
-    assert ask(instances, NOW + 1) == ErrorCode.NONE
+    ask(instances, NOW, TWO)
+    ask(instances, NOW + 1)
+    instances.connection_closed("connection")
+    instances.connection_closed("connection")
+    assert ask(instances, NOW + 2) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert ask(instances, NOW + 2, TWO) == ErrorCode.NONE
+    instances.set_subscriptions([subscription("b.")])
+    assert ask(instances, NOW + 3) == ErrorCode.NONE, "made anew"
+    instances.connection_closed("connection")
+    assert ask(instances, NOW + 4) == ErrorCode.NONE
 
 
 def test_the_number_of_instances_is_limited(instances: ClientInstances) -> None:
     for number in range(INSTANCE_COUNT_MAX + 5):
         ask(instances, NOW, number.to_bytes(16, "big"))
     assert len(instances) == INSTANCE_COUNT_MAX
-    assert (4).to_bytes(16, "big") not in instances
+    assert (4).to_bytes(16, "big") not in instances._instances
+
+
+def test_metrics_whose_hashes_collide_are_in_the_order_of_their_subscriptions() -> None:
+    """P-202. The order is a part of the subscription id."""
+    metrics = {"b": "Aa", "a": "BB"}
+    assert in_map_order(metrics) == ["a", "b"]
+    found = requested([subscription(metrics[name]) for name in in_map_order(metrics)], {})
+    assert found.metrics == ("BB", "Aa")
 
 
 def test_subscriptions_that_match_are_added_up() -> None:

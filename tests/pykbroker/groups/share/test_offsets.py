@@ -71,10 +71,10 @@ def test_offsets_are_deleted_in_two_steps() -> None:
     result = rig.shard.share.delete_offsets(GROUP, None, ["t", "v", "missing"])
     assert result.response == Deletion(
         {T: frozenset({0, 1})},
-        {
-            "v": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."),
-            "missing": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
-        },
+        [
+            ("v", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."),
+            ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
+        ],
     )
     rig.carry_out(result)
     assert (partitions(rig.group.initialized), rig.group.deleting) == ({U: frozenset({0})}, {T})
