@@ -121,7 +121,7 @@ class KerberosExchange:
         client = self._context.client
         authorization_id = choice[CHOICE_SIZE_MIN:].decode(errors="replace") or client
         # Kafka allows every authorization id, and takes the name of the ticket all the same.
-        log.info("%s has logged in by GSSAPI, with the authorization id %s", client, authorization_id)
+        log.info("%s has logged in by GSSAPI, with the authorization id %r", client, authorization_id)
         try:
             self.result = Authenticated(self._user_names.of_principal(client), authorization_id=client)
         except NoUserName as error:
