@@ -336,10 +336,7 @@ class AwaitedReplication:
             # Waiting for one after the other takes no longer than for all at once: they have one deadline.
             response.error_code = await partition.wait_replicated(end_offset, self._deadline, leadership)
             if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                image = self._context.services.metadata.topic(partition.topic)
-                found = None if image is None else image.partitions.get(partition.partition)
-                if found is not None:
-                    self._hints.name_leader(response, found)
+                self._hints.name_leader_of(partition, response)
         self._response.node_endpoints = self._hints.endpoints
 
 

@@ -18,7 +18,7 @@ import trio
 
 from pykbroker.completion import Completion
 from pykbroker.errors import CloseConnection
-from pykbroker.network.dispatch import UnfinishedReply, dispatch
+from pykbroker.network.dispatch import dispatch
 from pykbroker.network.reply import SEND_TIMEOUT_S, Connected, send_chunks
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pykbroker.network.request_memory import RequestMemory
     from pykbroker.requests.context import NodeServices
-    from pykbroker.security.connection_info import ConnectionInfo
+    from pykbroker.security.connection_info import ConnectionInfo, ReplyInWaiting
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Connection:
         self.served_by: trio.CancelScope | None = None
         self._close_reason: str | None = None
         # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
-        self._unfinished: deque[UnfinishedReply] = deque()
+        self._unfinished: deque[ReplyInWaiting] = deque()
         self.info = info
         self.is_sending = False
         self.has_ended = False
@@ -167,14 +167,18 @@ class Connection:
         """Serves one request and sends its reply, or notes the reply as unfinished."""
         info = self.info
         repeated = info.repeated_produce
-        chunks: list[Any] | UnfinishedReply | None = None if repeated is None else repeated.serve(info, frame)
-        if chunks is None:
-            chunks = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
-        if isinstance(chunks, UnfinishedReply):
-            self._unfinished.append(chunks)
-            chunks = None
-        elif self._unfinished:
-            await self._finish(all_of_them=True)
+        reply: list[Any] | ReplyInWaiting | None = None if repeated is None else repeated.serve(info, frame)
+        if reply is None:
+            reply = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
+        chunks: list[Any] | None = None
+        if reply is None or isinstance(reply, list):
+            chunks = reply
+            if self._unfinished:
+                await self._finish(all_of_them=True)
+        elif may_be_unfinished:
+            self._unfinished.append(reply)
+        else:
+            chunks = await reply.finish()
         if info.sasl is not None:
             self._reader.frame_size_max = info.sasl.frame_size_max(self._frame_size_max)
         if chunks is not None and not (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks)):

@@ -112,6 +112,8 @@ async def dispatch(
         if isinstance(response, Unfinished):
             if context.refusals is not None:
                 audit(context, request, response.response)
+            if key == ApiKey.PRODUCE:
+                _note_produce(services, connection, frame, header, request)
             return UnfinishedReply(response, header, has_tags)
         if quota is not None:
             quota.answer(request, response)

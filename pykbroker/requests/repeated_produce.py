@@ -6,27 +6,22 @@ The general path, `dispatch` and `handlers.produce`, serves everything else: `se
 certain that the request is of this kind, and its responses are those of the general path, byte for byte.
 
 What takes part: v9 and later (flexible versions), one partition, acks of 1 or all, no transaction, no tagged fields;
-clients without authentication on a broker without an authorizer, outside quotas.
+outside quotas, and without an authorizer of the user's, which would be asked twice about what it refuses.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import TOPIC, WRITE
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.codec_source import Malformed, read_uvarint
 from pykbroker.protocol.headers import read_request_header, response_header
-from pykbroker.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from pykbroker.protocol.messages.produce import ProduceRequest
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.layout import (
     FLAGS_POSITION,
@@ -40,6 +35,7 @@ from pykbroker.protocol.records.single_batch import MAGIC
 from pykbroker.requests.api_table import FLEXIBLE_FROM
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import failed
+from pykbroker.requests.produce_kind import KindOfRequest, RepliedAfterReplication
 from pykbroker.requests.produce_responses import append_failure
 
 if TYPE_CHECKING:
@@ -64,48 +60,6 @@ _TO_TOPIC_SIZE: Final = 9
 of topics."""
 _TO_RECORDS_SIZE: Final = 5
 """Bytes between the topic and the length of the records: the number of partitions and the index of the one."""
-
-_OFFSETS: Final = Struct(">qqq")
-"""Base offset, log append time and log start offset of a partition's response, which stand side by side."""
-_PLACEHOLDER: Final = (0x5A5A5A5A5A5A5A5A, 0x3C3C3C3C3C3C3C3C, 0x6969696969696969)
-
-
-class KindOfRequest:
-    """Common parts of all requests with the same bytes before their records.
-
-    Attributes:
-        topic, topic_id, index: the partition, as the requests name it.
-        api_version: version of the requests.
-        acks: 1 or `ACKS_ALL`.
-        size: size of the response, as the four bytes that begin it.
-        before, after: bytes of the response around its offsets, without size and correlation id.
-    """
-
-    __slots__ = ("acks", "after", "api_version", "before", "index", "size", "topic", "topic_id")
-
-    def __init__(self, request: ProduceRequest, api_version: int) -> None:
-        topic = request.topic_data[0]
-        self.topic = topic.name
-        self.topic_id = topic.topic_id
-        self.index = topic.partition_data[0].index
-        self.api_version = api_version
-        self.acks = request.acks
-        base_offset, log_append_time_ms, log_start_offset = _PLACEHOLDER
-        response = PartitionProduceResponse(
-            index=self.index,
-            base_offset=base_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log_start_offset,
-        )
-        reply = response_header(0, True) + encode(self.response(response), api_version)
-        before, after = reply.rsplit(_OFFSETS.pack(*_PLACEHOLDER), 1)
-        self.size = len(reply).to_bytes(4, "big")
-        self.before, self.after = before[4:], after
-
-    def response(self, partition: PartitionProduceResponse) -> ProduceResponse:
-        """A response with the result of the partition."""
-        topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=[partition])
-        return ProduceResponse(responses=[topic])
 
 
 class RepeatedProduce:
@@ -161,11 +115,11 @@ class RepeatedProduce:
                 self._kinds.clear()
             self._kinds[key] = KindOfRequest(request, version)
 
-    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | RepliedAfterReplication | None:
         """Serve a request of a known kind; None for any other, of which nothing was done.
 
         Returns:
-            The chunks of the reply, as of `dispatch`.
+            The chunks of the reply, as of `dispatch`; with acks=all, if there are followers, in waiting.
 
         Raises:
             CloseConnection: from the general handling of a failure.
@@ -184,6 +138,8 @@ class RepeatedProduce:
         head = frame[:size].tobytes()
         kind = self._kinds.get(head[:4] + head[8:])
         if kind is None or self._quotas.active is not None:
+            return None
+        if connection.sasl is not None and not connection.sasl.allows_requests:
             return None
         # Size of the records plus one, as a varint.
         length, position = frame[size], size + 1
@@ -215,8 +171,10 @@ class RepeatedProduce:
         leadership = partition.leadership
         if leadership is None:
             return None
-        if kind.acks == ACKS_ALL and leadership.followers:
-            # It has to wait for them.
+        authorizer = self._services.authorizer
+        if authorizer is not None and not authorizer.allows(
+            connection.principal, connection.client_host, WRITE, TOPIC, partition.topic
+        ):
             return None
         try:
             if kind.acks == ACKS_ALL:
@@ -224,8 +182,9 @@ class RepeatedProduce:
             result = partition.append_as_leader(data, self._wall_clock.now_ms(), header=header)
         except Exception as error:
             return self._failed(connection, frame, kind, partition, error)
-        offsets = _OFFSETS.pack(result[0], result[2], result[3])
-        return [b"".join((kind.size, head[4:8], kind.before, offsets, kind.after))]
+        if kind.acks == ACKS_ALL and leadership.followers:
+            return RepliedAfterReplication(self._services, connection, head, kind, partition, leadership, result)
+        return kind.reply(head[4:8], result)
 
     def _failed(
         self, connection: ConnectionInfo, frame: memoryview, kind: KindOfRequest, partition: Partition, error: Exception
@@ -251,7 +210,9 @@ def note_produce(
     services: BrokerServices, connection: ConnectionInfo, frame: memoryview, header: RequestHeader, request: Any
 ) -> None:
     """Keep the kind of a Produce request for the next one, if neither client nor broker needs the general path."""
-    if header.api_version < FLEXIBLE_VERSION or connection.sasl is not None or services.authorizer is not None:
+    if header.api_version < FLEXIBLE_VERSION or not (
+        services.authorizer is None or services.authorizer.may_be_asked_again
+    ):
         return
     repeated = services.repeated_produce
     if repeated is None:

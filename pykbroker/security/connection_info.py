@@ -22,11 +22,19 @@ class ReplyTimer(Protocol):
         """Counts what was measured."""
 
 
+class ReplyInWaiting(Protocol):
+    """An incomplete reply. Later requests of the connection may begin meanwhile; their replies are sent after it."""
+
+    async def finish(self) -> list[Any]:
+        """Waits until the reply is complete; returns its chunks."""
+        ...
+
+
 class RepeatedRequests(Protocol):
     """Serves requests that are like earlier ones."""
 
-    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
-        """Chunks of the reply; None for a request that has to be served in full."""
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | ReplyInWaiting | None:
+        """Chunks of the reply, also in waiting; None for a request that has to be served in full."""
 
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
         """Keeps what is needed to serve others like this request, which was served in full."""

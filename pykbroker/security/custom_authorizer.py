@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.security.client_address import java_host_address
@@ -51,7 +51,13 @@ class Authorizer(Protocol):
 
 
 class CustomAuthorizer:
-    """A user's authorizer, in the form that requests need."""
+    """A user's authorizer, in the form that requests need.
+
+    Attributes:
+        may_be_asked_again: False, as the user's class may count or log what it is asked.
+    """
+
+    may_be_asked_again: Final = False
 
     def __init__(
         self,

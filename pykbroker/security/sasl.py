@@ -86,6 +86,11 @@ class SaslSession:
         """True once the first login has succeeded or failed; after a failure the connection is about to be closed."""
         return self.is_again or self.state in (State.COMPLETE, State.NO_PRINCIPAL, State.FAILED)
 
+    @property
+    def allows_requests(self) -> bool:
+        """True if requests that are not part of a login are allowed: the client has logged in for longer than now."""
+        return self.state is State.COMPLETE and (self._ends_at_s is None or self._now_s() <= self._ends_at_s)
+
     def frame_size_max(self, authenticated_max: int) -> int:
         """Largest size of the next frame, in bytes."""
         return authenticated_max if self.state is State.COMPLETE else min(authenticated_max, self._receive_size_max)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykbroker.protocol.acl_codes import (
     ALL,
@@ -61,7 +61,12 @@ class StandardAuthorizer:
         acls: returns the newest table of entries; a changed table is another object.
         super_users: principals (``User:name``) that may do everything.
         allow_everyone_if_no_acl_found: decision for a resource without any entry.
+
+    Attributes:
+        may_be_asked_again: True, as to ask twice for one request has no other effect than to ask once.
     """
+
+    may_be_asked_again: Final = True
 
     def __init__(
         self,

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image import Acl, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.network.dispatch import UnfinishedReply, dispatch
+from pykbroker.network.dispatch import dispatch
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
@@ -26,9 +27,13 @@ from pykbroker.protocol.messages.produce import (
 from pykbroker.replication.partition import Partition
 from pykbroker.requests import repeated_produce
 from pykbroker.requests.repeated_produce import RepeatedProduce
-from pykbroker.security.connection_info import ConnectionInfo
+from pykbroker.security.connection_info import ConnectionInfo, ReplyInWaiting
+from pykbroker.security.custom_authorizer import Action, CustomAuthorizer
+from pykbroker.security.sasl import SaslSession, State
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
+IN_WAITING = "in waiting"
 VERSIONS = (9, 10, 11, 12, 13)
 TOPICS = ("clicks", "stamped", "compacted", "zipped", "small", "guarded", "followed", "elsewhere", "__consumer_offsets")
 
@@ -40,6 +45,7 @@ class Side:
         folder.mkdir()
         self.repeats = repeats
         self.quick = 0
+        self.in_waiting: list[ReplyInWaiting] = []
         self.path = DataPath(
             folder,
             cluster_image(
@@ -72,9 +78,29 @@ class Side:
                 chunks = await dispatch(self.path.services, self.connection, view, may_be_unfinished=True)
         except (CloseConnection, KafkaError, ProtocolError) as error:
             return type(error), str(error)
-        if isinstance(chunks, UnfinishedReply):
-            return UnfinishedReply
-        return None if chunks is None else b"".join(chunks)
+        if chunks is None or isinstance(chunks, list):
+            return None if chunks is None else b"".join(chunks)
+        self.in_waiting.append(chunks)
+        return IN_WAITING
+
+    async def finish(self) -> list[bytes]:
+        """The replies that are in waiting, once they are complete."""
+        waited = [b"".join(await reply.finish()) for reply in self.in_waiting]
+        self.in_waiting.clear()
+        return waited
+
+    def replicate(self, topic: str) -> None:
+        """The follower has all records of a topic."""
+        partition = self.path.partitions.get(topic, 0)
+        assert partition is not None
+        partition.on_follower_fetch(partition.follower(2, 0), partition.log.log_end_offset, 0)
+
+    def apply(self, *topics: TopicImage) -> None:
+        """The metadata has these topics alone from now on."""
+        old, new = self.path.services.metadata.image, cluster_image(*topics)
+        new.delta = delta_between(old, new)
+        self.path.partitions.apply(old, new)
+        self.path.services.metadata.apply(old, new)
 
     def log_of(self, topic: str) -> bytes:
         path = Path(self.path.directory.path) / f"{topic}-0" / f"{0:020}.log"
@@ -93,6 +119,16 @@ class Pair:
         quick, full = await self.quick.answer(frame), await self.full.answer(frame)
         assert quick == full, frame
         return quick
+
+    async def finish(self) -> list[bytes]:
+        """The replies that are in waiting, which are the same from both."""
+        quick, full = await self.quick.finish(), await self.full.finish()
+        assert quick == full
+        return quick
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.quick, self.full
 
     def check_logs(self) -> None:
         for topic in TOPICS:
@@ -147,7 +183,6 @@ async def test_requests_of_other_kinds_are_served_in_full(pair: Pair) -> None:
     for _ in range(3):
         await pair.answer(frame_of(batch(), acks=0))
         await pair.answer(frame_of(batch(), acks=7))
-        await pair.answer(frame_of(batch(), "followed", acks=-1))
         await pair.answer(frame_of(batch(), "elsewhere"))
         await pair.answer(frame_of(batch(), "__consumer_offsets"))
         await pair.answer(frame_of(batch(), "__consumer_offsets", version=12))
@@ -209,12 +244,101 @@ async def test_one_client_with_several_topics(pair: Pair) -> None:
 async def test_a_partition_that_is_gone_is_not_found(pair: Pair) -> None:
     for _ in range(2):
         assert error_of(await pair.answer(frame_of(batch()))) == 0
-    for side in (pair.quick, pair.full):
-        old, new = side.path.services.metadata.image, cluster_image()
-        new.delta = delta_between(old, new)
-        side.path.partitions.apply(old, new)
-        side.path.services.metadata.apply(old, new)
+    for side in pair.sides:
+        side.apply()
     assert error_of(await pair.answer(frame_of(batch()))) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_replies_wait_for_the_in_sync_replicas(pair: Pair, version: int) -> None:
+    for _ in range(3):
+        assert await pair.answer(frame_of(batch(), "followed", version, acks=-1)) == IN_WAITING
+    for side in pair.sides:
+        side.replicate("followed")
+    assert [error_of(reply, version) for reply in await pair.finish()] == [0, 0, 0]
+    assert pair.quick.quick == 2
+    for _ in range(2):
+        assert await pair.answer(frame_of(batch(), "followed", version, acks=-1)) == IN_WAITING
+    assert [error_of(reply, version) for reply in await pair.finish()] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert pair.quick.quick == 4
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_replies_name_the_leader_that_has_come_meanwhile(pair: Pair, version: int) -> None:
+    for _ in range(2):
+        await pair.answer(frame_of(batch(), "followed", version, acks=-1))
+    for side in pair.sides:
+        side.apply(topic_image("followed", leader=2, followers=(1,), isr=(1, 2), leader_epoch=1))
+    replies = await pair.finish()
+    assert [error_of(reply, version) for reply in replies] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert pair.quick.quick == 1
+
+
+async def test_clients_that_have_logged_in(pair: Pair) -> None:
+    """P-17: until the session is over, which closes the connection."""
+    now_s = [100.0]
+    for side in pair.sides:
+        side.connection.sasl = SaslSession({}, 1000, lambda: now_s[0])
+        side.connection.sasl.state = State.COMPLETE
+    for _ in range(3):
+        assert error_of(await pair.answer(frame_of(batch()))) == 0
+    assert pair.quick.quick == 2
+    for side in pair.sides:
+        assert side.connection.sasl is not None
+        side.connection.sasl._ends_at_s = 101.0
+    assert error_of(await pair.answer(frame_of(batch()))) == 0
+    now_s[0] = 101.5
+    kind, text = await pair.answer(frame_of(batch()))
+    assert kind is CloseConnection
+    assert "session is over" in text
+    assert pair.quick.quick == 3
+
+
+@pytest.mark.parametrize("state", [s for s in State if s not in (State.COMPLETE, State.RAW_TOKEN)])
+async def test_clients_that_log_in(pair: Pair, state: State) -> None:
+    for _ in range(2):
+        await pair.answer(frame_of(batch()))
+    for side in pair.sides:
+        side.connection.sasl = SaslSession({}, 1000, lambda: 0.0)
+        side.connection.sasl.state = state
+    await pair.answer(frame_of(batch()))
+    assert pair.quick.quick == 1
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_the_authorizer_is_asked_each_time(pair: Pair, version: int) -> None:
+    acls: list[dict[bytes, Acl]] = [{}]
+    for side in pair.sides:
+        side.path.services.authorizer = StandardAuthorizer(lambda: acls[0], frozenset(), False)
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert error_of(await pair.answer(frame_of(batch(), version=version)), version) == refused
+    write = Acl(2, "clicks", 3, "User:ANONYMOUS", "*", 4, 3)
+    acls[0] = {bytes(16): write}
+    for _ in range(3):
+        assert error_of(await pair.answer(frame_of(batch(), version=version)), version) == 0
+    assert pair.quick.quick == 3
+    acls[0] = {bytes(16): write._replace(principal="User:other")}
+    assert error_of(await pair.answer(frame_of(batch(), version=version)), version) == refused
+    assert pair.quick.quick == 3
+
+
+async def test_an_authorizer_of_the_user_is_asked_once_for_a_request(pair: Pair) -> None:
+    asked: list[Action] = []
+
+    class Odd:
+        def __init__(self, *_: object) -> None: ...
+
+        def allows(self, action: Action) -> bool:
+            asked.append(action)
+            return bool(len(asked) % 2)
+
+    for side in pair.sides:
+        side.path.services.authorizer = CustomAuthorizer(Odd, {}, dict)
+    frames = [frame_of(batch()) for _ in range(4)]
+    found = [await pair.quick.answer(frame) for frame in frames]
+    assert len(asked) == 4
+    assert found == [await pair.full.answer(frame) for frame in frames]
+    assert pair.quick.quick == 0
 
 
 async def test_quotas_are_for_the_general_path(pair: Pair) -> None:
