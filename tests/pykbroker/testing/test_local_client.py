@@ -86,7 +86,7 @@ def test_what_is_not_there_yet_is_waited_for(broker: LocalBroker, topic: str) ->
 
 def test_records_that_do_not_come_are_counted(broker: LocalBroker, topic: str) -> None:
     broker.produce(topic, "a")
-    with pytest.raises(LocalBrokerError, match=rf"^1 of 2 records of {topic} came within 3.0 s; the last was Record"):
+    with pytest.raises(LocalBrokerError, match=rf"^1 of 2 records of {topic} came within 3 s; the last was Record"):
         broker.consume(topic, 2, timeout_s=3.0)
 
 
