@@ -34,6 +34,9 @@ RETRY_MS = 1000
 CHECK_PAUSES_S = (0.0, 0.1)
 """Pauses in seconds before each check of a suspect: a process that ends closes its connections before its ports."""
 
+ALL_GONE_PAUSE_S = 0.2
+"""Seconds between two looks for a broker that is there, while the machines of all refuse connections."""
+
 
 class ActiveControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
@@ -256,9 +259,39 @@ class ActiveController:
             if broker.endpoints and await refuses(broker.endpoints[0]):
                 heartbeats.end_session(broker_id, epoch)
                 if not broker.is_fenced:
-                    log.warning("fencing broker %d: its machine refuses connections, so the process is gone", broker_id)
-                    await self._do(FenceBroker(broker_id, epoch))
+                    await self._fence_gone(heartbeats, refuses, broker_id, epoch)
                 return
+
+    async def _fence_gone(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
+        """Fences a broker whose process is gone, as soon as another broker is there, at the latest after its session.
+
+        When all brokers start again together, the first ones to be fenced would leave the in-sync sets to the last,
+        which then leads, also if it is the one that has lost records with its machine's memory. Until another broker is
+        there no partition gains a leader by the fencing.
+        """
+        latest_ms = self._now_ms() + self._settings.session_timeout_ms
+        while True:
+            broker = self._node.image.brokers.get(broker_id)
+            if broker is None or broker.epoch != epoch or broker.is_fenced:
+                return
+            if heartbeats.has_session(broker_id, epoch, self._now_ms()):
+                # It has sent a heartbeat meanwhile.
+                return
+            is_gone = await refuses(broker.endpoints[0])
+            if (is_gone and await self._another_answers(refuses, broker_id)) or self._now_ms() >= latest_ms:
+                break
+            await trio.sleep(ALL_GONE_PAUSE_S)
+        log.warning("fencing broker %d: its machine refuses connections, so the process is gone", broker_id)
+        await self._do(FenceBroker(broker_id, epoch))
+
+    async def _another_answers(self, refuses: Refuses, broker_id: int) -> bool:
+        """True if the machine of another unfenced broker does not refuse connections, or if there is none."""
+        brokers = self._node.image.brokers.values()
+        others = [one for one in brokers if one.broker_id != broker_id and not one.is_fenced and one.endpoints]
+        for other in others:
+            if not await refuses(other.endpoints[0]):
+                return True
+        return not others
 
     async def _do(self, command: Command[R]) -> R | None:
         """Submits a command; None if it was refused."""

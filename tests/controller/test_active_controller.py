@@ -333,6 +333,45 @@ async def test_a_new_controller_does_not_wait_for_who_died_with_the_old_one() ->
         nursery.cancel_scope.cancel()
 
 
+async def test_brokers_that_are_all_gone_are_not_fenced_until_one_is_back() -> None:
+    """The first ones to be fenced would leave the in-sync sets to the last, whatever that one has lost."""
+    disk = FakeFileSystem()
+    async with cluster(1, 2, disk=disk) as brokers:
+        await brokers.create("t", 1, 2)
+    async with running(disk) as node, trio.open_nursery() as nursery:
+        refusing = {"host-1", "host-2"}
+
+        async def refuses(endpoint: Endpoint) -> bool:
+            await trio.lowlevel.checkpoint()
+            return endpoint.host in refusing
+
+        await nursery.start(ActiveController(node, ActiveControllerSettings(), refuses).run)
+        await trio.sleep(TIMEOUT_S - 1)
+        assert not any(broker.is_fenced for broker in node.image.brokers.values())
+        assert node.image.topics_by_name["t"].partitions[0].isr == (1, 2)
+        refusing.remove("host-2")
+        await trio.sleep(0.5)
+        assert [broker.is_fenced for broker in node.image.brokers.values()] == [True, False]
+        assert node.image.topics_by_name["t"].partitions[0].leader == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_brokers_that_stay_away_together_are_fenced_at_the_end_of_their_sessions() -> None:
+    disk = FakeFileSystem()
+    async with cluster(1, 2, disk=disk):
+        pass
+    async with running(disk) as node, trio.open_nursery() as nursery:
+
+        async def refuses(endpoint: Endpoint) -> bool:
+            await trio.lowlevel.checkpoint()
+            return True
+
+        await nursery.start(ActiveController(node, ActiveControllerSettings(), refuses).run)
+        await trio.sleep(TIMEOUT_S + 1)
+        assert all(broker.is_fenced for broker in node.image.brokers.values())
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
     """It is over before the task that would do them has begun."""
 
