@@ -278,10 +278,13 @@ class ActiveController:
                 # It has sent a heartbeat meanwhile.
                 return
             is_gone = await refuses(broker.endpoints[0])
-            if (is_gone and await self._another_answers(refuses, broker_id)) or self._now_ms() >= latest_ms:
+            if is_gone and await self._another_answers(refuses, broker_id):
+                log.warning("fencing broker %d: its machine refuses connections, so the process is gone", broker_id)
+                break
+            if self._now_ms() >= latest_ms:
+                log.warning("fencing broker %d: it has not come back within its session timeout", broker_id)
                 break
             await trio.sleep(ALL_GONE_PAUSE_S)
-        log.warning("fencing broker %d: its machine refuses connections, so the process is gone", broker_id)
         await self._do(FenceBroker(broker_id, epoch))
 
     async def _another_answers(self, refuses: Refuses, broker_id: int) -> bool:
