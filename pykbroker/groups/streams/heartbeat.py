@@ -400,7 +400,10 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
 
 
 def remove_members(group: StreamsGroup, members: list[StreamsMember]) -> GroupResult:
-    """Records that remove members and raise the group epoch by one for each; their timers end."""
+    """Records that remove members and raise the group epoch by one for each.
+
+    Their timers stay: a member whose tombstones cannot be appended is still there, and perhaps sends nothing more.
+    """
     result = GroupResult(applies_at_append=True)
     for number, member in enumerate(members, start=1):
         result.records += member_tombstones(group.group_id, member.member_id)
@@ -413,6 +416,4 @@ def remove_members(group: StreamsGroup, members: list[StreamsMember]) -> GroupRe
                 group.assignment_configs,
             )
         )
-        group.timers.cancel(TimerKind.SESSION, member.member_id)
-        group.timers.cancel(TimerKind.REBALANCE, member.member_id)
     return result

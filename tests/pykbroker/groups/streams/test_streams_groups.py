@@ -266,6 +266,21 @@ def test_sessions_expire() -> None:
     assert rig.group.state_name == "Empty"
 
 
+@pytest.mark.parametrize("timeout_ms", [45_000, 60_000])
+def test_a_member_whose_leave_is_not_stored_is_fenced_by_its_timer(timeout_ms: int) -> None:
+    """P-214: it has ended and sends nothing more; without the timer its tasks would be nobody's for ever."""
+    rig = StreamsRig({"clicks": 2}, session_timeout_ms=timeout_ms)
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.beat("a", -1).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    rig.advance(timeout_ms - 1)
+    assert set(rig.group.members) == {"a"}
+    rig.advance(1)
+    assert rig.group.state_name == "Empty"
+
+
 def test_a_member_that_keeps_its_tasks_is_fenced() -> None:
     """P-214: after its own rebalance timeout, unless it has moved on."""
     rig = StreamsRig({"clicks": 2})
