@@ -20,6 +20,7 @@ import trio
 
 from pykbroker.completion import Completion, suspend_in_this_task, wait_in_this_task
 from pykbroker.network.poller import make_poller
+from pykbroker.network.short_waits import ShortWaits
 from pykbroker.network.suspended_turns import SuspendedTurns
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ConnectionLoop:
         self._ready: deque[SocketConnection] = deque()
         self._again: list[SocketConnection] = []
         self._suspended = SuspendedTurns(self._wake)
+        self._short_waits = ShortWaits()
         # That of the task that waits for the poller, while turns are suspended.
         self._sleep: trio.CancelScope | None = None
         self._spare = trio.lowlevel.ParkingLot()
@@ -110,6 +112,7 @@ class ConnectionLoop:
     async def _serve_until_one_waits(self) -> WaitingTurn:
         """Serves the connections that are ready, in turns, until one has to wait."""
         poller, ready, again, suspended = self._poller, self._ready, self._again, self._suspended
+        short_waits = self._short_waits
         now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
         while True:
             while ready or suspended.ready:
@@ -128,12 +131,19 @@ class ConnectionLoop:
                 again.clear()
             if suspended.count:
                 suspended.expire(now)
-            if not ready and not suspended.ready:
+            if not ready and not suspended.ready and not short_waits.poll(self._find_ready):
+                began = time.perf_counter()
                 await self._wait_until_ready()
+                short_waits.slept(time.perf_counter() - began)
                 now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
             elif time.perf_counter() > turn_ends:
                 await trio.lowlevel.checkpoint()
                 now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
+
+    def _find_ready(self) -> bool:
+        """Polls once without waiting; True if a connection has something to read."""
+        self._ready.extend(self._poller.poll())
+        return bool(self._ready)
 
     async def _wait_until_ready(self) -> None:
         """Waits until a connection has something to read or a suspended turn may continue."""

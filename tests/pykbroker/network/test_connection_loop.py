@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -239,6 +240,33 @@ async def test_a_client_that_leaves_while_its_request_waits_is_noticed_afterward
         await trio.sleep(6)
         await trio.testing.wait_all_tasks_blocked()
         assert client.connection.has_ended
+
+
+async def test_other_tasks_run_while_polling_always_finds_a_request(
+    served: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls_max = 150  # their responses fit into the socket's buffer
+    heartbeat = b"\0\x0c\0\1\0\0\0\7\0\4test" + encode(HeartbeatRequest(), 1)
+    clients: list[Client] = []
+
+    class AlwaysFound:
+        def poll(self, find: Callable[[], bool]) -> bool:
+            if not clients or len(served) >= polls_max:
+                return False
+            os.write(clients[0].stream.socket.fileno(), len(heartbeat).to_bytes(4, "big") + heartbeat)
+            return find()
+
+        def slept(self, seconds: float) -> None: ...
+
+    monkeypatch.setattr(connection_loop, "ShortWaits", AlwaysFound)
+    monkeypatch.setattr(connection_loop, "TURN_S", 0)
+    async with running() as connect:
+        client = await connect()
+        await beat(client, 1)
+        clients.append(client)
+        for _ in range(10):
+            await answered(client)
+        assert 10 <= len(served) < polls_max, "this task was not kept waiting until the client stopped"
 
 
 async def test_the_end_of_the_loop_ends_what_waits(served: list[int]) -> None:
