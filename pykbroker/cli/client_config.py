@@ -6,7 +6,6 @@ taken from `client_settings`.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
 _META_KEY = "pykbroker.client_settings"
-_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LIBRDKAFKA = {
     "ssl.ca.location": "truststore",
     "ssl.ca.pem": "truststore",
@@ -74,21 +71,9 @@ def translate(properties: dict[str, str]) -> dict[str, Any]:
         raise ValueError(f"security.protocol={protocol}: expected one of {', '.join(_PROTOCOLS)}")
     found["security_protocol"] = protocol
     if protocol.startswith("SASL_"):
-        mechanism = properties.get("sasl.mechanism", "GSSAPI")
-        if mechanism not in _MECHANISMS:
-            raise ValueError(f"sasl.mechanism={mechanism}: expected one of {', '.join(_MECHANISMS)}")
-        options = {
-            name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare
-            for name, quoted, bare in _JAAS_OPTION.findall(properties.get("sasl.jaas.config", ""))
-        }
-        missing = [name for name in ("username", "password") if name not in options]
-        if missing:
-            raise ValueError(f"sasl.jaas.config has no {missing[0]}")
-        found |= {
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": options["username"],
-            "sasl_plain_password": options["password"],
-        }
+        from pykbroker.cli.client_login import login_settings
+
+        found |= login_settings(properties)
     if protocol.endswith("SSL"):
         found["ssl_context"] = _ssl_context(properties)
     return found

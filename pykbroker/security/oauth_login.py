@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -18,14 +17,20 @@ if TYPE_CHECKING:
 
     from pykbroker.config.values import NodeLogin
 
-R = TypeVar("R")
 _PREFIX = "sasl.oauthbearer."
 TOKEN_PART = 0.8
 """Part of a token's lifetime for which it is used for further logins."""
 
 
+class Token(NamedTuple):
+    """A token; `lifetime_s` is 0 for one that is fetched again for the next login."""
+
+    text: str
+    lifetime_s: float = 0.0
+
+
 class TokenSource:
-    """Tokens of one login; those of an OAuth server are kept until they are nearly over.
+    """Tokens of one login; a token of an OAuth server is used for a part of its lifetime.
 
     Args:
         login: the settings.
@@ -42,7 +47,7 @@ class TokenSource:
         self._login = login
         self._now_ms = now_ms
         self._run_in_thread = run_in_thread
-        self._token = ""
+        self._token = Token("")
         self._fresh_until_s = 0.0
 
     async def first_message(self) -> bytes:
@@ -51,40 +56,46 @@ class TokenSource:
         Raises:
             OSError: there is no token.
         """
-        options = self._login.options
-        extensions = {
-            name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
-        }
-        url = self._login.settings.get(f"{_PREFIX}token.endpoint.url")
-        try:
-            if not url:
-                token = unsecured_token(options, self._now_ms())
-            elif url.startswith("file:"):
-                token = (await self._result_of(partial(fetch_document, url))).strip()
-            else:
-                token = await self._of_server(url)
-        except ValueError as error:
-            raise OSError(f"no token for the login: {error}") from error
-        return initial_response(token, extensions)
-
-    async def _of_server(self, url: str) -> str:
         if trio.current_time() >= self._fresh_until_s:
-            answer = await self._result_of(partial(_ask, url, self._login))
-            token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
-            if not isinstance(token, str) or not token:
-                raise ValueError(f"{url} has answered without an access_token")
-            self._token = token
-            self._fresh_until_s = trio.current_time() + float(lifetime_s) * TOKEN_PART
-        return self._token
+            fetched: list[Token] = []
+            try:
+                await self._run_in_thread(lambda: fetched.append(fetch_token(self._login, self._now_ms())))
+            except ValueError as error:
+                raise OSError(f"no token for the login: {error}") from error
+            self._token = fetched[0]
+            self._fresh_until_s = trio.current_time() + self._token.lifetime_s * TOKEN_PART
+        return initial_response(self._token.text, extensions_of(self._login))
 
-    async def _result_of(self, work: Callable[[], R]) -> R:
-        results: list[R] = []
-        await self._run_in_thread(lambda: results.append(work()))
-        return results[0]
+
+def extensions_of(login: NodeLogin) -> dict[str, str]:
+    """The extensions that a login sends with its token (RFC 7628, KIP-342)."""
+    return {
+        name.removeprefix("extension_"): value for name, value in login.options.items() if name.startswith("extension_")
+    }
+
+
+def fetch_token(login: NodeLogin, now_ms: int) -> Token:
+    """A token from `sasl.oauthbearer.token.endpoint.url`, or an unsecured one without that. May block.
+
+    Raises:
+        ValueError: the settings or the answer of the server are wrong.
+        OSError: the file cannot be read, or the server does not answer.
+    """
+    url = login.settings.get(f"{_PREFIX}token.endpoint.url")
+    if not url:
+        return Token(unsecured_token(login.options, now_ms))
+    if url.startswith("file:"):
+        return Token(fetch_document(url).strip())
+    answer = _ask(url, login)
+    token, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+    if not isinstance(token, str) or not token:
+        raise ValueError(f"{url} has answered without an access_token")
+    return Token(token, lifetime_s if isinstance(lifetime_s, int | float) else 0.0)
 
 
 def _ask(url: str, login: NodeLogin) -> dict[str, Any]:
     """The answer of an OAuth server to a request with the grant type client_credentials."""
+    from http.client import HTTPException
     from urllib.parse import urlencode
     from urllib.request import Request, urlopen
 
@@ -101,8 +112,11 @@ def _ask(url: str, login: NodeLogin) -> dict[str, Any]:
         "Accept": "application/json",
     }
     request = Request(url, urlencode(form).encode(), headers)  # noqa: S310  the schemes are checked above
-    with urlopen(request, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310
-        answer = json.loads(response.read(SIZE_MAX))
+    try:
+        with urlopen(request, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310
+            answer = json.loads(response.read(SIZE_MAX))
+    except (HTTPException, RecursionError) as error:
+        raise ValueError(f"{url} has answered with something else than JSON: {error!r}") from error
     if not isinstance(answer, dict):
         raise ValueError(f"{url} has not answered with an object")
     return answer

@@ -53,3 +53,25 @@ def test_two_users(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert "or it refused the login of --command-config" in done.stderr
+
+
+def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """OAUTHBEARER with an unsecured token, as the login module of Kafka's tools makes it."""
+    path = tmp_path / "alice.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="alice";\n'
+    )
+    settings = {
+        **SETTINGS,
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "super.users": "User:alice",
+    }
+    settings["sasl.jaas.config"] = path.read_text().splitlines()[-1].removeprefix("sasl.jaas.config=")
+    with LocalBroker(config=settings) as broker:
+        cli = Cli(broker.bootstrap_servers, capsys, monkeypatch)
+        monkeypatch.setenv("PYKBROKER_COMMAND_CONFIG", str(path))
+        cli.new_topic("orders")
+        assert [topic["name"] for topic in cli.json("topic", "list")] == ["orders"]

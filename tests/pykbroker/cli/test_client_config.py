@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,56 @@ def test_settings(properties: dict[str, str], expected: dict[str, Any]) -> None:
     assert translate(properties) == expected
 
 
+def test_oauthbearer(tmp_path: Path) -> None:
+    """Tokens are those of the file, read again for each login; extensions are sent with them."""
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    translated = translate(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": path.as_uri(),
+            "sasl.jaas.config": 'OAuthBearerLoginModule required extension_team="a b";',
+        }
+    )
+    assert translated["sasl_mechanism"] == "OAUTHBEARER"
+    tokens = translated["sasl_oauth_token_provider"]
+    path.write_text("second")
+    assert (tokens.token(), tokens.token(), tokens.extensions()) == ("first", "second", {"team": "a b"})
+
+
+KERBEROS = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.kerberos.service.name": "kafka",
+    "sasl.jaas.config": 'Krb5LoginModule required useKeyTab=true keyTab="%s" principal="alice@REALM";',
+}
+
+
+def test_gssapi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key table comes before tickets of others; the library of the machine finds it in the environment."""
+    key_table = tmp_path / "alice.keytab"
+    monkeypatch.setenv("KRB5CCNAME", "FILE:/of/another")
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", "FILE:/of/another")
+    properties = {**KERBEROS, "sasl.jaas.config": KERBEROS["sasl.jaas.config"] % key_table}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="the package gssapi is missing"):
+        translate(properties)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.raises(ValueError, match=r"keyTab=.*alice.keytab: no such file"):
+        translate(properties)
+    key_table.touch()
+    cached = {**properties, "sasl.jaas.config": properties["sasl.jaas.config"].replace(";", " useTicketCache=true;")}
+    expected = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_service_name": "kafka",
+    }
+    assert translate(cached) == expected
+    assert (os.environ["KRB5CCNAME"], os.environ["KRB5_CLIENT_KTNAME"]) == ("FILE:/of/another", f"FILE:{key_table}")
+    assert translate(properties) == expected
+    assert os.environ["KRB5CCNAME"] == "MEMORY:pykbroker"
+
+
 def test_certificates(tmp_path: Path) -> None:
     """Kafka's settings and librdkafka's give the same context."""
     found = file_texts(tmp_path, client(), authority())
@@ -61,7 +112,22 @@ def test_certificates(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("security.protocol=TLS", "security.protocol=TLS: expected one of PLAINTEXT, SASL_PLAINTEXT, SSL, SASL_SSL"),
-        ("security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI: expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("security.protocol=SASL_SSL", "sasl.kerberos.service.name is missing"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=X",
+            "sasl.mechanism=X: expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI",
+        ),
+        (
+            (
+                "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\n"
+                'sasl.jaas.config=X required username="a" password="b" tokenauth=true;'
+            ),
+            "cannot log in by a delegation token",
+        ),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=file:/no/token",
+            "No such file or directory",
+        ),
         (
             'security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=X required username="a";',
             "sasl.jaas.config has no password",
