@@ -35,15 +35,16 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
 
 def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, durable: bool = True) -> None:
     """Replace the file's entries."""
-    filesystem.write_file(path, _encoded(entries), durable=durable)
+    filesystem.write_file(path, encode_lines(entries), durable=durable)
 
 
 def create_lines(filesystem: FileSystem, path: str, entries: Iterable[str]) -> None:
     """Create a new file, without syncing it. A crash may leave a part of it, which `read_lines` detects."""
-    filesystem.create_file(path, _encoded(entries))
+    filesystem.create_file(path, encode_lines(entries))
 
 
-def _encoded(entries: Iterable[str]) -> bytes:
+def encode_lines(entries: Iterable[str]) -> bytes:
+    """Content of a file with these entries."""
     lines = list(entries)
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeVar
 
+from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.listeners import Report
@@ -270,13 +271,13 @@ class LogDirectories:
 
     # Checkpoints
 
-    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[None]:
+    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_checkpoints`, for each directory."""
         offsets: dict[TopicPartition, int] = {}
         for key, offset in high_watermarks:
             offsets[key] = offset
             if len(offsets) % ENTRIES_PER_STEP == 0:
-                yield
+                yield None
         failure: StorageError | None = None
         for directory in list(self.online.values()):
             try:
@@ -287,6 +288,17 @@ class LogDirectories:
                         if key in directory.logs or key in directory.futures
                     ]
                 )
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def write_log_starts(self) -> Iterator[BlockingStep]:
+        """As `LogDirectory.write_log_starts`, for each directory."""
+        failure: StorageError | None = None
+        for directory in list(self.online.values()):
+            try:
+                yield from directory.write_log_starts()
             except StorageError as error:
                 failure = error
         if failure is not None:

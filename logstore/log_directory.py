@@ -16,10 +16,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from typing import Any, Final
 
-from pykbroker.logstore.checkpoint_file import offset_line, read_offsets, write_lines, write_offsets
+from pykbroker.logstore.blocking_step import BlockingStep, replace_file
+from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.listeners import Report, no_listener
@@ -93,7 +94,7 @@ class LogDirectory:
         self._unrenamed: dict[TopicPartition, PartitionLog] = {}
         # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
-        # Number of deleted logs and of recovery points that became lower.
+        # Number of deleted logs, of recovery points that became lower, and of log starts that were written at once.
         self._change_count = 0
         # One bound method for all logs: thousands of them would take half a megabyte.
         self._note_recovery_points = self._checkpoint_lower_point
@@ -452,15 +453,31 @@ class LogDirectory:
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write the log starts that are not the base offset of the first segment."""
-        starts = {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
-        write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", starts)
+        self._change_count += 1
+        write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
 
-    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[None]:
+    def write_log_starts(self) -> Iterator[BlockingStep]:
+        """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
+        yield from self._replace(LOG_START_OFFSETS, starmap(offset_line, self._hidden_starts().items()))
+
+    def _hidden_starts(self) -> dict[TopicPartition, int]:
+        return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
+
+    def _replace(self, name: str, lines: Iterable[str]) -> Iterator[BlockingStep]:
+        """Replaces a checkpoint in steps, unless something changes before its content is durable."""
+        changes = self._change_count
+        path = f"{self.path}/{name}"
+        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._change_count == changes)
+
+    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """Write recovery points and high watermarks in steps, and remove deleted logs from the other checkpoints.
 
         The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, the
         rest is left to the next time: the entries may be too high by then, and those in the files are at most too low.
         Raises StorageError.
+
+        Yields:
+            A step that may run in another thread before the next one is asked for; None if other work may be done.
 
         Args:
             high_watermarks: partitions with their high watermarks, which are read step by step.
@@ -472,11 +489,12 @@ class LogDirectory:
             for key, offset in offsets:
                 lines.append(offset_line(key, offset))
                 if len(lines) % ENTRIES_PER_STEP == 0:
-                    yield
+                    yield None
             if self._change_count != changes:
                 return
-            write_lines(self.filesystem, f"{self.path}/{name}", lines)
-            yield
+            yield from self._replace(name, lines)
+            if self._change_count != changes:
+                return
         if self._change_count == changes:
             self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
 

@@ -16,6 +16,7 @@ from pykbroker.node.process_memory import FreedMemory
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+    from pykbroker.logstore.blocking_step import BlockingStep
     from pykbroker.logstore.log_cleaner import LogCleaner
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.network.listener import Listener
@@ -161,8 +162,7 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
         if partition.future is not None and partition.future.has_unflushed_segments:
             await _flush(services, partition.future, include_active=False)
     try:
-        for _ in directory.write_checkpoints(high_watermarks(services)):
-            await trio.lowlevel.checkpoint()
+        await _run_steps(services, directory.write_checkpoints(high_watermarks(services)))
         for number, partition_log in enumerate(list(directory)):
             if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await trio.lowlevel.checkpoint()
@@ -176,9 +176,18 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
 async def _checkpoint_log_starts(services: BrokerServices) -> None:
     """Writes the checkpoint of the log start offsets that DeleteRecords has moved."""
     try:
-        services.log_directory.checkpoint_log_start_offsets()
+        await _run_steps(services, services.log_directory.write_log_starts())
     except LogError as error:
         log.error("the checkpoint of log starts could not be written: %s", error)
+
+
+async def _run_steps(services: BrokerServices, steps: Iterator[BlockingStep | None]) -> None:
+    """Does work that gives way between its steps; those that wait for the disk run in a thread."""
+    for step in steps:
+        if step is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await services.run_in_thread(step.run)
 
 
 async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServices) -> None:

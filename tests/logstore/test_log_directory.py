@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from threading import Thread
+
 import pytest
 
+from pykbroker.logstore.blocking_step import STAGED_SUFFIX
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
@@ -13,6 +17,7 @@ from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.protocol.uuids import uuid_from_text
 from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
+from tests.support.fake_filesystem import FakeFileSystem
 
 CONFIG = LogConfig(file_delete_delay_ms=1000)
 
@@ -137,7 +142,79 @@ def test_a_point_that_is_lowered_between_two_steps_stays_low(place: Place) -> No
     assert points_of(directory)["t", 0] == 0
 
 
-@pytest.mark.parametrize("steps_before", [1, 2, 3, 4])
+@pytest.mark.parametrize("is_in_thread", [False, True])
+def test_a_point_that_is_lowered_while_a_checkpoint_is_synced_stays_low(place: Place, is_in_thread: bool) -> None:
+    """The lower point is durable before records replace others; older content must not come over it."""
+    directory = many_logs(place)
+    for step in directory.write_checkpoints(marks_of(directory)):
+        if step is not None:
+            if is_in_thread:
+                thread = Thread(target=step.run)
+                thread.start()
+                thread.join()
+            if directory.logs["t", 0].log_end_offset:
+                directory.logs["t", 0].truncate_to(0, NOW_MS)
+    assert points_of(directory)["t", 0] == 0
+    assert not [name for name in names(place) if name.endswith(STAGED_SUFFIX)]
+
+
+def run_in_steps(directory: LogDirectory) -> None:
+    for step in directory.write_checkpoints(marks_of(directory)):
+        if step is not None:
+            step.run()
+
+
+def test_steps_that_wait_for_the_disk_leave_the_file_to_the_loop(place: Place) -> None:
+    directory = many_logs(place)
+    append(directory.logs["t", 0], batch(2))
+    directory.logs["t", 0].flush()
+    steps = (step for step in directory.write_checkpoints(marks_of(directory)) if step is not None)
+    next(steps).run()
+    assert points_of(directory)["t", 0] == 5, "durable beside the file, which is not replaced yet"
+    next(steps)
+    assert points_of(directory)["t", 0] == 7
+
+
+def test_a_checkpoint_that_is_given_up_leaves_nothing_behind(place: Place) -> None:
+    directory = many_logs(place)
+    steps = directory.write_checkpoints(marks_of(directory))
+    next(step for step in steps if step is not None).run()
+    before = names(place)
+    assert isinstance(steps, Generator)
+    steps.close()
+    assert before - names(place) == {f"recovery-point-offset-checkpoint{STAGED_SUFFIX}"}
+
+
+@pytest.mark.parametrize("call", ["create_file", "sync_file", "rename", "sync_directory"])
+def test_a_checkpoint_that_a_disk_refuses_is_written_the_next_time(memory: Place, call: str) -> None:
+    directory = many_logs(memory)
+    append(directory.logs["t", 0], batch(2))
+    directory.logs["t", 0].flush()
+    assert isinstance(memory.filesystem, FakeFileSystem)
+    memory.filesystem.fail_next[call] = StorageError("checkpoint", "Input/output error")
+    with pytest.raises(StorageError):
+        run_in_steps(directory)
+    assert not [name for name in names(memory) if name.endswith(STAGED_SUFFIX)]
+    for _ in directory.write_checkpoints(marks_of(directory)):
+        pass
+    assert points_of(directory)["t", 0] == 7
+
+
+def test_log_starts_that_were_written_meanwhile_stay(place: Place) -> None:
+    """The move of a log to another directory writes them at once; older ones must not come over them."""
+    directory = many_logs(place)
+    steps = directory.write_log_starts()
+    next(steps).run()
+    directory.logs["t", 0].advance_log_start(3)
+    directory.checkpoint_log_start_offsets()
+    assert not list(steps)
+    assert content(place, "log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+    for _ in directory.write_log_starts():
+        pass
+    assert content(place, "log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+
+
+@pytest.mark.parametrize("steps_before", [1, 2, 3, 4, 5, 6])
 def test_a_log_that_is_deleted_between_two_steps_leaves_no_offset_to_its_successor(
     place: Place, steps_before: int
 ) -> None:
