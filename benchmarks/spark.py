@@ -25,9 +25,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.brokers import ApacheKafka, Broker, BrokerFailedError, Pykbroker
 from benchmarks.reports import figure, save, show
@@ -252,9 +252,20 @@ def warm_up(spark: SparkSession, brokers: Sequence[Broker], shapes: Sequence[str
             latency(spark, broker.bootstrap_servers, 1000, 5, 5)
 
 
+_T = TypeVar("_T")
+
+
+def turns(cases: Sequence[str], brokers: Sequence[_T], rounds: int) -> Iterator[tuple[str, _T]]:
+    """The order of all turns: case by case both brokers, in every second round the other one first."""
+    for number in range(rounds):
+        for case in cases:
+            for broker in brokers if number % 2 == 0 else reversed(brokers):
+                yield case, broker
+
+
 def measure_all(spark: SparkSession, kinds: Sequence[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """All rounds of all shapes, the brokers by turns."""
-    results = []
+    results: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(BROKERS[kind]()) for kind in kinds]
         count = 0
@@ -264,10 +275,9 @@ def measure_all(spark: SparkSession, kinds: Sequence[str], arguments: argparse.N
         warm_up(spark, brokers, arguments.shapes)
         # What one broker has still to write must not slow down the turn of the other.
         os.sync()
-        for number in range(arguments.rounds):
-            for case, measure in measurements(spark, arguments, count).items():
-                in_turn = brokers if number % 2 == 0 else reversed(brokers)
-                results += [take_turn(case, measure, broker) for broker in in_turn]
+        found = measurements(spark, arguments, count)
+        for case, broker in turns(list(found), brokers, arguments.rounds):
+            results.append(take_turn(case, found[case], broker))
     return results
 
 
