@@ -119,7 +119,7 @@ bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, bes
 bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.failover $(ARGS)
 
-bench-spark: jars ## Spark reading 2 GB, catching up, and its latency by rate, beside Apache Kafka; ARGS="--megabytes 500 --rounds 1"
+bench-spark: jars ## Spark reading 2 GB, catching up, and its latency by rate, beside Apache Kafka; ARGS="--megabytes 500 --rounds 2"
 	@$(RUN) -m benchmarks.spark $(ARGS)
 	@$(MAKE) --no-print-directory bench-plots
 

@@ -6,14 +6,18 @@ latency     a query copies a topic to another one, trigger after trigger, at 1,0
             measured is the time from a record's creation to its copy at a consumer: a trigger's wait and work, twice
             the broker, and the clients'
 
-Real-time mode, which Spark 4.1 brings, is not measured with the Spark that is pinned. Spark, clients and broker share
-the machine. Before the rounds each shape is run once, small, so that the JVM has compiled what it needs.
+Real-time mode, which Spark 4.1 brings, is not measured with the Spark that is pinned. Spark, clients and brokers share
+the machine. Both brokers run from the beginning to the end and have the same topic, which is on the disk before
+anything is measured. They take turns at each shape, and the one that began a round is the second of the next one: the
+session grows faster with its age. Before the rounds each shape is run on both, small and several times: after one small
+read the JVM has not compiled what it needs, and the broker that comes first seems slower than it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import statistics
 import sys
@@ -21,9 +25,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.brokers import ApacheKafka, Broker, BrokerFailedError, Pykbroker
 from benchmarks.reports import figure, save, show
@@ -38,6 +42,9 @@ RECORD_BYTES = 1000
 PARTITIONS = 6
 RATES = (1_000, 10_000, 50_000)
 LATENCY_RECORD_BYTES = 100
+SHAPES = ("batch", "catch-up", "latency")
+WARM_UP_READS = 4
+WARM_UP_MEGABYTES = 100
 TICK_S = 0.005
 LAST_COPIES_S = 30.0
 COLUMNS = ("case", "broker", "MB/s", "records/s", "p50 ms", "p99 ms", "broker CPU s")
@@ -151,9 +158,13 @@ def produce_evenly(bootstrap: str, topic: str, rate: int, seconds: float) -> int
     return sent
 
 
+_numbers = itertools.count()
+
+
 def latency(spark: SparkSession, bootstrap: str, rate: int, seconds: float, warm_up_s: float) -> list[float]:
     """Ages of copies in milliseconds, without those of the warm-up. Raises RuntimeError if copies are missing."""
-    source, target = f"source-{rate}-{seconds:g}", f"copies-{rate}-{seconds:g}"
+    number = next(_numbers)
+    source, target = f"source-{number}", f"copies-{number}"
     create_topic(bootstrap, source, PARTITIONS)
     create_topic(bootstrap, target, PARTITIONS)
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as checkpoint:
@@ -185,57 +196,106 @@ def wait_for(copies: Copies, count: int) -> None:
         time.sleep(0.02)
 
 
-def measure(spark: SparkSession, broker: Broker, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """All shapes on a broker that runs: a result for each."""
-    bootstrap, results = broker.bootstrap_servers, []
-    count = fill(bootstrap, "records", arguments.megabytes)
+Measurement = Callable[[Broker], dict[str, float]]
+"""A turn of a broker at a shape; returns its figures by name."""
 
-    def result(case: str, cpu_before: float, **figures: float) -> None:
-        results.append({"case": case, "broker": broker.name, "cpu_s": broker.cpu_s() - cpu_before} | figures)
-        shown = ", ".join(f"{name} {figure(value)}" for name, value in figures.items())
-        print(f"  {broker.name}: {case}: {shown}", file=sys.stderr, flush=True)
 
-    for case, read in (("one batch", read_in_one_batch), ("catch-up", catch_up)):
-        before = broker.cpu_s()
-        seconds = read(spark, bootstrap, "records", count)
-        result(case, before, mb_per_s=count * RECORD_BYTES / 1e6 / seconds, records_per_s=count / seconds)
-    for rate in arguments.rates:
-        before = broker.cpu_s()
-        ages = latency(spark, bootstrap, rate, arguments.seconds, arguments.seconds / 2)
-        cuts = statistics.quantiles(ages, n=100)
-        result(f"{rate:,} records/s", before, records_per_s=rate, p50_ms=cuts[49], p99_ms=cuts[98])
+def measurements(spark: SparkSession, arguments: argparse.Namespace, count: int) -> dict[str, Measurement]:
+    """The shapes that were asked for, by name; `count` records are in the topic that is read."""
+    found: dict[str, Measurement] = {}
+
+    def reading(read: Callable[[SparkSession, str, str, int], float]) -> Measurement:
+        def turn(broker: Broker) -> dict[str, float]:
+            seconds = read(spark, broker.bootstrap_servers, "records", count)
+            return {"mb_per_s": count * RECORD_BYTES / 1e6 / seconds, "records_per_s": count / seconds}
+
+        return turn
+
+    def copying(rate: int) -> Measurement:
+        def turn(broker: Broker) -> dict[str, float]:
+            ages = latency(spark, broker.bootstrap_servers, rate, arguments.seconds, arguments.seconds / 2)
+            cuts = statistics.quantiles(ages, n=100)
+            return {"records_per_s": rate, "p50_ms": cuts[49], "p99_ms": cuts[98]}
+
+        return turn
+
+    if "batch" in arguments.shapes:
+        found["one batch"] = reading(read_in_one_batch)
+    if "catch-up" in arguments.shapes:
+        found["catch-up"] = reading(catch_up)
+    if "latency" in arguments.shapes:
+        found |= {f"{rate:,} records/s": copying(rate) for rate in arguments.rates}
+    return found
+
+
+def take_turn(case: str, measure: Measurement, broker: Broker) -> dict[str, Any]:
+    """One result, which is printed too."""
+    before = broker.cpu_s()
+    figures = measure(broker)
+    shown = ", ".join(f"{name} {figure(value)}" for name, value in figures.items())
+    print(f"  {broker.name}: {case}: {shown}", file=sys.stderr, flush=True)
+    return {"case": case, "broker": broker.name, "cpu_s": broker.cpu_s() - before} | figures
+
+
+def warm_up(spark: SparkSession, brokers: Sequence[Broker], shapes: Sequence[str]) -> None:
+    """The shapes that are measured, small, several times, by turns."""
+    if "batch" in shapes or "catch-up" in shapes:
+        counts = [fill(broker.bootstrap_servers, "warm-up", WARM_UP_MEGABYTES) for broker in brokers]
+        for _ in range(WARM_UP_READS):
+            for broker, count in zip(brokers, counts, strict=True):
+                if "batch" in shapes:
+                    read_in_one_batch(spark, broker.bootstrap_servers, "warm-up", count)
+                if "catch-up" in shapes:
+                    catch_up(spark, broker.bootstrap_servers, "warm-up", count)
+    if "latency" in shapes:
+        for broker in brokers:
+            latency(spark, broker.bootstrap_servers, 1000, 5, 5)
+
+
+_T = TypeVar("_T")
+
+
+def turns(cases: Sequence[str], brokers: Sequence[_T], rounds: int) -> Iterator[tuple[str, _T]]:
+    """The order of all turns: case by case both brokers, in every second round the other one first."""
+    for number in range(rounds):
+        for case in cases:
+            for broker in brokers if number % 2 == 0 else reversed(brokers):
+                yield case, broker
+
+
+def measure_all(spark: SparkSession, kinds: Sequence[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All rounds of all shapes, the brokers by turns."""
+    results: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(BROKERS[kind]()) for kind in kinds]
+        count = 0
+        if set(arguments.shapes) != {"latency"}:
+            for broker in brokers:
+                count = fill(broker.bootstrap_servers, "records", arguments.megabytes)
+        warm_up(spark, brokers, arguments.shapes)
+        # What one broker has still to write must not slow down the turn of the other.
+        os.sync()
+        found = measurements(spark, arguments, count)
+        for case, broker in turns(list(found), brokers, arguments.rounds):
+            results.append(take_turn(case, found[case], broker))
     return results
-
-
-def warm_up(spark: SparkSession) -> None:
-    """Each shape once, small."""
-    with Pykbroker() as broker:
-        count = fill(broker.bootstrap_servers, "records", 20)
-        read_in_one_batch(spark, broker.bootstrap_servers, "records", count)
-        catch_up(spark, broker.bootstrap_servers, "records", count)
-        latency(spark, broker.bootstrap_servers, 1000, 5, 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(prog="make bench-spark ARGS=...", description="Spark on both brokers")
-    parser.add_argument("--rounds", type=int, default=3, help="of each broker (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=4, help="of each broker, an even number (default %(default)s)")
     parser.add_argument("--megabytes", type=int, default=2000, help="of the topic that is read (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20, help="of each latency that count (default %(default)s)")
-    parser.add_argument("--rates", type=int, nargs="*", default=RATES, help="records a second")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES, help="measure only these")
+    parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="records a second of the latencies")
     parser.add_argument("--broker", choices=BROKERS, help="measure this one alone")
     arguments = parser.parse_args(argv)
     kinds = [arguments.broker] if arguments.broker else list(BROKERS)
-    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder:
         spark = spark_session(Path(folder))
         try:
-            warm_up(spark)
-            for number in range(arguments.rounds):
-                # The order changes from round to round: the session grows older.
-                for kind in kinds if number % 2 == 0 else reversed(kinds):
-                    with BROKERS[kind]() as broker:
-                        results += measure(spark, broker, arguments)
+            results = measure_all(spark, kinds, arguments)
         except (BrokerFailedError, RuntimeError) as error:
             print(f"bench-spark: {error}", file=sys.stderr)
             return 2
