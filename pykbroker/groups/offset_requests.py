@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.coordination.partitioning import utf16_length
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
@@ -13,6 +12,7 @@ from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
+from pykbroker.java_order import utf16_length
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,

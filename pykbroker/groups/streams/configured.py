@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.groups.assignors.streams.java_order import TABLE_SIZE_DEFAULT, hash_order
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.streams.partition_counts import (
@@ -16,6 +15,7 @@ from pykbroker.groups.streams.partition_counts import (
     decide_counts,
 )
 from pykbroker.groups.streams.topology import StreamsTopology, source_topics
+from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology, TopicInfo
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykbroker.groups.assignors.streams.java_order import PriorityQueue, hash_order
 from pykbroker.groups.assignors.streams.spec import TaskAssignorError, TaskId
+from pykbroker.java_order import PriorityQueue, hash_order
 
 
 class Process:
