@@ -178,10 +178,10 @@ def _topic_response(
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
-    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112),
-    and neither has a share group, for which Kafka does not tell an error either.
+    """Committed offsets of a group, all of them if `topics` is None.
 
-    With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
+    A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
+    offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
     consumer_group, streams_group = shard.consumer.by_id.get(group_id), shard.streams.by_id.get(group_id)

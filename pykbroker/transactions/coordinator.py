@@ -202,7 +202,7 @@ class TransactionCoordinator:
         *,
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Verify partitions for a leader that is to append records of a transaction (P-135): an error code for each.
+        """Verifies partitions for a leader that is to append records of a transaction (P-135): an error code for each.
 
         With `add` (transaction.version 2) the partitions become part of the transaction, else they must be already:
         TRANSACTION_ABORTABLE for those that are not.

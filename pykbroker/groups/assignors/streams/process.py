@@ -21,7 +21,7 @@ class Process:
         self._task_count = 0
         self._active: dict[str, set[TaskId]] = {}
         self._standby: dict[str, set[TaskId]] = {}
-        # None after a member was given a task past the queue, whose order is wrong then.
+        # None after a task was given without the queue, whose order is wrong then.
         self._members_by_load: PriorityQueue[_MemberLoad] | None = None
 
     @property
