@@ -10,6 +10,7 @@ timer.py, deadlines.py   the coordinator's clock, and the deadlines of its keys
 internal_topic.py, partitioning.py   the topic itself: its creation, and the partition of a key
 broker_sender.py      requests to other brokers
 transaction_marker.py the end of a transaction, as it is sent to partitions
+re2_pattern.py        regular expressions of requests
 """
 
 from __future__ import annotations

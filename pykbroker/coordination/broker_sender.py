@@ -70,7 +70,7 @@ class BrokerSender(Generic[Batch]):
         self._wake.set()
 
     def abandon_attempt(self) -> None:
-        """Cancels the request in flight, which fails: no response is to be expected of the broker."""
+        """Cancels the request in flight, which fails, as the broker will not respond."""
         self._attempt.cancel()
 
     async def run(self) -> None:
@@ -103,5 +103,5 @@ class BrokerSender(Generic[Batch]):
         except (NodeUnreachable, ProtocolError) as error:
             self._failed(batch, str(error))
             return None
-        self._failed(batch, "the broker is not there any more")
+        self._failed(batch, "the broker is no longer live")
         return None

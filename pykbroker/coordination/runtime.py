@@ -223,10 +223,10 @@ class CoordinatorRuntime(Generic[Shard]):
         return error if isinstance(write, ErrorCode) or error is not ErrorCode.NONE else write.result.response
 
     async def write_confirmed(self, key: str, operation: Callable[[Shard, int], Any]) -> Any:
-        """As `write`, for operations whose responses tell what earlier records say, such as heartbeats.
+        """As `write`, for operations whose responses depend on earlier records, such as heartbeats.
 
-        A response without an error waits until these are replicated, even if the operation adds no record: a
-        successor may not have them. The response needs an `error_code`.
+        A response without an error waits until these are replicated, even if the operation adds no record: the next
+        leader might not have them. The response must have an `error_code`.
         """
         write = self.begin_write(key, operation)
         if isinstance(write, ErrorCode):

@@ -3,8 +3,8 @@
 `GroupShard` decides about groups and offsets, `CoordinatorRuntime` does what is the same for each kind of coordinator.
 This module has the rest: requests that wait for their group, random member ids, the expiry of offsets.
 
-The state machine and the messages are imported where they are used first: their import takes 40 ms, by which a broker
-without groups starts sooner.
+The state machine and the messages are imported where they are used first. Their import takes 40 ms, which a broker
+without groups does not spend.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
-"""Bound of the metadata of all groups' members, which is held until their sessions expire, up to half an hour after
-the clients are gone. Kafka has no limit but its heap."""
+"""Limit of the metadata of all classic members, in bytes. The broker holds metadata until the session expires, up to
+half an hour after the client is gone. Kafka's only limit is its heap."""
 LARGE_METADATA_BYTES = 65_536
-"""Metadata of a join above which that bound is checked. A member of a very large group has some ten kilobytes."""
+"""Size of a join's metadata above which `METADATA_BYTES_MAX` is checked. A member of a very large group has some ten
+kilobytes."""
 
 TOMBSTONES_PER_BATCH = 1_000
-"""Very many offsets may expire at once, more than one batch may hold; the order of their tombstones does not matter."""
+"""Tombstones in one batch. More offsets may expire at once than fit into a batch; their order does not matter."""
 
 
 class Parked(Completion):
@@ -88,7 +89,7 @@ class Parked(Completion):
 
 
 class GroupCoordinator:
-    """All classic groups whose partition of `__consumer_offsets` this broker leads.
+    """All groups whose partition of `__consumer_offsets` this broker leads.
 
     Args:
         settings: limits and timeouts.
@@ -138,9 +139,8 @@ class GroupCoordinator:
         if self._group_topics is not None:
             changed = self._group_topics.update(new)
             for shard in self._runtime.shards.values():
-                shard.consumer.topics_changed(changed)
-                shard.share.topics_changed(changed)
-                shard.streams.topics_changed(changed)
+                for groups in shard.newer_groups:
+                    groups.topics_changed(changed)
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
@@ -302,7 +302,7 @@ class GroupCoordinator:
         return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
-        """Finds the topics that match the regular expressions of a group, and has the group take them."""
+        """Finds the topics that match the regular expressions of a group, and stores them in the group."""
         from pykbroker.groups.consumer.regexes import matching_topics
 
         await trio.lowlevel.checkpoint()

@@ -38,7 +38,7 @@ class GroupState(Enum):
 
 
 POSTPONED_JOIN_MIN_MS = 1_000
-"""Minimum extension of a join phase that no member has joined, should the rebalance timeouts be shorter."""
+"""Minimum extension, in ms, of a join phase that no member has joined; the rebalance timeouts may be shorter."""
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -165,7 +165,7 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def rebalance_or_complete_join(self, reason: str, now_ms: int, result: GroupResult) -> None:
-        """Begins a rebalance after a change of members; in the join phase of one, ends that if all have joined."""
+        """Begins a rebalance after a change of members; in a join phase, ends the phase if all members have joined."""
         if self.state in PREVIOUS_STATES[PREPARING]:
             self.prepare_rebalance(reason, now_ms, result)
         else:
@@ -277,10 +277,17 @@ class Group:
         self.members.remove(member_id)
 
     def fence(self, member: Member, result: GroupResult) -> None:
-        """Answers a static member's parked requests with FENCED_INSTANCE_ID: another one has its place (P-101)."""
+        """Answers a static member's parked requests with FENCED_INSTANCE_ID, as its instance id has joined (P-101)."""
         error = ErrorCode.FENCED_INSTANCE_ID
         self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
         self.answer_sync(member, SyncGroupResponse(error_code=error), result)
+
+    def answer_parked(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
+        """Answers all parked requests with the error and restarts the sessions, which do not expire while one waits."""
+        for member in self.members:
+            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
+            self.answer_sync(member, SyncGroupResponse(error_code=error), result)
+            self.schedule_session(member, now_ms)
 
     def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Clears all assignments and answers parked syncs with the error."""
@@ -399,9 +406,7 @@ class Group:
         The group becomes Dead.
         """
         result = GroupResult()
-        for member in self.members:
-            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
-            self.answer_sync(member, SyncGroupResponse(error_code=error), result)
+        self.answer_parked(error, now_ms, result)
         self.transition(DEAD, now_ms)
         self.stop_timers()
         return result

@@ -46,7 +46,7 @@ class InFlight:
         return group_id in self._ending_groups
 
     def check_not_ending(self, group_id: str) -> None:
-        """Refuses a heartbeat while the group's tombstone is in flight: it would take a new member with it.
+        """Refuses a heartbeat while the group's tombstone is in flight, which would remove a member that joins now.
 
         Raises:
             GroupError: COORDINATOR_NOT_AVAILABLE, after which clients try again.

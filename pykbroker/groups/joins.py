@@ -125,7 +125,7 @@ def _join_existing(joining: Join) -> None:
     elif group.state is STABLE and is_unchanged and member_id != group.members.leader_id:
         joining.result.reply(joining.waiter, group.join_response(member_id))
     else:
-        # A leader joins a stable group for a new assignment: the topics may have changed, not its metadata.
+        # The leader of a stable group joins for a new assignment, as topics have changed; its metadata stay the same.
         _update_member(joining, member)
         reason = f"member {member_id} joins again in {group.state.value}; client reason: {joining.reason}"
         group.rebalance_or_complete_join(reason, joining.now_ms, joining.result)
@@ -157,7 +157,7 @@ def _add_member(joining: Join, member_id: str) -> None:
 
 
 def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_member_id: str) -> None:
-    """Gives the place of a static member, which joins without a member id, to a new member id (P-103)."""
+    """Gives a static member that joins without a member id a new one, in place of its old one (P-103)."""
     group, result, now_ms = joining.group, joining.result, joining.now_ms
     old = group.members.by_id[old_member_id]
     leader_before = group.members.leader_id

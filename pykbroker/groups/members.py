@@ -172,7 +172,7 @@ class Members:
         member.join_waiter = waiter
 
     def elect_joined_leader(self) -> bool:
-        """Makes a member that has joined this rebalance the leader, unless it is one; False if none has joined."""
+        """Keeps the leader if it has joined this rebalance, else elects a member that has; False if none has joined."""
         if self.leader_id is None:
             return False
         if self.by_id[self.leader_id].join_waiter is not None:

@@ -65,9 +65,9 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
-    """Decode what `encode_record` encoded; None for an unknown key type, to be skipped.
+    """Decodes what `encode_record` encoded; None for an unknown key type, to be skipped.
 
-    Logs written by Kafka may have such keys: those of group protocols that are not served here, and of later versions.
+    Later versions of Kafka may write other key types.
 
     Raises:
         DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.coordination.partitioning import utf16_length
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
@@ -13,6 +12,7 @@ from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
+from pykbroker.java_order import utf16_length
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -178,10 +178,10 @@ def _topic_response(
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
 ) -> OffsetFetchResponseGroup:
-    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112),
-    and neither has a share group, for which Kafka does not tell an error either.
+    """Committed offsets of a group, all of them if `topics` is None.
 
-    With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
+    A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
+    offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
     consumer_group, streams_group = shard.consumer.by_id.get(group_id), shard.streams.by_id.get(group_id)

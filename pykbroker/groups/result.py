@@ -76,7 +76,7 @@ class EmptyGroupStored:
 
 @dataclass(slots=True)
 class ClassicJoined:
-    """Event: the records of a classic member's join to a consumer group are stored, or their append has failed."""
+    """Event: the records with which a classic member joins a consumer group are stored, or their append has failed."""
 
     group_id: str
     waiter: Waiter
@@ -111,18 +111,18 @@ class GroupResult(CoordinatorResult):
         stored: event to be handled when the records are replicated or their append has failed.
         replies: responses to parked requests, with their waiters.
         notes: log lines at INFO for operators: each new generation with its cause, and members that were lost.
-        details: log lines at DEBUG about the steps between, for debugging clients. Kafka logs all of it at the same
-            level, where the details were most of a node's log.
+        details: log lines at DEBUG about the steps between, for debugging clients. Kafka logs both at INFO; the details
+            would be most of a node's log.
         applies_at_append: True if the records take effect when they are appended, as those of the newer group
             protocols do: the next heartbeat may come before they are replicated.
-        replies_when_stored: responses to parked requests that are sent only if the append succeeds.
+        on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
     """
 
     stored: Stored | None = None
     applies_at_append: bool = False
-    replies_when_stored: list[tuple[Waiter, Message]] = field(default_factory=list)
+    on_append: Callable[[], None] | None = None
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)

@@ -83,11 +83,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.consumer = consumer
         self.share = share
         self.streams = streams
+        self.newer_groups = (consumer, share, streams)
         self.groups: dict[str, Group] = {}
         """Classic groups."""
         self.offsets = CommittedOffsets()
         self.pending = PendingOffsets()
         self.in_flight = InFlight()
+        self._joining: dict[Waiter, None] = {}
+        """JoinGroup requests to consumer groups whose records are in flight."""
         self._unstored: set[str] = set()
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
         self._reset: dict[str, int] = {}
@@ -182,9 +185,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
-        self.consumer.schedule_loaded(now_ms)
-        self.share.schedule_loaded(now_ms)
-        self.streams.schedule_loaded(now_ms)
+        for groups in self.newer_groups:
+            groups.schedule_loaded(now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
@@ -196,7 +198,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def unload(self, now_ms: int) -> GroupResult:
         """Answers all parked requests with NOT_COORDINATOR, as this broker no longer leads the partition (P-90)."""
-        result = GroupResult()
+        error = JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        result = GroupResult(replies=[(waiter, error) for waiter in self._joining])
         for group in self.groups.values():
             result.replies += group.unload(now_ms).replies
         return result
@@ -204,9 +207,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def stored(self, result: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
         """Lets the records of a result, in the log from `first_offset` on, take effect; returns what follows.
 
-        With an `error` their append has failed. Commits and tombstones take effect here. Group metadata describe the
-        state that the group in memory has already, so they are replayed only if it was removed or reset because they
-        were late.
+        With an `error` their append has failed. Commits and tombstones take effect here. The record of a classic group
+        describes the state that the group in memory has already, so it is replayed only if the group was removed or
+        reset because the record was late.
         """
         if error is not ErrorCode.NONE and result.on_failed_append is not None:
             result.on_failed_append(now_ms)
@@ -225,6 +228,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Lets records of the newer protocols take effect, which may replace a group by one of the other type."""
         for record_offset, record in enumerate(result.records, first_offset):
             self.replay(record, now_ms, record_offset)
+        if result.on_append is not None:
+            result.on_append()
         downgrade = result.downgrade
         if downgrade is not None:
             from pykbroker.groups.consumer.migration import downgraded_group
@@ -236,6 +241,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Notes that the records of a result are in flight, until `replicated`; those of newer groups take effect."""
         self.in_flight.add(result)
+        if isinstance(result.stored, ClassicJoined):
+            self._joining[result.stored.waiter] = None
         if result.applies_at_append:
             self._apply(result, now_ms, first_offset)
 
@@ -260,10 +267,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return count > 0
 
     def _report(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
-        if result.replies_when_stored and error is ErrorCode.NONE:
-            return GroupResult(replies=result.replies_when_stored)
         event = result.stored
         if isinstance(event, ClassicJoined):
+            self._joining.pop(event.waiter, None)
             response = event.response if error is ErrorCode.NONE else JoinGroupResponse(error_code=error)
             return GroupResult(replies=[(event.waiter, response)])
         group = None if event is None else self.groups.get(event.group_id)
@@ -294,8 +300,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def newer(self, group_id: str) -> ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of one of the newer types with this id, if there is one."""
-        groups = self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id)
-        return groups or self.streams.by_id.get(group_id)
+        return next((groups.by_id[group_id] for groups in self.newer_groups if group_id in groups.by_id), None)
 
     def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of any type with this id, if there is one."""
@@ -436,12 +441,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
-        newer_groups = [
-            listed for groups in (self.consumer, self.share, self.streams) for listed in groups.listed(states, types)
-        ]
-        if types and CLASSIC_GROUP_TYPE.lower() not in types:
-            return newer_groups
-        return newer_groups + [
+        newer = [listed for groups in self.newer_groups for listed in groups.listed(states, types)]
+        if types and CLASSIC_GROUP_TYPE not in types:
+            return newer
+        return newer + [
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
@@ -473,36 +476,33 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
-        for modern in (self.consumer, self.share, self.streams):
-            if group_id in modern.by_id:
-                return modern.tombstones(group_id)
+        for groups in self.newer_groups:
+            if group_id in groups.by_id:
+                return groups.tombstones(group_id)
         return [group_tombstone(group_id)]
 
     # Time
 
     def timer_keys(self) -> Iterable[str]:
         """Ids of all groups."""
-        return [*self.groups, *self.consumer.by_id, *self.share.by_id, *self.streams.by_id]
+        return [*self.groups, *(group_id for groups in self.newer_groups for group_id in groups.by_id)]
 
     def wake_ms(self, key: str) -> int | None:
         """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
         if group is not None:
             return group.wake_ms
-        return self._with_timer(key).wake_ms(key)
+        times_ms = (groups.wake_ms(key) for groups in self.newer_groups)
+        return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
         group = self.groups.get(key)
         if group is not None:
             return group.expire_due(now_ms)
-        return self._with_timer(key).expire_due(key, now_ms)
-
-    def _with_timer(self, key: str) -> ConsumerGroups | ShareGroups | StreamsGroups:
-        """The groups of a newer type that have this one; a Streams group may have a timer before it is stored."""
-        if key in self.share.by_id:
-            return self.share
-        return self.consumer if key in self.consumer.by_id else self.streams
+        # Types that do not have the group may have timers of it, from a first heartbeat that was not stored.
+        results = [groups.expire_due(key, now_ms) for groups in self.newer_groups]
+        return next((result for result in results if result is not None), None)
 
     @property
     def has_offsets_to_expire(self) -> bool:

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): set and delete SCRAM credentials (KIP-554).
 
-Version 0. Credentials are stored and described; no listener offers SCRAM yet.
+Version 0. Listeners with SCRAM use changed credentials from the next login on.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
     from pykbroker.requests.context import ControllerContext
 
-LOWEST_THAT_NAMES_A_LEADER = 12
+DIVERGING_VERSION = 12
 
 
 async def handle_controller_fetch(context: ControllerContext, request: FetchRequest) -> FetchResponse:
@@ -30,7 +30,9 @@ async def handle_controller_fetch(context: ControllerContext, request: FetchRequ
             advertises these versions too, and returns the error when it cannot encode its response.
     """
     context.require_cluster(CLUSTER_ACTION)
-    if context.api_version < LOWEST_THAT_NAMES_A_LEADER:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "versions below 12 cannot say who leads, nor where logs part")
+    if context.api_version < DIVERGING_VERSION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "versions below 12 have no fields for the leader and the diverging epoch"
+        )
     response: FetchResponse = await answer_of_quorum(context, request)
     return response

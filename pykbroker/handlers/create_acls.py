@@ -32,7 +32,7 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
     if not context.authorize_cluster(ALTER):
         return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("CreateAcls", ALTER))
     if any(_is_for_filters_only(new) for new in request.creations):
-        # As in Kafka, whose classes refuse these values with an exception that no code of Kafka expects.
+        # As in Kafka, whose classes raise an exception for these values that is not handled.
         return _same_for_all(count, ErrorCode.UNKNOWN_SERVER_ERROR, None)
     from pykbroker.controller.metadata.acls import CreateAcls
     from pykbroker.controller.metadata.image import Acl

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, Entity
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
@@ -23,15 +24,9 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
     from pykbroker.requests.context import BrokerContext
 
-USER = "user"
-CLIENT_ID = "client-id"
-IP = "ip"
-
 MATCH_EXACT = 0
 MATCH_DEFAULT = 1
 MATCH_SPECIFIED = 2
-
-Entity = tuple[tuple[str, str | None], ...]
 
 
 async def handle_describe_client_quotas(

@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicDataResponse,
 )
+from pykbroker.requests.controller_calls import controller_listener_name
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -103,11 +104,11 @@ def _nodes(context: NodeContext) -> list[Node]:
             )
             for voter in voters
         ]
-    names = config.network.controller_listener_names or ["CONTROLLER"]
+    name = controller_listener_name(context)
     return [
         Node(
             node_id=node_id,
-            listeners=[Listener(name=names[0].upper(), host=host, port=port)] if port else [],
+            listeners=[Listener(name=name, host=host, port=port)] if port else [],
         )
         for node_id, (host, port) in config.quorum.voters.items()
     ]

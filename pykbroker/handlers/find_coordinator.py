@@ -37,7 +37,7 @@ INVALID = (
 
 
 async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Handle FindCoordinator: the broker that coordinates each group or transactional id; P-88, P-89."""
+    """Returns the broker that coordinates each group, transactional id or share partition (P-88, P-89)."""
     is_share = request.key_type == SHARE and context.api_version >= SHARE_VERSION
     if is_share and not context.authorize_cluster(CLUSTER_ACTION):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,9 +1,7 @@
 """ListGroups (key 16), versions 0 to 5.
 
 v4 filter by state, states in the answer (KIP-518). v5 filter by type, types in the answer (KIP-848).
-
-Without DESCRIBE on the cluster, a
-client sees the groups that it may DESCRIBE.
+Without DESCRIBE on the cluster, a client sees the groups that it may DESCRIBE.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ must pass all filters. Ids without DESCRIBE are left out.
 
 from __future__ import annotations
 
+from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
 from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import (
@@ -14,7 +15,6 @@ from pykbroker.protocol.messages.list_transactions import (
     TransactionState,
 )
 from pykbroker.requests.context import BrokerContext
-from pykbroker.transactions.id_pattern import IdPattern, InvalidPattern
 from pykbroker.transactions.shard import TransactionFilter
 
 
@@ -25,11 +25,11 @@ async def handle_list_transactions(
     text = request.transactional_id_pattern
     states, producer_ids = dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters)
     try:
-        pattern = IdPattern(text) if text else None
-        wanted = TransactionFilter(states, producer_ids, request.duration_filter, pattern)
-        found = await context.services.transactions.list(wanted)
+        matches_id = compile_pattern(text) if text else None
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    wanted = TransactionFilter(states, producer_ids, request.duration_filter, matches_id)
+    found = await context.services.transactions.list(wanted)
     if isinstance(found, ErrorCode):
         return ListTransactionsResponse(error_code=found)
     hidden = context.refused(DESCRIBE, TRANSACTIONAL_ID, [transaction.transactional_id for transaction in found])

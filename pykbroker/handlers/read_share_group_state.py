@@ -22,7 +22,7 @@ from pykbroker.share_state.state import PartitionState
 async def handle_read_share_group_state(
     context: BrokerContext, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse:
-    """Gives the state of each share partition; requests of older leaders are refused from now on."""
+    """Returns the state of each share partition; requests of older leaders are refused from now on."""
     coordinator = context.services.share_state
     results = await for_each_partition(
         context,

@@ -21,7 +21,7 @@ from pykbroker.share_state.state import PartitionState
 async def handle_read_share_group_state_summary(
     context: BrokerContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
-    """Gives the state of each share partition without its batches; start offset -1 where there is none."""
+    """Returns the state of each share partition without its batches; start offset -1 where there is none."""
     coordinator = context.services.share_state
     results = await for_each_partition(
         context,

@@ -81,7 +81,7 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         )
     except KafkaError as refused:
         if refused.error_code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-            # Its client would ask again at once.
+            # The client would repeat the request at once.
             await trio.sleep(max(request.max_wait_ms, 0) / 1000)
         return ShareFetchResponse(error_code=refused.error_code)
     watch_connection(context, shares)
@@ -133,7 +133,7 @@ async def _fetch(
     if request.share_acquire_mode not in ACQUIRE_MODES:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode {request.share_acquire_mode}")
     if request.share_session_epoch > 0:
-        # The partitions take turns in being the first.
+        # Each request begins with another partition, so that all get their share.
         turn = request.share_session_epoch % len(places)
         places = places[turn:] + places[:turn]
     max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)

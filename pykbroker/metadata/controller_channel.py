@@ -1,7 +1,7 @@
 """ControllerChannel: this broker's requests to the active controller, and requests that it forwards for clients.
 
 If the active controller is in this process, its handlers are called without encoding. Otherwise each request has a
-connection to its own while it is under way. While the active controller changes or is unknown, the request is repeated
+connection of its own while it is in flight. While the active controller changes or is unknown, the request is repeated
 until its time limit, as by Kafka's NodeToControllerChannelManager. The controller may therefore execute a request
 twice; every request of this channel allows that.
 """
@@ -32,7 +32,7 @@ FORWARD_TIMEOUT_MS = 60_000
 """Time limit, in ms, of the search for the active controller by a forwarded request; as in Kafka (BrokerServer)."""
 
 CONNECTIONS_MAX = 16
-"""Largest number of requests that are under way at the same time; others wait."""
+"""Largest number of requests in flight at the same time; others wait."""
 
 RETRY_PAUSE_S = 0.05
 

@@ -125,7 +125,7 @@ class Acknowledgements:
             else:
                 empty.append(place)
         if self._outcomes:
-            # As in Kafka, which names them only then.
+            # As in Kafka, which has them in the response only then.
             self._known.update((place, Acknowledged()) for place in empty)
 
     def _error_of(
@@ -173,7 +173,7 @@ class Acknowledgements:
 
 
 def watch_connection(context: BrokerContext, shares: SharePartitions) -> None:
-    """Has share sessions that begin on a connection end with it."""
+    """Ends the share sessions that begin on a connection when it is closed."""
     context.connection.when_closed("share sessions", partial(shares.connection_closed, context.connection))
 
 

@@ -59,7 +59,7 @@ async def for_each_partition(
     Args:
         context: the request's surroundings.
         request: the request.
-        operation: what failed in error messages of the coordinator: "read share group state".
+        operation: for error messages of the coordinator, such as "read share group state".
         call: calls the coordinator for one partition.
         topic_result, partition_result: classes of the response.
         values_of: fields of a partition's result, of a state that was found.

@@ -29,9 +29,9 @@ HEARTBEATS_OF_BACK_OFF = 2
 def create_missing(
     context: BrokerContext, group_id: str, response: StreamsGroupHeartbeatResponse, missing: Mapping[str, InternalTopic]
 ) -> None:
-    """Starts the creation of topics, and adds to the response what stands in its way.
+    """Starts the creation of topics, and adds refusals and recent failures to the response.
 
-    Topics appear after the response, so the response to the member's next heartbeat has a failure.
+    The topics are created after the response, so a failure is in the response to the member's next heartbeat.
     """
     refused = set() if context.authorize_cluster(CREATE) else set(context.refused(CREATE, TOPIC, missing))
     if refused:

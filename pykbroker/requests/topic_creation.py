@@ -29,8 +29,8 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     """Settings of a new topic: from the keys of an internal topic, else from the defaults.
 
     As in Kafka num.partitions and default.replication.factor of this broker are used if they are set; otherwise the
-    active controller uses its own. The replication factor of an internal topic is at most the number of brokers
-    (design.md 6), as a single node could otherwise never create one.
+    active controller uses its own. The replication factor of an internal topic is at most the number of brokers,
+    as a single node could otherwise never create one (P-89).
     """
     if name == OFFSETS_TOPIC:
         internal = GroupSettings.from_config(config).offsets_topic(broker_count)

@@ -1,7 +1,7 @@
 """Records of aborted transactions and control records, which members of a read_committed share group do not get.
 
-A reader of the log takes them out by itself; in a share group they would count as delivered. So the leader archives
-those of aborted transactions that a member has just acquired, and does not name them in the response.
+A consumer that reads the log filters them out itself; in a share group they would count as delivered. So the leader
+archives records of aborted transactions that a member has just acquired, and leaves them out of the response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TransactionalBatch(NamedTuple):
-    """A batch of the log as far as it matters for transactions.
+    """The fields of a batch of the log that matter for transactions.
 
     Attributes:
         producer_id: -1 for a producer without one.
@@ -38,7 +38,7 @@ class TransactionalBatch(NamedTuple):
 
 
 def batch_of(records: FileRange, start: int, header: BatchHeader) -> TransactionalBatch:
-    """The batch that begins `start` bytes into a range; of a control batch the record is read."""
+    """The batch that begins `start` bytes into a range; reads the record of a control batch."""
     ends_abort = False
     if header.is_control:
         marker = next(iter(RecordBatch(records.peek(start, header.size_bytes)).records()), None)
@@ -71,7 +71,7 @@ def aborted_batches(
 def archive_aborted(
     shares: SharePartition, acquired: Sequence[Acquired], aborted: Sequence[TransactionalBatch]
 ) -> list[Acquired]:
-    """Archives acquired records of aborted batches, and gives the acquired records without them."""
+    """Archives acquired records of aborted batches, and returns the acquired records without them."""
     for batch in aborted:
         floor = shares.batches.floor(batch.base_offset)
         begin = batch.base_offset if floor is None else floor.first_offset

@@ -1,6 +1,6 @@
 """Acknowledgements of a member, and the release of all that a member holds, on a share partition (KIP-932, KIP-1222).
 
-Each starts transitions and gives them, to be completed when the share coordinator has stored them or has refused them.
+Each starts transitions and returns them. They are completed when the share coordinator has stored or refused them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def acknowledge(
 
 
 def release(shares: SharePartition, member_id: str) -> list[Change]:
-    """Starts the release of all records that a member holds, as it leaves or its session ends."""
+    """Starts the release of all records that a member holds, when it leaves or its session ends."""
     changes: list[Change] = []
     limit = shares.settings.delivery_count_limit
     for batch in shares.batches:

@@ -1,8 +1,8 @@
 """Acquisition of fetched records of a share partition by a member (KIP-932, KIP-1206).
 
 In batch-optimized mode whole batches of the log are acquired, so that a member may get more than max_records; in
-record-limit mode never more. Records that were delivered often already are delivered a few at a time, so that one
-record that no member can process does not take others with it to the limit of deliveries.
+record-limit mode never more. Records with a high delivery count are delivered a few at a time, so that a record
+that no member can process does not bring the records around it to the delivery count limit.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class Acquisition:
         return self._acquired
 
     def _limit_by_locks(self, fetch_offset: int, last_offset: int) -> int:
-        """Limits the number of records by the records in flight, and gives the last offset to acquire.
+        """Limits the number of records by the records in flight; returns the last offset to acquire.
 
-        With as many in flight as there may be, those that are in flight already may still be acquired.
+        At the limit of records in flight, available ones among them may still be acquired.
         """
         shares = self._shares
         records_max = self._wanted
@@ -162,7 +162,7 @@ class Acquisition:
         )
 
     def _acquire_offsets(self, batch: InFlightBatch, first_offset: int, last_offset: int) -> int:
-        """Acquires available offsets of a batch one by one; gives their number."""
+        """Acquires available offsets of a batch one by one; returns their number."""
         acquired: list[Acquired] = []
         remaining = self._wanted - self._count
         throttled_max = -1

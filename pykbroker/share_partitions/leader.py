@@ -72,7 +72,7 @@ class LeaderState(Enum):
 
 
 class Outcome(Completion):
-    """Result of an acknowledgement or a release, for the one that waits for it.
+    """Result of an acknowledgement or a release, for the request that waits for it.
 
     Attributes:
         error: NONE, or the error as a member gets it, with its text.
@@ -92,7 +92,7 @@ class Outcome(Completion):
 
 
 class QueuedWrite(NamedTuple):
-    """A change that the share coordinator is to store, with its waiters and the transitions that it completes."""
+    """State batches to be stored by the share coordinator, with the transitions that the write completes."""
 
     changes: Sequence[Change]
     stored: Sequence[StateBatch]
@@ -265,13 +265,13 @@ class ShareLeader:
 
     def _has_records(self) -> bool:
         if self.state is not LeaderState.ACTIVE or not self.is_current:
-            # The request finds out.
+            # The request is woken, to look for the next leader or return the error.
             return True
         shares = self.shares
         return shares.can_acquire and shares.next_fetch_offset() != self.readable_end
 
     def _watch_log(self, is_in_use: bool) -> None:
-        """Notes with the partition if records of the log are waited for."""
+        """Registers for the growth of the log while requests wait, and unregisters."""
         partition, bell = self.partition, self._bell
         if is_in_use:
             self._bell_at_stable = self.settings().is_read_committed

@@ -1,7 +1,7 @@
 """Times at which the acquisition locks of a share partition expire.
 
-The lock of a record is in its state; this says only when to look at a range of offsets. So nothing is removed when
-records are acknowledged: looking at a range whose records have no such lock any more changes nothing.
+The lock of a record is in its state; the deadlines here only say when to check a range of offsets. So nothing is
+removed when records are acknowledged: a check of records that have no such lock any more changes nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class LockDeadlines:
         return self._heap[0][0] if self._heap else None
 
     def drop_before(self, offset: int) -> None:
-        """Removes the first ranges as far as they end before an offset, as their records are not in flight any more."""
+        """Removes the earliest ranges while they end before an offset: their records are not in flight any more."""
         while self._heap and self._heap[0][2] < offset:
             heapq.heappop(self._heap)
 
     def pop_due(self, now_ms: int) -> Iterator[tuple[int, int]]:
-        """Removes and gives the ranges whose time has come."""
+        """Removes and returns the ranges that are due."""
         while self._heap and self._heap[0][0] <= now_ms:
             _, first_offset, last_offset = heapq.heappop(self._heap)
             yield first_offset, last_offset

@@ -170,7 +170,7 @@ class ShareSessions:
         return session
 
     def remove(self, key: SessionKey) -> ShareSession | None:
-        """Ends the session of a member; gives it if there was one."""
+        """Ends the session of a member, and returns it; None if there was none."""
         session = self._sessions.pop(key, None)
         if session is not None:
             self._group_sizes[key.group_id] -= 1

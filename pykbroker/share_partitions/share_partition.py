@@ -18,7 +18,7 @@ from pykbroker.share_state.state import ACQUIRED, ARCHIVED, AVAILABLE, StateBatc
 
 
 class InvalidState(Exception):
-    """The state that the share coordinator has given is not one of a share partition."""
+    """The state from the share coordinator is not valid."""
 
 
 class GapWindow(NamedTuple):
@@ -257,9 +257,9 @@ class SharePartition:
         return self.locks.first_ms
 
     def expire_locks(self, now_ms: int) -> list[StateBatch]:
-        """Ends acquisitions whose lock has expired; gives what is to be stored, and is in effect already.
+        """Ends acquisitions whose lock has expired; returns their new states, which are to be stored.
 
-        Call `advance_start` when it is stored, or is known not to be: the acquisitions have ended in either case.
+        The acquisitions have ended even if the states cannot be stored. `advance_start` must be called after the write.
         """
         changed: list[StateBatch] = []
         limit = self.settings.delivery_count_limit
@@ -294,7 +294,7 @@ class SharePartition:
     # Records that are gone from the log
 
     def move_start(self, log_start_offset: int) -> None:
-        """Archives available records below the log's new start offset; members may still hold others of them."""
+        """Archives available records below the log's new start offset; acquired ones stay with their members."""
         if log_start_offset <= self.start_offset:
             return
         if not len(self.batches):
@@ -309,7 +309,7 @@ class SharePartition:
         self.end_offset = max(self.end_offset, log_start_offset)
 
     def archive_compacted(self, fetch_offset: int, found_offset: int) -> None:
-        """Archives available records between the offset of a fetch and the first one found there: they are gone."""
+        """Archives available records between the offset of a fetch and the first record found (compaction)."""
         if not len(self.batches) or fetch_offset >= found_offset:
             return
         floor = self.batches.floor(fetch_offset)

@@ -1,4 +1,4 @@
-"""ShareFetch requests that wait for a share partition: for records of the log, or for records that members give back.
+"""ShareFetch requests that wait for a share partition: for new records of the log, or for records that are released.
 
 Records can go to one member only, so the waiting requests are woken one after another, in the order of their arrival,
 and the next one only if there is something left to acquire.
@@ -32,7 +32,7 @@ class FetchWaiter:
             place.discard(self)
 
     def register(self, place: ShareWaiters) -> None:
-        """Let a share partition wake it from now on."""
+        """Registers with a share partition, which wakes the request from now on."""
         place.add(self)
         self._places.append(place)
 
@@ -43,7 +43,7 @@ class FetchWaiter:
             self._completion.complete()
 
     async def wait(self, deadline: float) -> None:
-        """Waits to be woken, until the deadline on trio's clock; it lets the next requests have their turn before."""
+        """Passes the turn on to the next requests, then waits to be woken until the deadline on trio's clock."""
         for place in self._places:
             place.pass_on(self)
         if not self._is_woken:

@@ -137,7 +137,7 @@ class ShareCoordinator:
         return write if isinstance(write, ErrorCode) else await self.finish(key, write)
 
     async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
-        """Waits until all that the response of an operation may tell is replicated, even by earlier records."""
+        """Waits until everything that the response depends on is replicated, earlier records included."""
         error = await write.wait()
         if error is not ErrorCode.NONE:
             return error

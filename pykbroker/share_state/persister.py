@@ -6,7 +6,7 @@ A call whose coordinator is not there yet is tried again, with a growing pause a
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +46,13 @@ RETRIABLE = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
-        # The metadata of the share coordinator may be older than those of its caller.
+        # The share coordinator may have older metadata than its caller.
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
 
 Found = Any
-"""A state, or an error; None for success without a state."""
+"""Response of a share coordinator: a state, an error, or None for success without a state."""
 
 
 class CoordinatorPersister:
@@ -62,7 +62,7 @@ class CoordinatorPersister:
         coordinator: the share coordinator of this broker; it finds the coordinator of each share partition.
         node_id: id of this broker.
         connect: returns a connection to another broker.
-        request_topic_creation: has `__share_group_state` created, if it does not exist.
+        request_topic_creation: starts the creation of `__share_group_state`.
     """
 
     def __init__(
@@ -97,39 +97,26 @@ class CoordinatorPersister:
         found = await self._call(key, lambda: self._coordinator.read(key, leader_epoch), request)
         return _state_or_error(found)
 
-    async def write(
-        self,
-        key: SharePartitionKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-    ) -> ErrorCode:
-        """Stores batches that have changed, and the start offset unless it is -1."""
-        return await self._write(
-            key, WriteState(state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
-        )
-
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
-        """As `write`; gives the outcome if it is known at once, else a call that waits for it.
+        """As `write`; returns the outcome if it is known at once, else a call that waits for it.
 
-        It is if the share coordinator is this broker and its topic has one replica: a write needs no task then.
+        It is known at once if the share coordinator is this broker and its topic has one replica: no task is needed.
         """
         if self._coordinator.leader(key.coordinator_key) != self._node_id:
-            return partial(self._write, key, write)
+            return partial(self.write, key, write)
         begun = self._coordinator.begin_write(key, write)
         if not isinstance(begun, ErrorCode):
             if not begun.is_replicated or not begun.result.records:
                 return partial(self._finish, key, write, begun)
             begun = _error(begun.result.response)
-        return partial(self._write, key, write) if begun in RETRIABLE else begun
+        return partial(self.write, key, write) if begun in RETRIABLE else begun
 
     async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> ErrorCode:
         code = _error(await self._coordinator.finish(key, begun))
-        return await self._write(key, write) if code in RETRIABLE else code
+        return await self.write(key, write) if code in RETRIABLE else code
 
-    async def _write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode:
+    async def write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode:
+        """Stores what has changed of a share partition."""
         m = write_share_group_state
         asked = m.PartitionData(
             partition=key.partition,
@@ -168,7 +155,7 @@ class CoordinatorPersister:
         return _state_or_error(found)
 
     async def _call(self, key: SharePartitionKey, local: Callable[[], Awaitable[Found]], request: Any) -> Found:
-        """Calls the coordinator of a share partition until it has an answer that is final."""
+        """Calls the coordinator of a share partition; repeats retriable errors for up to `DEADLINE_S`."""
         deadline = trio.current_time() + DEADLINE_S
         pause_s = FIRST_PAUSE_S
         while True:

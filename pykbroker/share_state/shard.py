@@ -59,11 +59,11 @@ class StoredState:
 class ShareStateShard(CoordinatorShard[CoordinatorResult]):
     """Share partitions by key.
 
-    Responses are None for success, a `Refusal`, or what a read gives.
+    Responses are None for success, a `Refusal`, or the state that was read.
 
     Args:
         updates_per_snapshot: number of updates after which the next record is a snapshot.
-        partition_count: gives the number of partitions of a topic, 0 if it does not exist, by its id.
+        partition_count: returns the number of partitions of the topic with an id; 0 if it does not exist.
     """
 
     replays_every_record = True
@@ -223,7 +223,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
     def snapshot_cold(self, interval_ms: int, now_ms: int) -> CoordinatorResult:
         """Snapshots of share partitions without one for `interval_ms`, so that older records can be deleted.
 
-        There are none if every last snapshot is of this kind already: then nothing is consumed any more.
+        None are made if the last snapshot of every share partition is of this kind: nothing is consumed then.
         """
         if all(state.created_ms != state.written_ms for state in self.states.values()):
             return CoordinatorResult()

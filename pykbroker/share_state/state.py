@@ -18,7 +18,7 @@ WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allo
 UNINITIALIZED_START_OFFSET = -1
 NO_DELIVERY_COMPLETE_COUNT = -1
 NO_EPOCH = -1
-"""Leader or state epoch of a request that asks for no check of it."""
+"""Leader or state epoch of a request that is not to be checked."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -44,11 +44,11 @@ class StateBatch(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """State of a share partition as the share coordinator answers it.
+    """State of a share partition in a response of the share coordinator.
 
     Attributes:
-        start_offset: first offset that may be delivered; -1 before the first fetch has found one.
-        batches: records from the start offset on that are not simply available for the first time.
+        start_offset: first offset that may be delivered; -1 before the first fetch has set it.
+        batches: records from the start offset on, without those that were never delivered.
         delivery_complete_count: number of records from the start offset on that are acknowledged or archived; -1 if it
             is unknown.
         leader_epoch: greatest leader epoch of the topic partition in the requests so far.
@@ -80,19 +80,8 @@ class SharePersister(Protocol):
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
 
-    async def write(
-        self,
-        key: SharePartitionKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-    ) -> ErrorCode:
-        """Stores batches that have changed, and the start offset unless it is -1."""
-
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
-        """As `write`; gives the outcome if it is known at once, else a call that waits for it."""
+        """Stores what has changed; returns the outcome if it is known at once, else a call that waits for it."""
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""

@@ -1,7 +1,8 @@
 """The clients that push metrics, and the rules for their requests (KIP-714; P-202). Pure: time is an argument.
 
-A client instance is forgotten after three push intervals without a request (at least a minute), or when too many others
-have come since. The end of a connection ends the instance that was last made on it: as in Kafka, earlier ones stay.
+A client instance is removed after three push intervals without a request (at least a minute), or when more than
+`INSTANCE_COUNT_MAX` were used later. The end of a connection ends the instance that was last made on it: as in Kafka,
+earlier ones stay.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class ClientInstances:
         return instance
 
     def _expire(self, now_ms: int) -> None:
-        """Removes instances that ended, as far as they are the ones that were used the longest time ago."""
+        """Removes the least recently used instances while they have expired."""
         while self._instances:
             oldest, instance = next(iter(self._instances.items()))
             if instance.expires_at_ms > now_ms:

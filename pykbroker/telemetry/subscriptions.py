@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
+from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
 from pykbroker.protocol.records.checksum import crc32c
 
 ALL_METRICS = "*"
@@ -14,8 +15,13 @@ INTERVAL_MS_DEFAULT = 300_000
 
 
 class Subscription(NamedTuple):
-    """One client-metrics resource. A client must match every pattern of `match`, as a whole; keys are selectors such as
-    client_id."""
+    """One client-metrics resource.
+
+    Attributes:
+        metrics: prefixes of metric names.
+        interval_ms: time between two pushes.
+        match: selector, such as client_id -> pattern that the client's attribute must match as a whole.
+    """
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -67,34 +73,17 @@ def requested(subscriptions: Iterable[Subscription], attributes: Mapping[str, st
             interval_ms = min(interval_ms, subscription.interval_ms)
     if ALL_METRICS in metrics:
         metrics = {ALL_METRICS: None}
-    return Requested(_in_java_order(metrics), interval_ms)
+    return Requested(tuple(hash_order(metrics)), interval_ms)
 
 
 def in_map_order(names: Iterable[str]) -> list[str]:
     """Names of subscriptions in the order in which a Java ConcurrentHashMap iterates over them.
 
-    It decides on the order of metrics whose hashes collide, and so on the subscription id.
+    The order decides on the order of metrics whose hashes collide, and so on the subscription id.
     """
     names = list(names)
-    size = 16
+    size = TABLE_SIZE_DEFAULT
+    # Unlike a HashMap it doubles the table when three quarters are used.
     while len(names) >= size * 3 // 4:
         size *= 2
-    return sorted(names, key=lambda name: _spread_hash(name) & (size - 1))
-
-
-def _in_java_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Names in the order in which a Java HashSet, grown by adding them one by one, iterates over them."""
-    names = list(names)
-    size = 16
-    while len(names) > size * 3 // 4:
-        size *= 2
-    return tuple(sorted(names, key=lambda name: _spread_hash(name) & (size - 1)))
-
-
-def _spread_hash(text: str) -> int:
-    """Java's String.hashCode, mixed as its HashMap does."""
-    value = 0
-    units = text.encode("utf-16-be")
-    for position in range(0, len(units), 2):
-        value = (value * 31 + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
-    return value ^ (value >> 16)
+    return hash_order(names, size)

@@ -5,7 +5,6 @@
     shard.py          the ids of one partition of `__transaction_state`
     state_log.py      a state as a record of `__transaction_state`, and back
     marker_queue.py   markers that wait to be written, and the outcome of each error of a marker
-    id_pattern.py     regular expressions for ListTransactions that cannot stall the broker
     coordinator.py    the requests, each an event on a shard; fresh producer ids, timeouts, expiry
     completion.py     completes decided transactions: writes markers, then the record that completes them
     remote_verification.py   verification of partitions by coordinators on other brokers

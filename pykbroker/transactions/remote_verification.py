@@ -88,7 +88,7 @@ class PendingVerification:
 
 
 Batch = dict[str, PendingVerification]
-"""Questions of one request, by transactional id."""
+"""Verifications of one request, by transactional id."""
 
 
 class RemoteVerification:

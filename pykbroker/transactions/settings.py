@@ -24,6 +24,7 @@ class TransactionSettings(NamedTuple):
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> TransactionSettings:
+        """Settings of transactions from the broker's configuration."""
         transactions = config.transactions
         return cls(
             request_timeout_ms=config.request_timeout_ms,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.transactions.id_pattern import IdPattern
 from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
 from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
@@ -26,13 +25,13 @@ class TransactionFilter(NamedTuple):
     Attributes:
         states: names of states; one that does not exist matches nothing.
         duration_ms: the transaction must have begun longer ago than this.
-        pattern: pattern that the whole transactional id must match.
+        matches_id: returns True if a transactional id is to be listed.
     """
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     duration_ms: int = -1
-    pattern: IdPattern | None = None
+    matches_id: Callable[[str], bool] | None = None
 
     @property
     def unknown_states(self) -> list[str]:
@@ -46,7 +45,7 @@ class TransactionFilter(NamedTuple):
             not (self.producer_ids and now.producer_id not in self.producer_ids)
             and not (self.states and now.state.title not in self.states)
             and not (self.duration_ms >= 0 and now_ms - now.start_ms <= self.duration_ms)
-            and (self.pattern is None or self.pattern.matches(transaction.transactional_id))
+            and (self.matches_id is None or self.matches_id(transaction.transactional_id))
         )
 
 

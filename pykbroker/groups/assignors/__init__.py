@@ -1,1 +1,1 @@
-"""Server-side assignors of consumer groups (KIP-848) and share groups (KIP-932); all of it is pure."""
+"""Server-side assignors of consumer, share and Streams groups; all of it is pure."""

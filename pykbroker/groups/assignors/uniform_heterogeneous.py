@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
 
 ROUNDS_MAX = 16
-"""Rounds over all topics; with overlapping subscriptions each halves the imbalance about."""
+"""Rounds over all topics. With overlapping subscriptions each round about halves the imbalance."""
 
 NO_OWNER = -1
 

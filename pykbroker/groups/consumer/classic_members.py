@@ -117,15 +117,19 @@ def join(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=updated.classic.protocols[0][0],
     )
-    group.timers.cancel(TimerKind.CLASSIC_JOIN, updated.member_id)
-    if not is_downgrade:
-        sync_deadline_ms = context.now_ms + request.rebalance_timeout_ms
+
+    def start_timers() -> None:
+        group.timers.cancel(TimerKind.CLASSIC_JOIN, updated.member_id)
         group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + request.session_timeout_ms)
+        sync_deadline_ms = context.now_ms + request.rebalance_timeout_ms
         group.timers.schedule(TimerKind.CLASSIC_SYNC, updated.member_id, sync_deadline_ms)
+
     if result.records:
         result.stored = ClassicJoined(group.group_id, waiter, response)
+        result.on_append = None if is_downgrade else start_timers
     else:
         result.reply(waiter, response)
+        start_timers()
     return result
 
 

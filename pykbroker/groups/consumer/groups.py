@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
-from pykbroker.groups.consumer.expiry import expire_due
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext
-from pykbroker.groups.consumer.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from pykbroker.groups.consumer.leaving import fence_members
+from pykbroker.groups.consumer.member import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+    ConsumerMember,
+)
 from pykbroker.groups.consumer.migration import check_upgrade, upgrade
 from pykbroker.groups.consumer.records import group_tombstones
 from pykbroker.groups.consumer.regexes import RegexRefresh, resolved
@@ -20,6 +24,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -50,10 +55,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         conversion = GroupResult()
         group = self._get_or_create(request, other, context, conversion)
         result = heartbeats.heartbeat(group, request, context)
-        if conversion.records:
-            result.records = conversion.records + result.records
-            result.notes = conversion.notes + result.notes
-            result.replies_when_stored = conversion.replies_when_stored
+        result.records = conversion.records + result.records
+        result.notes = conversion.notes + result.notes
+        if isinstance(other, Group):
+            # Its members must join the consumer group, or the classic group again if the append fails.
+            other.answer_parked(ErrorCode.REBALANCE_IN_PROGRESS, context.now_ms, result)
+        self.keep_soft_state(group)
         return result
 
     def _get_or_create(
@@ -84,7 +91,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         started_ms: int,
         now_ms: int,
     ) -> GroupResult:
-        """Takes the topics that match the regular expressions of a group, at a version of the metadata."""
+        """Stores the topics that match the regular expressions of a group, at a version of the metadata."""
         group = self.by_id.get(refresh.group_id)
         soft_state = self._soft_states.get(refresh.group_id)
         if soft_state is not None:
@@ -112,7 +119,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
 
     # Time
 
-    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Fences the members of a group whose timers are due."""
-        group = self.by_id.get(group_id)
-        return None if group is None else expire_due(group, self.settings_of(group_id), self.topics, now_ms)
+    def remove_members(self, group: ConsumerGroup, members: list[ConsumerMember], now_ms: int) -> GroupResult:
+        """Records that remove members, or make a classic group if only classic members stay."""
+        return fence_members(group, members, self.settings_of(group.group_id), self.topics, now_ms)

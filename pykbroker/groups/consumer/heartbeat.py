@@ -16,7 +16,6 @@ from pykbroker.groups.consumer.member import (
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     NO_PARTITION_EPOCHS,
     ConsumerMember,
-    MemberState,
 )
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
 from pykbroker.groups.consumer.records import (
@@ -198,7 +197,7 @@ def reconcile_member(
     *,
     has_subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member after its next step to the target; its rebalance timeout runs while it has partitions to give up."""
+    """The member after its next step to the target; its rebalance timeout starts if it has partitions to give up."""
     if not has_subscription_changed and member.is_reconciled_to(target.epoch):
         return member
     updated = reconcile(
@@ -212,12 +211,9 @@ def reconcile_member(
     if updated == member:
         return updated
     records.append(current_record(group.group_id, updated))
-    if updated.classic is None:
-        if updated.state is MemberState.UNREVOKED_PARTITIONS:
-            deadline_ms = context.now_ms + updated.rebalance_timeout_ms
-            group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
-        else:
-            group.timers.cancel(TimerKind.REBALANCE, updated.member_id)
+    if updated.classic is None and updated.is_revoking:
+        deadline_ms = context.now_ms + updated.rebalance_timeout_ms
+        group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
     return updated
 
 
@@ -290,7 +286,7 @@ def replace_static_member(
 def _with_request(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext
 ) -> ConsumerMember:
-    """The member with what the request says of it; the same value if it says nothing, as most heartbeats do."""
+    """The member with the fields of the request; the same value if none is set, as in most heartbeats."""
     if (
         request.rebalance_timeout_ms == -1
         and request.instance_id is None

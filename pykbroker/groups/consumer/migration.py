@@ -33,11 +33,9 @@ from pykbroker.protocol.log_messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from pykbroker.protocol.messages.join_group import JoinGroupResponse
-from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
 VERSION_BYTES = 2
-"""A subscription or assignment begins with its version."""
+"""Size of the version with which a subscription or assignment begins."""
 
 
 def check_upgrade(group: Group, settings: ConsumerGroupSettings) -> None:
@@ -90,13 +88,6 @@ def upgrade(
     result.records += [target_record(group_id, m.member_id, group.target_of(m.member_id)) for m in members]
     result.records.append(target_epoch_record(group_id, group.assignment_epoch, 0))
     result.records += [current_record(group_id, member) for member in members]
-    for parked in classic.members:
-        rebalance = ErrorCode.REBALANCE_IN_PROGRESS
-        if parked.join_waiter is not None:
-            refusal = JoinGroupResponse(member_id=parked.member_id, error_code=rebalance)
-            result.replies_when_stored.append((parked.join_waiter, refusal))
-        if parked.sync_waiter is not None:
-            result.replies_when_stored.append((parked.sync_waiter, SyncGroupResponse(error_code=rebalance)))
     result.notes.append(f"Group {group_id}: the classic group becomes a consumer group")
     return group
 

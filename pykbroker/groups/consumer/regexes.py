@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_tombstone
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
 
 REFRESH_MIN_INTERVAL_MS = 10_000
-"""Least time between two resolutions of a group; not configurable."""
+"""Least time, in ms, between two resolutions of a group; not configurable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,20 @@ def change_regex(
         records.append(regex_tombstone(group.group_id, old.subscribed_topic_regex))
     if new.subscribed_topic_regex:
         if new.subscribed_topic_regex not in users:
-            from pykbroker.groups.consumer.regex_syntax import compile_regex
-
-            compile_regex(new.subscribed_topic_regex)
+            _check_syntax(new.subscribed_topic_regex)
         elif new.subscribed_topic_regex in group.resolved:
             return RegexChange.CHANGED_AND_RESOLVED
     elif old.subscribed_topic_regex:
         return RegexChange.CHANGED_AND_RESOLVED
     return RegexChange.CHANGED
+
+
+def _check_syntax(regex: str) -> None:
+    try:
+        compile_pattern(regex)
+    except InvalidPattern as error:
+        message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+        raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def refresh_needed(
@@ -102,16 +111,13 @@ def refresh_needed(
 
 def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Topics that match each regular expression as a whole; none for one that cannot be compiled."""
-    from pykbroker.groups.consumer.regex_syntax import compile_regex
-    from pykbroker.groups.modern.errors import GroupError
-
     topics = list(names)
     found = {}
     for regex in regexes:
         try:
-            matches = compile_regex(regex)
-        except GroupError:
-            # A member cannot have brought it; a log of another broker may have.
+            matches = compile_pattern(regex)
+        except InvalidPattern:
+            # Heartbeats with it are refused, but the log of another broker may have it.
             found[regex] = frozenset[str]()
             continue
         found[regex] = frozenset(filter(matches, topics))

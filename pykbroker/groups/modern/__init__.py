@@ -1,1 +1,1 @@
-"""Parts that consumer groups (KIP-848) and share groups (KIP-932) have in common; all of it is pure."""
+"""Common parts of consumer groups (KIP-848), share groups (KIP-932) and Streams groups (KIP-1071); all are pure."""

@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
+from pykbroker.groups.modern.group import AnyMember, EpochGroup
+from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.result import GroupResult
 
 RETRY_BACKOFF_MS = 500
-"""Time after which the coordinator tries again to fence a member; not configurable, as in Kafka."""
+"""Time, in ms, after which the coordinator tries again to fence a member; not configurable, as in Kafka."""
+
+_REASONS = {
+    TimerKind.SESSION: "its session has expired",
+    TimerKind.REBALANCE: "it has not given up its partitions or tasks within its rebalance timeout",
+    TimerKind.CLASSIC_JOIN: "it has not joined again within its rebalance timeout",
+    TimerKind.CLASSIC_SYNC: "it has not sent SyncGroup within its rebalance timeout",
+}
 
 
-class TimedMember(Protocol):
-    """The part of a member that timers depend on."""
+def fence_due(
+    group: EpochGroup[AnyMember, Any], due: Iterable[DueTimer], fence: Callable[[list[AnyMember]], GroupResult]
+) -> GroupResult | None:
+    """Fences the members of a group whose timers are due; None if there are none.
 
-    @property
-    def member_epoch(self) -> int: ...
+    If the append fails, the timers are due again after `RETRY_BACKOFF_MS`.
 
-
-def first_of_each(due: Iterable[DueTimer], members: Mapping[str, TimedMember]) -> dict[str, DueTimer]:
-    """Member id -> the first timer for which the member is fenced.
-
-    A rebalance timeout counts only while the member still has the epoch at which a revocation was asked of it.
-    Timers of members that have left do not count.
+    Args:
+        group: the group.
+        due: timers that were due, in the order of their deadlines.
+        fence: returns the records that remove members.
     """
-    found: dict[str, DueTimer] = {}
+    first: dict[str, DueTimer] = {}
     for timer in due:
-        member = members.get(timer.member_id)
-        if member is None or (timer.kind is TimerKind.REBALANCE and member.member_epoch != timer.epoch):
-            continue
-        found.setdefault(timer.member_id, timer)
-    return found
-
-
-def explain_and_retry(
-    result: GroupResult,
-    group_id: str,
-    timers: MemberTimers,
-    due: Mapping[str, DueTimer],
-    reasons: Mapping[TimerKind, str],
-) -> GroupResult:
-    """Notes why each member is fenced; if the append fails, the timers are due again after `RETRY_BACKOFF_MS`."""
+        if _counts(timer, group):
+            first.setdefault(timer.member_id, timer)
+    if not first:
+        return None
 
     def try_again(failed_at_ms: int) -> None:
-        for timer in due.values():
-            timers.schedule_if_absent(timer.kind, timer.member_id, failed_at_ms + RETRY_BACKOFF_MS, timer.epoch)
+        for kind, member_id, epoch in first.values():
+            group.timers.schedule_if_absent(kind, member_id, failed_at_ms + RETRY_BACKOFF_MS, epoch)
 
+    result = fence([group.members[member_id] for member_id in first])
     result.on_failed_append = try_again
     result.notes += [
-        f"Group {group_id}: member {member_id} is fenced because {reasons[timer.kind]}"
-        for member_id, timer in due.items()
+        f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
+        for member_id, timer in first.items()
     ]
     return result
+
+
+def _counts(timer: DueTimer, group: EpochGroup[Any, Any]) -> bool:
+    """False for the timer of a member that has left, and for the rebalance timer of a revocation that does not last.
+
+    Such a revocation was confirmed, or could not be appended: the member has another epoch, or is not revoking.
+    """
+    member = group.members.get(timer.member_id)
+    if member is None:
+        return False
+    return timer.kind is not TimerKind.REBALANCE or (member.is_revoking and member.member_epoch == timer.epoch)

@@ -34,6 +34,12 @@ class ReconcilingMember(Protocol):
 
     @property
     def member_id(self) -> str: ...
+    @property
+    def member_epoch(self) -> int: ...
+    @property
+    def is_revoking(self) -> bool:
+        """True if the member was asked to give something up and has not confirmed it."""
+        ...
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
@@ -69,7 +75,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         assignment_epoch: group epoch of the target assignment; -1 after the tombstone of the assignment.
         assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
         metadata_hash: hash of the group's topics at `epoch`.
-        soft_state: what is not stored, such as timers.
+        soft_state: the part of its state that is not stored, such as timers.
     """
 
     record_types: ClassVar[RecordTypes]

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
-from pykbroker.groups.modern.settings import MemberTimes
-from pykbroker.groups.modern.timers import SoftState, TimerKind
+from pykbroker.groups.modern.timers import DueTimer, SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
 
-class SettingsOfKind(MemberTimes, Protocol):
+class SettingsOfKind(Protocol):
     """The settings of one kind of group."""
+
+    @property
+    def session_timeout_ms(self) -> int: ...
 
     def of_group(self, configs: Mapping[str, str]) -> Self:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
@@ -94,8 +97,12 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         return self.make(group_id, self.soft_state_of(group_id))
 
     def soft_state_of(self, group_id: str) -> SoftState:
-        """The state of a group that is not stored; it is made with the first member's join."""
-        return self._soft_states.setdefault(group_id, SoftState())
+        """The state of a group that is not stored; for a new group `keep_soft_state` must follow."""
+        return self._soft_states.get(group_id) or SoftState()
+
+    def keep_soft_state(self, group: AnyGroup) -> None:
+        """Keeps the timers of a group until its records are replayed; not after an error, which would leave them."""
+        self._soft_states[group.group_id] = group.soft_state
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all."""
@@ -135,6 +142,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
             if record.value is None:
                 return
             group = self.by_id[group_id] = self.make(group_id, self.soft_state_of(group_id))
+            self.keep_soft_state(group)
         group.replay(record, now_ms)
 
     def remove(self, group_id: str) -> None:
@@ -145,7 +153,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
     def restore(self, group: AnyGroup) -> None:
         """Puts back a group that was removed before its tombstones failed to be appended."""
         self.by_id[group.group_id] = group
-        self._soft_states[group.group_id] = group.soft_state
+        self.keep_soft_state(group)
 
     # Time
 
@@ -159,11 +167,30 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
                     deadline_ms = now_ms + member.rebalance_timeout_ms
                     group.timers.schedule(TimerKind.REBALANCE, member_id, deadline_ms, member.member_epoch)
 
-    @abstractmethod
-    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Fences the members of a group whose timers are due; None if there are none."""
-
     def wake_ms(self, group_id: str) -> int | None:
-        """Time of a group's next timer, in ms since the epoch; None for no timer."""
-        group = self.by_id.get(group_id)
-        return None if group is None else group.timers.wake_ms
+        """Time of a group's next timer, in ms since the epoch; None for no timer.
+
+        A group whose first records could not be appended has timers, too.
+        """
+        soft_state = self._soft_states.get(group_id)
+        return None if soft_state is None else soft_state.timers.wake_ms
+
+    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
+        """Runs the timers of a group that are due; None if there is nothing to do."""
+        soft_state, group = self._soft_states.get(group_id), self.by_id.get(group_id)
+        if soft_state is None:
+            return None
+        due = soft_state.timers.pop_due(now_ms)
+        if group is not None:
+            return self.run_timers(group, due, now_ms)
+        if soft_state.timers.wake_ms is None:
+            del self._soft_states[group_id]
+        return None
+
+    def run_timers(self, group: AnyGroup, due: list[DueTimer], now_ms: int) -> GroupResult | None:
+        """Fences the members whose timers are due; None if there are none."""
+        return fence_due(group, due, lambda members: self.remove_members(group, members, now_ms))
+
+    @abstractmethod
+    def remove_members(self, group: AnyGroup, members: list[Any], now_ms: int) -> GroupResult:
+        """Records that remove members from a group."""

@@ -14,7 +14,7 @@ class TimerKind(StrEnum):
     CLASSIC_JOIN = "join"
     CLASSIC_SYNC = "sync"
     INITIAL_REBALANCE = "initial rebalance"
-    """Of a Streams group, under the empty member id."""
+    """Delay of a Streams group's first assignment, under the empty member id."""
 
 
 class DueTimer(NamedTuple):

@@ -98,7 +98,7 @@ class ShareGroupRequests:
         return response
 
     async def initialize(self, wanted: Initialization) -> None:
-        """Initializes share partitions and notes in the group that they are, or that they must be tried again."""
+        """Initializes share partitions; after an error a later heartbeat tries again."""
         offsets = {
             topic_id: dict.fromkeys(sorted(partitions), DEFAULT_START_OFFSET)
             for topic_id, partitions in wanted.partitions.items()
@@ -108,9 +108,9 @@ class ShareGroupRequests:
     async def _initialize_from(
         self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
     ) -> dict[tuple[bytes, int], ErrorCode]:
-        """Initializes share partitions from start offsets, and notes the outcome; gives the errors, if there are any.
+        """Initializes share partitions from start offsets and stores the outcome in the group; returns errors.
 
-        If one fails all are noted as not initialized, as in Kafka.
+        If one fails, none is marked as initialized, as in Kafka.
         """
         group_id, errors = wanted.group_id, dict[tuple[bytes, int], ErrorCode]()
 
@@ -152,7 +152,7 @@ class ShareGroupRequests:
         alteration: Alteration = found
         negative = [(i, number) for i, offsets in alteration.offsets.items() for number in offsets if number < 0]
         if negative:
-            # Kafka's persister takes no such request, and the group's partitions are left as being initialized.
+            # Kafka's persister refuses negative offsets, and the partitions stay marked as initializing.
             message = f"{NEGATIVE_PARTITION} - {group_id} {uuid_to_text(negative[0][0])} {negative[0][1]}"
             return GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         partitions = {topic_id: frozenset(offsets) for topic_id, offsets in alteration.offsets.items()}
@@ -188,7 +188,7 @@ class ShareGroupRequests:
         return deleted, failed, deletion.errors
 
     async def _administer(self, group_id: str, operation: Callable[[GroupShard, int], GroupResult]) -> Any:
-        """Runs an operation on a share group that may refuse the request; gives its response or the refusal."""
+        """Runs an operation on a share group that may refuse the request; returns its response or the refusal."""
         if not group_id:
             code = ErrorCode.INVALID_GROUP_ID
             return GroupError(code, TEXTS[code])
@@ -225,7 +225,7 @@ class ShareGroupRequests:
         return found
 
     async def delete_states(self, group_id: str) -> ErrorCode:
-        """Deletes the state of an empty share group's partitions, as the group itself is to be deleted next.
+        """Deletes the state of an empty share group's partitions, before the group itself is deleted.
 
         NONE for a group that is not a share group, or has members.
         """
@@ -238,7 +238,7 @@ class ShareGroupRequests:
     async def _delete_partitions(
         self, group_id: str, topics: Mapping[bytes, frozenset[int]]
     ) -> dict[tuple[bytes, int], ErrorCode]:
-        """Deletes the state of share partitions; gives the errors, if there are any."""
+        """Deletes the state of share partitions; returns the errors, if there are any."""
         errors: dict[tuple[bytes, int], ErrorCode] = {}
 
         async def delete_one(topic_id: bytes, partition: int) -> None:

@@ -10,11 +10,10 @@ from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
-from pykbroker.groups.share.expiry import expire_due
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
-from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH
+from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, ShareMember
 from pykbroker.groups.share.records import group_tombstones
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
@@ -51,7 +50,9 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
         if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
             return heartbeats.leave(self.find(request.group_id, other), request, context)
         group = self.get_or_make(request.group_id, other, is_joining=request.member_epoch == 0)
-        return heartbeats.heartbeat(group, request, context)
+        result = heartbeats.heartbeat(group, request, context)
+        self.keep_soft_state(group)
+        return result
 
     def describe(self, group_id: str, other: object | None) -> DescribedGroup:
         """A group for ShareGroupDescribe."""
@@ -120,13 +121,12 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
         return offsets.begin_group_deletion(group, self.topics)
 
     def delete_topics(self, topic_ids: Iterable[bytes]) -> list[GroupResult]:
-        """Has every group forget deleted topics."""
+        """Records that remove deleted topics from the states of groups."""
         ended = frozenset(topic_ids)
         return [offsets.forget_topics(group, ended, self.topics) for group in self.by_id.values()]
 
     # Time
 
-    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Removes the members of a group whose sessions have expired."""
-        group = self.by_id.get(group_id)
-        return None if group is None else expire_due(group, self.topics, now_ms)
+    def remove_members(self, group: ShareGroup, members: list[ShareMember], now_ms: int) -> GroupResult:
+        """Records that remove members."""
+        return heartbeats.remove_members(group, members, self.topics)

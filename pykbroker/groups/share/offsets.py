@@ -80,7 +80,7 @@ def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics)
             partitions[topic_id] = initialized.pop(topic_id).partitions
             deleting.add(topic_id)
         elif topic_id in deleting:
-            # An earlier deletion has not come to its end.
+            # An earlier deletion has not ended.
             partitions[topic_id] = frozenset(range(topics.partition_count(topic_id)))
         else:
             errors.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSETS))
@@ -96,24 +96,24 @@ def end_deletion(group: ShareGroup, topic_ids: Iterable[bytes], topics: GroupTop
 
 
 def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
-    """Notes all topics of an empty group as deleting; the response has the partitions whose state goes first."""
+    """Marks all topics of an empty group as deleting; the response has the partitions whose state is to be deleted."""
     if not group.has_state_record:
         return GroupResult(response={})
-    doomed = merged(group.initialized, group.initializing)
-    # Topics that an earlier deletion has left, unless they do not exist any more.
+    deleting = merged(group.initialized, group.initializing)
+    # Topics of an earlier deletion that has not ended, if they still exist.
     left = {
         topic_id: TopicState(name, frozenset(range(topics.partition_count(topic_id))), -1)
         for topic_id in group.deleting
         if (name := topics.name_of(topic_id)) is not None
     }
-    doomed = merged(doomed, left)
-    record = state_record(group.group_id, {}, {}, {topic_id: state.name for topic_id, state in doomed.items()})
-    partitions = {topic_id: state.partitions for topic_id, state in doomed.items()}
+    deleting = merged(deleting, left)
+    record = state_record(group.group_id, {}, {}, {topic_id: state.name for topic_id, state in deleting.items()})
+    partitions = {topic_id: state.partitions for topic_id, state in deleting.items()}
     return GroupResult(records=[record], response=partitions, applies_at_append=True)
 
 
 def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics) -> GroupResult:
-    """Forgets deleted topics; the share coordinator deletes their state by itself."""
+    """Removes deleted topics from the group's states; the share coordinator deletes its own state of them itself."""
     known = group.initializing.keys() | group.initialized.keys() | group.deleting
     if not known & topic_ids:
         return GroupResult()

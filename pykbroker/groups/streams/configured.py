@@ -1,4 +1,4 @@
-"""A topology beside the topics that exist: its tasks, and the internal topics that it needs (KIP-1071)."""
+"""A topology matched with the existing topics: its tasks, and the internal topics that it needs (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.groups.assignors.streams.java_order import TABLE_SIZE_DEFAULT, hash_order
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.streams.partition_counts import (
@@ -16,6 +15,7 @@ from pykbroker.groups.streams.partition_counts import (
     decide_counts,
 )
 from pykbroker.groups.streams.topology import StreamsTopology, source_topics
+from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology, TopicInfo
 
@@ -66,11 +66,11 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """A topology with what it needs of the topics that exist.
+    """A topology matched with the existing topics.
 
     Attributes:
         epoch: epoch of the topology.
-        subtopologies: subtopologies sorted by id; None if topics cannot be decided.
+        subtopologies: subtopologies sorted by id; None if partition counts cannot be decided.
         missing: internal topics that do not exist, by name, in the order of Kafka's hash table.
         problem: the reason that no tasks can be assigned; None if the topology is ready.
     """
@@ -87,7 +87,7 @@ class ConfiguredTopology(NamedTuple):
 
 
 def configure(topology: StreamsTopology, topics: GroupTopics) -> ConfiguredTopology:
-    """The topology beside the topics of the cluster.
+    """Matches a topology with the topics of the cluster.
 
     Raises:
         GroupError: STREAMS_INVALID_TOPOLOGY, or UNKNOWN_SERVER_ERROR as in Kafka for a topology without sense.
@@ -176,7 +176,7 @@ def _missing(
     for subtopology in subtopologies.values():
         wanted |= subtopology.repartition_source_topics
         wanted |= subtopology.changelog_topics
-    # A table of Java's does not shrink when entries are removed.
+    # A hash table of Java does not shrink when entries are removed.
     table_size = TABLE_SIZE_DEFAULT
     while len(wanted) > table_size * 3 // 4:
         table_size *= 2

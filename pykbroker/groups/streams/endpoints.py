@@ -14,14 +14,14 @@ from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, Endpoi
 
 
 def endpoints_of(group: StreamsGroup, member: StreamsMember, topics: GroupTopics) -> list[EndpointToPartitions]:
-    """All endpoints of the group, that of a member, whose new value this is, last.
+    """Endpoints of all members; the last one is that of `member`, the new value of the member that sent the request.
 
     Raises:
         GroupError: UNKNOWN_SERVER_ERROR, as in Kafka: a member has an endpoint, and its partitions are unknown
             because the topology is not configured or a topic is gone.
     """
     others = [other for member_id, other in group.members.items() if member_id != member.member_id]
-    return [found for one in (*others, member) if (found := _endpoint_of(group, one, topics)) is not None]
+    return [found for each in (*others, member) if (found := _endpoint_of(group, each, topics)) is not None]
 
 
 def _endpoint_of(group: StreamsGroup, member: StreamsMember, topics: GroupTopics) -> EndpointToPartitions | None:

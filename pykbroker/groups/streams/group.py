@@ -51,15 +51,15 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     Attributes:
         topology: the topology of the application; None before its record.
-        validated_topology_epoch: epoch of the topology for which all topics were there; -1 for none.
-        assignment_configs: the configs at `epoch`, a change of which asks for a new assignment.
+        validated_topology_epoch: epoch of the last topology whose topics all existed; -1 for none.
+        assignment_configs: the assignment configs at `epoch`; a change of them raises the group epoch.
 
     Not stored, and lost with the object, as in Kafka:
 
     Attributes:
-        configured: the topology beside the topics that exist; None until a heartbeat has looked at them.
+        configured: the topology matched with the existing topics; None until a heartbeat has done so.
         endpoint_epoch: raised with each change of the tasks of a member with an endpoint.
-        endpoints: member id -> its endpoint and the partitions there, as far as they were computed.
+        endpoints: member id -> its endpoint with its partitions; computed when a response needs it.
         shutdown_member_id: the member that asks all others to stop, until the group is empty.
     """
 

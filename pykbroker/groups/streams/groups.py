@@ -7,15 +7,19 @@ from collections.abc import Callable, Mapping
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
-from pykbroker.groups.streams.expiry import expire_due
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
-from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
-from pykbroker.groups.streams.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from pykbroker.groups.streams.heartbeat import GROUP_TIMER, StreamsHeartbeatContext
+from pykbroker.groups.streams.member import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+    StreamsMember,
+)
 from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import Assign
@@ -90,6 +94,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         else:
             group = self.get_or_make(group_id, other, is_joining=is_joining)
         heartbeats.heartbeat(group, request, context, result, is_known=other is not None)
+        self.keep_soft_state(group)
         return result
 
     def describe(self, group_id: str, other: object | None) -> DescribedGroup:
@@ -102,19 +107,17 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
 
     # Time
 
-    def wake_ms(self, group_id: str) -> int | None:
-        """Time of a group's next timer; one whose first records were not stored may have an initial delay, too."""
-        soft_state = self._soft_states.get(group_id)
-        return None if soft_state is None else soft_state.timers.wake_ms
+    def run_timers(self, group: StreamsGroup, due: list[DueTimer], now_ms: int) -> GroupResult | None:
+        """Fences the members whose timers are due, else ends the initial delay; None if there is nothing to do."""
+        result = super().run_timers(group, due, now_ms)
+        if all(timer.kind is not TimerKind.INITIAL_REBALANCE for timer in due):
+            return result
+        if result is None:
+            return heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms))
+        # The first assignment is computed without the members that are fenced: it is due at once after that.
+        group.timers.schedule(TimerKind.INITIAL_REBALANCE, GROUP_TIMER, now_ms)
+        return result
 
-    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Fences the members of a group whose timers are due, and ends its initial delay."""
-        group = self.by_id.get(group_id)
-        if group is not None:
-            return expire_due(group, self.context(group_id, now_ms))
-        soft_state = self._soft_states.get(group_id)
-        if soft_state is not None:
-            soft_state.timers.pop_due(now_ms)
-            if soft_state.timers.wake_ms is None:
-                del self._soft_states[group_id]
-        return None
+    def remove_members(self, group: StreamsGroup, members: list[StreamsMember], now_ms: int) -> GroupResult:
+        """Records that remove members."""
+        return heartbeats.remove_members(group, members)

@@ -16,7 +16,7 @@ from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.configured import ConfiguredTopology, InternalTopic, StatusCode, configure
 from pykbroker.groups.streams.endpoints import endpoints_of
 from pykbroker.groups.streams.group import NO_TOPOLOGY_EPOCH, StreamsGroup
-from pykbroker.groups.streams.member import Endpoint, MemberState, StreamsMember
+from pykbroker.groups.streams.member import Endpoint, StreamsMember
 from pykbroker.groups.streams.reconciliation import reconcile
 from pykbroker.groups.streams.records import (
     current_record,
@@ -272,7 +272,7 @@ def _check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatR
 
 
 def _begin_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> None:
-    """Has the first assignment of an empty group wait for more members."""
+    """Delays the first assignment of an empty group, so that more members can join before it."""
     delay_ms = context.settings.initial_rebalance_delay_ms
     if not group.members and delay_ms > 0:
         group.timers.schedule_if_absent(TimerKind.INITIAL_REBALANCE, GROUP_TIMER, context.now_ms + delay_ms)
@@ -310,19 +310,27 @@ def _is_assignment_due(group: StreamsGroup, context: StreamsHeartbeatContext) ->
     return context.now_ms >= group.assignment_timestamp_ms + interval_ms
 
 
-def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext, result: GroupResult) -> None:
+def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupResult:
     """Computes the first target assignment after the initial delay, with the configs at the group epoch.
 
-    Without a member, or before a heartbeat has looked at the topics of the stored group, the next heartbeat does it.
+    The next heartbeat computes it if the group has no member, if no heartbeat has configured the topology since the
+    group was loaded, or after an error, which is then in the response.
     """
+    result = GroupResult(applies_at_append=True)
     if not group.members or group.configured is None or group.epoch <= group.assignment_epoch:
-        return
+        return result
     if not _is_assignment_due(group, context):
-        return
-    configs = group.assignment_configs
-    records, _ = compute_target(group, group.epoch, None, group.configured, configs, context.assign, context.now_ms)
-    result.records += records
-    result.notes.append(f"Group {group.group_id}: target assignment of epoch {group.epoch} by assignor {ASSIGNOR}")
+        return result
+    configs, epoch = group.assignment_configs, group.epoch
+    try:
+        result.records, _ = compute_target(
+            group, epoch, None, group.configured, configs, context.assign, context.now_ms
+        )
+    except GroupError as error:
+        result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
+        return result
+    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
+    return result
 
 
 def _reconcile(
@@ -340,11 +348,9 @@ def _reconcile(
     if reconciled == member:
         return member
     result.records.append(current_record(group.group_id, reconciled))
-    if reconciled.state is MemberState.UNREVOKED_TASKS:
+    if reconciled.is_revoking:
         deadline_ms = context.now_ms + reconciled.rebalance_timeout_ms
         group.timers.schedule(TimerKind.REBALANCE, member.member_id, deadline_ms, reconciled.member_epoch)
-    else:
-        group.timers.cancel(TimerKind.REBALANCE, member.member_id)
     return reconciled
 
 

@@ -27,7 +27,7 @@ class MemberState(IntEnum):
     UNRELEASED_TASKS = 3
     """It waits for tasks that others, or other threads of its process, have to give up."""
     UNKNOWN = 127
-    """A state of newer software."""
+    """A state that a later version of Kafka has stored."""
 
     @classmethod
     def of(cls, number: int) -> MemberState:

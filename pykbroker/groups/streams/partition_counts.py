@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pykbroker.groups.assignors.streams.java_order import hash_order
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.streams.topology import StreamsTopology, source_topics
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology
 

@@ -37,7 +37,7 @@ def reconcile(
         owned: the tasks that the member reports; None if it does not.
 
     Raises:
-        GroupError: FENCED_MEMBER_EPOCH: newer software has left the member in a state of its own.
+        GroupError: FENCED_MEMBER_EPOCH: a later version of Kafka has stored a state that is unknown here.
     """
     epoch = member.member_epoch
     if member.state is MemberState.STABLE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pykbroker.groups.assignors.streams.java_order import hash_order
 from pykbroker.groups.assignors.streams.spec import (
     AssignmentMember,
     GroupSpec,
@@ -19,6 +18,7 @@ from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.records import target_record
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 
 ASSIGNOR = "sticky"

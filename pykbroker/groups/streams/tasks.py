@@ -1,4 +1,4 @@
-"""Tasks of Streams groups: a subtopology and a number, of which each role has its own set."""
+"""Tasks of Streams groups. A task is a subtopology id and a number; each role has its own set of tasks."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pykbroker.groups.assignors.streams.java_order import hash_order
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import (
     CopartitionGroup,

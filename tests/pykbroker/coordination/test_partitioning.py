@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.coordination.partitioning import coordinator_partition, java_string_hash, utf16_length
+from pykbroker.coordination.partitioning import coordinator_partition
+from pykbroker.java_order import string_hash, utf16_length
 from pykbroker.security.client_address import java_address
 
 
@@ -24,7 +25,7 @@ from pykbroker.security.client_address import java_address
 )
 def test_java_string_hash_p_88(text: str, value: int) -> None:
     """P-88: over UTF-16 units; the values are Java's."""
-    assert java_string_hash(text) == value
+    assert string_hash(text) == value
 
 
 def test_the_smallest_hash_goes_to_partition_0_p_88() -> None:
@@ -34,8 +35,8 @@ def test_the_smallest_hash_goes_to_partition_0_p_88() -> None:
 
 def test_negative_hashes_p_88() -> None:
     """P-88: the absolute value, not Python's modulo."""
-    name = next(name for name in map("group-{}".format, range(1000)) if java_string_hash(name) < 0)
-    assert coordinator_partition(name, 50) == -java_string_hash(name) % 50
+    name = next(name for name in map("group-{}".format, range(1000)) if string_hash(name) < 0)
+    assert coordinator_partition(name, 50) == -string_hash(name) % 50
 
 
 def test_lengths_as_java_counts_them() -> None:

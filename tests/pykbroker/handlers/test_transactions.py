@@ -259,6 +259,7 @@ async def test_list_by_duration_and_name(tmp_path: Path) -> None:
         assert names(await list_of(rig, transactional_id_pattern="app-.*")) == ["app-1", "app-2"]
         assert names(await list_of(rig, transactional_id_pattern="app")) == []
         assert names(await list_of(rig, transactional_id_pattern="")) == ["app-1", "app-2", "other"]
+        assert names(await list_of(rig, transactional_id_pattern="(?i)APP-1")) == ["app-1"]
         for pattern in ("(", "(?=app)"):
             wrong = await list_of(rig, transactional_id_pattern=pattern)
             assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

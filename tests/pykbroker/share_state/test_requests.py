@@ -18,7 +18,7 @@ from pykbroker.protocol.messages import initialize_share_group_state, read_share
 from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykbroker.share_state.persister import CoordinatorPersister
-from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
 from tests.support.data_path import NODE_ID, topic_id, topic_image
 
@@ -84,14 +84,14 @@ async def test_a_state_by_both_ways(tmp_path: Path) -> None:
         for partition, persister in enumerate(persisters(rig, Remote(rig))):
             key = KEY._replace(partition=partition)
             assert await persister.initialize(key, 3, -1) is ErrorCode.NONE
-            assert await persister.write(key, 3, 1, 5, 5, [batch]) is ErrorCode.NONE
+            assert await persister.write(key, WriteState(3, 1, 5, 5, [batch])) is ErrorCode.NONE
             found = await persister.read(key, 2)
             assert isinstance(found, PartitionState)
             assert (found.state_epoch, found.start_offset, list(found.batches)) == (3, 5, [batch])
             summary = PartitionState(3, 5, (), 5, 2)
             assert await persister.read_summary(key, 2) == summary
-            assert await persister.write(key, 3, 1, 5, 5, [batch]) is ErrorCode.FENCED_LEADER_EPOCH
-            assert await persister.write(key, 2, 2, 5, 5, [batch]) is ErrorCode.FENCED_STATE_EPOCH
+            assert await persister.write(key, WriteState(3, 1, 5, 5, [batch])) is ErrorCode.FENCED_LEADER_EPOCH
+            assert await persister.write(key, WriteState(2, 2, 5, 5, [batch])) is ErrorCode.FENCED_STATE_EPOCH
             assert await persister.delete(key) is ErrorCode.NONE
             assert await persister.read_summary(key, 2) == PartitionState(0, -1, (), -1, 0)
             assert await persister.read(key, 2) is ErrorCode.INVALID_REQUEST

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykbroker.groups.assignors.streams.java_order import PriorityQueue, hash_order
 from pykbroker.groups.assignors.streams.spec import TaskAssignorError, TaskId
+from pykbroker.java_order import PriorityQueue, hash_order
 
 
 class Process:
@@ -21,7 +21,7 @@ class Process:
         self._task_count = 0
         self._active: dict[str, set[TaskId]] = {}
         self._standby: dict[str, set[TaskId]] = {}
-        # None after a member was given a task past the queue, whose order is wrong then.
+        # None after a task was given without the queue, whose order is wrong then.
         self._members_by_load: PriorityQueue[_MemberLoad] | None = None
 
     @property

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pykbroker.groups.assignors.streams.java_order import PriorityQueue, hash_order, string_order, table_size_for
 from pykbroker.groups.assignors.streams.process import Process
 from pykbroker.groups.assignors.streams.spec import (
     GroupSpec,
@@ -24,6 +23,7 @@ from pykbroker.groups.assignors.streams.spec import (
     TaskId,
     TopologyDescriber,
 )
+from pykbroker.java_order import PriorityQueue, hash_order, string_order, table_size_for
 
 STANDBY_REPLICAS = "num.standby.replicas"
 

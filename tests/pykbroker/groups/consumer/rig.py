@@ -73,7 +73,7 @@ class Rig:
         self.now_ms = START_MS
         self.append_error = ErrorCode.NONE
         self.refreshes: list[RegexRefresh] = []
-        self._is_replicated = is_replicated
+        self.is_replicated = is_replicated
         self._waiting: list[tuple[GroupResult, int]] = []
 
     @property
@@ -92,7 +92,7 @@ class Rig:
             first_offset = len(self.log)
             if self.append_error is ErrorCode.NONE:
                 self.log += [encode_record(record) for record in result.records]
-                if self._is_replicated:
+                if self.is_replicated:
                     self.shard.appended(result, self.now_ms, first_offset)
                     self._waiting.append((result, first_offset))
                     return
@@ -104,15 +104,21 @@ class Rig:
             result, first_offset = self._waiting.pop(0)
             self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
 
+    def late(self, error: ErrorCode) -> None:
+        """Everything that was appended is not replicated in time."""
+        for result, _ in self._waiting:
+            self.carry_out(self.shard.late(result, error, self.now_ms))
+
     def advance(self, milliseconds: int) -> None:
         """Time passes, and timers fire when they are due."""
         end_ms = self.now_ms + milliseconds
         while True:
-            due = [at for key in self.shard.timer_keys() if (at := self.shard.wake_ms(key)) is not None]
+            keys = {*self.shard.timer_keys(), GROUP}
+            due = [at for key in keys if (at := self.shard.wake_ms(key)) is not None]
             if not due or min(due) > end_ms:
                 break
             self.now_ms = max(self.now_ms, min(due))
-            for key in self.shard.timer_keys():
+            for key in keys:
                 wake_ms = self.shard.wake_ms(key)
                 if wake_ms is not None and wake_ms <= self.now_ms:
                     self.carry_out(self.shard.expire_due(key, self.now_ms))

@@ -382,3 +382,52 @@ def test_a_member_whose_leave_could_not_be_stored_keeps_its_session() -> None:
     assert "a" in rig.group.members
     rig.advance(1)
     assert rig.group.members == {}
+
+
+def test_a_revocation_that_is_not_stored_fences_nobody() -> None:
+    """Kafka's timer stays: a member that goes back to its subscription would be fenced, though nothing was asked."""
+    rig = Rig({"t": 1, "u": 1})
+    client = Client(rig, "a", ["t", "u"])
+    client.beat()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.subscribe(["t"]).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    client.subscribe(["t", "u"])
+    for _ in range(13):
+        rig.advance(5_000)
+        assert client.beat().error_code == ErrorCode.NONE
+    assert client.partitions == {("t", 0), ("u", 0)}
+
+
+def test_a_confirmation_that_is_not_stored_leaves_the_rebalance_timeout() -> None:
+    """P-174: without the timer the partitions would never come to the other member."""
+    rig = Rig({"t": 2})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    first.beat()
+    first.holds = True
+    second.beat()
+    first.beat()
+    owned = first.owned
+    first.take()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert first.beat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    first.owned = owned
+    for _ in range(12):
+        assert first.beat().error_code == ErrorCode.NONE
+        second.beat()
+        rig.advance(5_000)
+    assert set(rig.group.members) == {"b"}
+    second.beat()
+    assert second.partitions == all_of("t", 2)
+
+
+def test_joins_that_are_refused_or_not_stored_leave_nothing() -> None:
+    rig = Rig({"t": 2})
+    groups = rig.shard.consumer
+    assert Client(rig, "a", regex="(").beat().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert groups._soft_states == {}
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert Client(rig, "a", ["t"]).beat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.advance(45_000)
+    assert (groups._soft_states, rig.shard.wake_ms(GROUP)) == ({}, None)

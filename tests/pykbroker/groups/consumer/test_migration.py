@@ -235,3 +235,65 @@ def test_a_classic_member_that_does_not_join_again_is_fenced() -> None:
         new.beat()
     assert list(rig.group.members) == ["new"]
     assert new.partitions == {("t", 0), ("t", 1)}
+
+
+def test_parked_joins_rebalance_even_if_the_upgrade_is_not_stored() -> None:
+    """As in Kafka, which completes them before the append: a client joins whichever group there is then."""
+    rig = Rig({"t": 2})
+    classic_group(rig)
+    parked = rig.join_classic(join_request("", subscription("t"), "another"))
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response: Any = parked.response
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert rig.shard.groups[GROUP].state is PREPARING
+    rig.append_error = ErrorCode.NONE
+    member_id = rig.shard.groups[GROUP].members.static_ids["another"]
+    again = rig.join_classic(join_request(member_id, subscription("t"), "another"))
+    rig.advance(60_000)
+    joined: Any = again.response
+    assert joined.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_no_join_waits_for_a_coordinator_that_has_resigned(is_late: bool) -> None:
+    """P-90: of a classic member that joins a consumer group, and of the classic group that the consumer group was."""
+    rig = Rig({"t": 2})
+    classic_group(rig)
+    joined = rig.join_classic(join_request("", subscription("t"), "another"))
+    assert joined.response is None
+    rig.is_replicated = True
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
+    assert GROUP not in rig.shard.groups
+    waiting = rig.join_classic(join_request("", subscription("t"), "third"))
+    assert waiting.response is None
+    if is_late:
+        rig.late(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    rig.carry_out(rig.shard.unload(rig.now_ms))
+    for waiter, error in (
+        (joined, ErrorCode.REBALANCE_IN_PROGRESS),
+        (waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR),
+    ):
+        response: Any = waiter.response
+        assert response.error_code == error
+
+
+def test_a_classic_member_whose_join_is_not_stored_need_not_sync() -> None:
+    """Kafka starts the timeout of SyncGroup when the join is stored."""
+    rig = Rig({"t": 2, "u": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]}))).response
+    left = assigned(sync(rig, sync_request(classic, joined.generation_id)))
+    joined = rig.join_classic(join_request(classic, subscription("t", owned=left))).response
+    sync(rig, sync_request(classic, joined.generation_id))
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    refused: Any = rig.join_classic(join_request(classic, subscription("t", "u", owned=left))).response
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    for _ in range(13):
+        new.beat()
+        assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
+        rig.advance(5_000)
+    assert set(rig.group.members) == {classic, "new"}

@@ -528,3 +528,20 @@ def test_a_group_is_deleted_when_it_is_empty() -> None:
     assert rig.reloaded().shard.any_group(GROUP) is None
     live = dict(rig.log)
     assert all(value is None for value in live.values())
+
+
+def test_a_confirmation_that_is_not_stored_leaves_the_rebalance_timeout() -> None:
+    """P-214: without the timer the tasks would never come to the other member."""
+    rig = StreamsRig({"clicks": 2})
+    first, second = Thread(rig, "a", stateless("clicks")), Thread(rig, "b", stateless("clicks"))
+    first.join(rebalance_timeout_ms=20_000)
+    second.join()
+    first.holds = True
+    first.beat()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    first.holds = False
+    first.beat()
+    assert first.beat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    rig.advance(20_000)
+    assert set(rig.group.members) == {"b"}

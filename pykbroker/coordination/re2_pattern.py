@@ -1,11 +1,14 @@
-"""Syntax of regular expressions of subscriptions: RE2, as in Kafka, so a match takes time linear in the name."""
+"""Regular expressions of requests, in the syntax of RE2 as in Kafka: subscriptions, filters of transactional ids.
+
+A match takes time linear in the length of the text, so no pattern of a client stalls the broker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.groups.modern.errors import GroupError
-from pykbroker.protocol.error_codes import ErrorCode
+MAX_MEMORY_BYTES = 1 << 20
+"""Limit of a compiled pattern and of its matcher; it bounds the time of a match, too."""
 
 _REASONS = {
     "missing )": "missing closing )",
@@ -23,21 +26,25 @@ _REASONS = {
 """Beginning of an error of RE2 -> the words of RE2/J, which Kafka's clients get."""
 
 
-def compile_regex(text: str) -> Callable[[str], bool]:
-    """A test of topic names, which must match as a whole.
+class InvalidPattern(ValueError):
+    """The pattern is malformed or too large; the text is the reason in the words of RE2/J."""
+
+
+def compile_pattern(text: str) -> Callable[[str], bool]:
+    """A test of texts, which must match the pattern as a whole.
 
     Raises:
-        GroupError: INVALID_REGULAR_EXPRESSION.
+        InvalidPattern: the pattern cannot be compiled.
     """
     import re2  # type: ignore[import-untyped]
 
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = MAX_MEMORY_BYTES
     try:
         pattern = re2.compile(text, options)
     except re2.error as error:
-        text_of_re2 = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        reason = next((ours for theirs, ours in _REASONS.items() if text_of_re2.startswith(theirs)), text_of_re2)
-        message = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {reason}."
-        raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
-    return lambda name: pattern.fullmatch(name) is not None
+        found = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        reason = next((words for beginning, words in _REASONS.items() if found.startswith(beginning)), found)
+        raise InvalidPattern(reason) from None
+    return lambda candidate: pattern.fullmatch(candidate) is not None

@@ -1,6 +1,7 @@
-"""The orders in which Java's collections give equals, which decide Kafka's choice among equally loaded processes.
+"""Java's strings and collections: lengths, hash codes and iteration orders, where Kafka's results depend on them.
 
-With them the same group gets the same assignment here and from Apache Kafka.
+The hash code of a key decides its partition of an internal topic. The iteration orders decide which of several equals
+Kafka chooses, so that a group gets the same assignment here and from Apache Kafka.
 """
 
 from __future__ import annotations
@@ -13,6 +14,24 @@ _Item = TypeVar("_Item")
 
 TABLE_SIZE_DEFAULT = 16
 """The table of a `new HashMap<>()`."""
+
+
+def utf16_length(text: str) -> int:
+    """Java's ``String.length``: the number of UTF-16 units, by which Kafka limits texts."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def string_hash(text: str) -> int:
+    """Java's ``String.hashCode``, a signed 32-bit integer.
+
+    It is computed over UTF-16 units: a character outside the basic plane counts as its two surrogates, a lone surrogate
+    as itself.
+    """
+    units = text.encode("utf-16-le", "surrogatepass")
+    value = 0
+    for unit in unpack(f"<{len(units) // 2}H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
 def string_order(text: str) -> bytes:
@@ -40,10 +59,7 @@ def table_size_for(capacity: int) -> int:
 
 
 def _spread_hash(text: str) -> int:
-    units = text.encode("utf-16-le", "surrogatepass")
-    value = 0
-    for unit in unpack(f"<{len(units) // 2}H", units):
-        value = (31 * value + unit) & 0xFFFFFFFF
+    value = string_hash(text) & 0xFFFFFFFF
     return value ^ (value >> 16)
 
 
