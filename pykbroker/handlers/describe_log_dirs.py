@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -87,7 +88,11 @@ def _failed(path: str) -> DescribeLogDirsResult:
 
 
 def _result(directory: LogDirectory, found: dict[str, dict[str, DescribeLogDirsTopic]]) -> DescribeLogDirsResult:
-    total_bytes, usable_bytes = directory.filesystem.space(directory.path)
+    try:
+        total_bytes, usable_bytes = directory.filesystem.space(directory.path)
+    except StorageError:
+        # As in Kafka, a directory that cannot be read does not hide the others.
+        return _failed(directory.path)
     return DescribeLogDirsResult(
         log_dir=os.path.abspath(directory.path),
         topics=list(found.get(directory.path, {}).values()),

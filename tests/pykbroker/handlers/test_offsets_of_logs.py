@@ -13,6 +13,7 @@ from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -269,3 +270,16 @@ async def test_describe_log_dirs(path: DataPath, version: int) -> None:
     only = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[1])])
     (directory,) = (await path.call(handle_describe_log_dirs, only, version)).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in directory.topics] == [("a", [1])]
+
+
+async def test_describe_log_dirs_that_cannot_be_read(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-154: the error is the directory's, not the response's."""
+
+    def fail(folder: str) -> tuple[int, int]:
+        raise StorageError(folder, "Input/output error")
+
+    monkeypatch.setattr(path.directory.filesystem, "space", fail)
+    response = await path.call(handle_describe_log_dirs, DescribeLogDirsRequest(topics=None), 4)
+    (directory,) = response.results
+    assert (response.error_code, directory.error_code) == (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert os.path.isabs(directory.log_dir)
