@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from pykbroker.logstore import filesystem
 from pykbroker.logstore.checkpoint_file import read_offsets
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
@@ -25,11 +28,27 @@ HOUR_MS = 3_600_000
 LOCALHOST = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
 
 
+class InPlace:
+    """Runs what is meant for a thread at once: the virtual clock would not wait for a thread."""
+
+    def __init__(self) -> None:
+        self.is_running = False
+
+    async def run(self, work: Callable[[], None]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.is_running = True
+        try:
+            work()
+        finally:
+            self.is_running = False
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Any:
     settings = {"segment.bytes": "1048576", "retention.ms": str(HOUR_MS)}
     image = cluster_image(topic_image("old"), configs={"old": settings})
     data_path = DataPath(tmp_path, image, {"connections.max.idle.ms": "60000"})
+    data_path.services.run_in_thread = InPlace().run
     yield data_path
     data_path.close()
 
@@ -57,7 +76,6 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
         partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
     async with trio.open_nursery() as nursery:
         start_housekeeping(nursery, path.services, [])
-        # The clock jumps while the flush runs in its thread; the loop gives the thread its time.
         while partition.log.recovery_point == 0:
             await trio.sleep(10)
         await trio.sleep(100)
@@ -67,6 +85,26 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
     assert points == {("old", 0): 1}
     marks = read_offsets(directory.filesystem, f"{directory.path}/replication-offset-checkpoint")
     assert marks == {("old", 0): 2}
+
+
+async def test_checkpoints_are_synced_outside_of_the_loop(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = InPlace()
+    path.services.run_in_thread = threads.run
+    seen: list[bool] = []
+
+    def note(descriptor: int) -> None:
+        seen.append(threads.is_running)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(filesystem, "_sync_data", note)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    assert path.directory.high_watermarks()
+    # Two each for recovery points, high watermarks and log starts.
+    assert len(seen) >= 6
+    assert all(seen)
 
 
 async def test_a_file_that_cannot_be_deleted_keeps_no_checkpoint_back(
