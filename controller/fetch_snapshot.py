@@ -11,7 +11,7 @@ from typing import Any
 from pykbroker.controller.node_client import NodeClient
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey
-from pykbroker.controller.raft_wire import error_code
+from pykbroker.controller.raft_wire import PARTITION, TOPIC, error_code
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -25,10 +25,8 @@ from pykbroker.protocol.messages.fetch_snapshot import (
     TopicSnapshotResponse,
 )
 
-TOPIC = "__cluster_metadata"
-PARTITION = 0
 PIECE_SIZE_MAX = 8 << 20
-"""Largest number of bytes in one response, whatever the request asks for."""
+"""Largest number of bytes in one response, even if the request allows more."""
 
 SNAPSHOT_SIZE_MAX = 2 << 30
 """Largest size of a snapshot in bytes, as in Kafka, where a position is in effect an int32."""

@@ -20,6 +20,7 @@ import trio
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import supported_features
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_directory import METADATA_TOPIC
@@ -288,14 +289,8 @@ class Registration:
             broker_id=self._config.node_id,
             cluster_id=self._identity.cluster_id,
             incarnation_id=self._incarnation_id,
-            listeners=[
-                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self._endpoints
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self._features.items()
-            ],
+            listeners=endpoints_as(Listener, self._endpoints),
+            features=features_as(Feature, self._features),
             rack=self._config.broker.rack,
             log_dirs=list(self._directory_ids()),
             previous_broker_epoch=self._previous_broker_epoch,

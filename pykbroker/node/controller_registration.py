@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
+from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
@@ -96,14 +97,8 @@ class ControllerRegistration:
         request = ControllerRegistrationRequest(
             controller_id=self._node_id,
             incarnation_id=self._incarnation_id,
-            listeners=[
-                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self._endpoints
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self._controller.settings.supported_features.items()
-            ],
+            listeners=endpoints_as(Listener, self._endpoints),
+            features=features_as(Feature, self._controller.settings.supported_features),
         )
         response = await self._channel.request(request, TIMEOUT_MS)
         if response.error_code != ErrorCode.NONE:
