@@ -1,7 +1,7 @@
 """Registration of a controller (KIP-919): its endpoints and supported features, once for each start of the process.
 
 As in Kafka's ControllerRegistrationManager: while the metadata lacks the registration of this incarnation, the
-controller sends ControllerRegistration to the active controller. Brokers and tools find controllers by it.
+controller sends ControllerRegistration to the active controller. Brokers and tools find controllers by these records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import trio
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
 from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
@@ -102,4 +102,4 @@ class ControllerRegistration:
         )
         response = await self._channel.request(request, TIMEOUT_MS)
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+            raise KafkaError(answered_error(response.error_code), response.error_message or "")

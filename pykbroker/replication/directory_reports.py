@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import answered_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,8 +60,8 @@ class DirectoryReports:
         if new.delta.created_topics or new.delta.changed_topics:
             self._wake.set()
 
-    def hurry(self) -> None:
-        """Looks at all replicas now: one moves, or moves no more."""
+    def report_now(self) -> None:
+        """Checks all replicas now, after a move of a replica has begun or ended."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -122,5 +122,5 @@ class DirectoryReports:
             log.warning("the controller was not told the log directories of %d replica(s): %s", len(replicas), error)
             return
         if response.error_code:
-            code = ErrorCode(response.error_code).name
+            code = answered_error(response.error_code).name
             log.warning("the controller did not take the log directories of %d replica(s): %s", len(replicas), code)

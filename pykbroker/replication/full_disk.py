@@ -18,7 +18,7 @@ import trio
 from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageFull
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     can_write,
@@ -247,7 +247,7 @@ class FullDisk:
         )
         try:
             response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
-            code = ErrorCode(response.error_code)
+            code = answered_error(response.error_code)
             failure = "" if code is ErrorCode.NONE else code.name
         except KafkaError as error:
             failure = str(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ class IsrChanges:
             self._put_back(items)
             return False
         if response.error_code:
-            log.warning("AlterPartition was refused: %s", ErrorCode(response.error_code).name)
+            log.warning("AlterPartition was refused: %s", answered_error(response.error_code).name)
             self._put_back(items)
             return False
         for topic in response.topics:
@@ -141,7 +141,7 @@ class IsrChanges:
     def _take(self, item: _Item, answer: Any) -> bool:
         """Passes the result of a proposal to its partition; False to send the proposal again."""
         partition, proposal = item
-        code = ErrorCode(answer.error_code)
+        code = answered_error(answer.error_code)
         if code is ErrorCode.NONE:
             partition.on_proposal_accepted(proposal, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch)
             return True

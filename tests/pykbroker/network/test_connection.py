@@ -334,7 +334,7 @@ async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixt
         assert await slow.frame() is None
         await trio.testing.wait_all_tasks_blocked()
         assert memory.reserved_bytes == 0
-    assert "is in the way of others since 10 s (queued.max.request.bytes=400000)" in caplog.text
+    assert "has kept others waiting for 10 s (queued.max.request.bytes=400000)" in caplog.text
 
 
 async def test_mutated_frames_are_answered_or_close() -> None:
