@@ -7,7 +7,7 @@ responds. A partition ignores a response that is older than its metadata (`Leade
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.protocol.fields import Message
+    from pykbroker.replication.controller_requests import Channel
     from pykbroker.replication.leadership import Proposal
     from pykbroker.replication.replica_environment import ProposingPartition
 
@@ -37,14 +38,7 @@ _OVERTAKEN = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.NEW_LEADER_ELECTED,
 )
-"""Errors of a controller that has newer metadata: the proposal stays pending until this broker has applied that."""
-
-
-class Channel(Protocol):
-    """The part of `ControllerChannel` that is used."""
-
-    async def request(self, message: Message, timeout_ms: int) -> Any:
-        """The active controller's response. Raises KafkaError."""
+"""Errors of a controller with newer metadata: the proposal stays pending until this broker has applied it."""
 
 
 class _Item(NamedTuple):

@@ -40,12 +40,12 @@ def registration(channel: Channel) -> Registration:
     return Registration(
         BrokerConfig.from_properties({"log.dirs": "/data"}),
         [],
-        cast(Any, SimpleNamespace(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
+        cast("Any", SimpleNamespace(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
         lambda: [bytes(15) + b"\x80"],
         list,
-        cast(Any, SimpleNamespace(image=ClusterImage())),
-        cast(Any, channel),
-        cast(Any, SimpleNamespace(random=random.Random(1))),
+        cast("Any", SimpleNamespace(image=ClusterImage())),
+        cast("Any", channel),
+        cast("Any", SimpleNamespace(random=random.Random(1))),
         -1,
         lambda: False,
     )
