@@ -36,7 +36,7 @@ VALUE_LENGTH_MAX = 32767
 
 CORDONED_KEY = "cordoned.log.dirs"
 
-_java_number = re.compile(r"[+-]?\d+").fullmatch
+_java_number = re.compile(r"[+-]?\d{1,99}").fullmatch
 """Java's form of a number: unlike `int`, without blanks and underscores."""
 
 

@@ -131,7 +131,6 @@ def _min_isr_of_cluster_alone(image: ClusterImage, context: PlanContext) -> list
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
 """Features that a new cluster finalizes by default."""
 
-UNKNOWN_UPGRADE = 0
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
 UNSAFE_DOWNGRADE = 3

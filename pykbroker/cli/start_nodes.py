@@ -427,7 +427,7 @@ def _places(listeners: str, count: int) -> list[NodePlace]:
         CliError: there are not enough ports above the requested one.
     """
     text = listeners.partition(",")[0].rpartition(":")[2]
-    first = int(text) if text.strip().isdigit() else 0
+    first = int(text) if text.strip().isdecimal() else 0
     if first + count - 1 > 65535:
         raise CliError(f"{count} nodes need {count} ports from {first} on, and the last port is 65535", EXIT_USAGE)
     sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]

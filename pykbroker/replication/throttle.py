@@ -24,7 +24,7 @@ def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
     found = set()
     for pair in text.split(","):
         partition, _, broker = pair.strip().partition(":")
-        if partition.isdigit() and broker.isdigit() and int(broker) == broker_id:
+        if partition.isdecimal() and broker.isdecimal() and int(broker) == broker_id:
             found.add(int(partition))
     return frozenset(found)
 

@@ -42,6 +42,8 @@ CLUSTER_WIDE = 2
 _JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)", re.ASCII)
 
 _INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}
+_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
+"""Java's form of a number: unlike `int` without underscores; more digits would be an error of `int`."""
 
 
 class ConfigError(ValueError):
@@ -190,7 +192,7 @@ def _is_duration(text: str) -> bool:
 
 def _is_pair_of_numbers(text: str) -> bool:
     left, colon, right = text.partition(":")
-    return bool(colon) and left.isdigit() and right.isdigit()
+    return bool(colon) and all(number.isascii() and number.isdigit() for number in (left, right))
 
 
 class ConfigDefinition(NamedTuple):
@@ -253,8 +255,8 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
     bits = _INTEGER_BITS.get(config_type)
     if bits is not None:
         limit = 1 << (bits - 1)
-        # int() would also take "1_000", which Java does not.
-        number = int(trimmed) if trimmed.lstrip("+-").isdecimal() and trimmed.count("-") < 2 else None
+        # int() would also accept "1_000", which Java does not.
+        number = int(trimmed) if _is_integer(trimmed) else None
         if number is None or not -limit <= number < limit:
             raise ConfigError(name, text, f"Not a number of type {TYPE_NAMES[config_type]}")
         return number

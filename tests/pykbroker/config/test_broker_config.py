@@ -245,7 +245,7 @@ def test_values_are_read_as_java_reads_them(text: str, config_type: int, value: 
     assert parse_value("k", text, config_type) == value
 
 
-@pytest.mark.parametrize("text", ["1_000", "1.0", "--1", "", "0x10", "32768"])
+@pytest.mark.parametrize("text", ["1_000", "1.0", "--1", "+-1", "++1", "9" * 5000, "", "0x10", "32768"])
 def test_not_every_python_number_is_one(text: str) -> None:
     with pytest.raises(ConfigError, match="Not a number of type SHORT"):
         parse_value("k", text, SHORT)
