@@ -25,7 +25,7 @@ TOKEN_PART = 0.8
 
 
 class TokenSource:
-    """Tokens of one login; those of an OAuth server are kept until they are nearly over.
+    """Tokens of one login; a token of an OAuth server is used for a part of its lifetime.
 
     Args:
         login: the settings.
@@ -70,11 +70,13 @@ class TokenSource:
     async def _of_server(self, url: str) -> str:
         if trio.current_time() >= self._fresh_until_s:
             answer = await self._result_of(partial(_ask, url, self._login))
-            token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
+            token, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+            if not isinstance(lifetime_s, int | float):
+                lifetime_s = 0
             if not isinstance(token, str) or not token:
                 raise ValueError(f"{url} has answered without an access_token")
             self._token = token
-            self._fresh_until_s = trio.current_time() + float(lifetime_s) * TOKEN_PART
+            self._fresh_until_s = trio.current_time() + lifetime_s * TOKEN_PART
         return self._token
 
     async def _result_of(self, work: Callable[[], R]) -> R:
@@ -85,6 +87,7 @@ class TokenSource:
 
 def _ask(url: str, login: NodeLogin) -> dict[str, Any]:
     """The answer of an OAuth server to a request with the grant type client_credentials."""
+    from http.client import HTTPException
     from urllib.parse import urlencode
     from urllib.request import Request, urlopen
 
@@ -101,8 +104,11 @@ def _ask(url: str, login: NodeLogin) -> dict[str, Any]:
         "Accept": "application/json",
     }
     request = Request(url, urlencode(form).encode(), headers)  # noqa: S310  the schemes are checked above
-    with urlopen(request, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310
-        answer = json.loads(response.read(SIZE_MAX))
+    try:
+        with urlopen(request, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310
+            answer = json.loads(response.read(SIZE_MAX))
+    except (HTTPException, RecursionError) as error:
+        raise ValueError(f"{url} has answered with something else than JSON: {error!r}") from error
     if not isinstance(answer, dict):
         raise ValueError(f"{url} has not answered with an object")
     return answer

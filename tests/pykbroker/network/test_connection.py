@@ -37,10 +37,11 @@ from pykbroker.requests.invocation import ELEMENTS_MAX, handlers_of
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PlainExchange
-from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession
+from pykbroker.security.sasl import SaslSession
 from pykbroker.wall_clock import SystemWallClock
 from tests.support.connections import FRAME_SIZE_MAX, Client, served
 
+RECEIVE_SIZE_MAX = 524288
 HANDLERS = handlers_of[ListenerKind.BROKER]
 
 
