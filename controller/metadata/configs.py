@@ -36,8 +36,7 @@ VALUE_LENGTH_MAX = 32767
 
 CORDONED_KEY = "cordoned.log.dirs"
 
-_java_number = re.compile(r"[+-]?\d{1,99}").fullmatch
-"""Java's form of a number: unlike `int`, without blanks and underscores."""
+_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 
 
 class ConfigEdit(NamedTuple):
@@ -226,6 +225,11 @@ def _check_lengths(changes: Mapping[str, str | None]) -> None:
             )
 
 
+def java_int(text: str) -> int | None:
+    """The int32 that Java's Integer.parseInt returns; None for a text that it refuses, such as "1_0", " 1" or 2**31."""
+    return int(text) if _is_integer(text) and -(2**31) <= int(text) < 2**31 else None
+
+
 def _check_name(resource_type: int, name: str) -> None:
     if resource_type == TOPIC_RESOURCE:
         if not name:
@@ -234,9 +238,10 @@ def _check_name(resource_type: int, name: str) -> None:
         if reason is not None:
             raise ItemRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     elif resource_type == BROKER_RESOURCE and name:
-        if not (_java_number(name) and -(2**31) <= int(name) < 2**31):
+        node_id = java_int(name)
+        if node_id is None:
             raise ItemRefused(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
-        if int(name) < 0:
+        if node_id < 0:
             raise ItemRefused(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
     elif resource_type == GROUP_RESOURCE and not name:
         raise ItemRefused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")

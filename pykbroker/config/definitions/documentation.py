@@ -79,11 +79,11 @@ GROUP_DOCUMENTATION: dict[str, str] = {
 _BROKER_DOCUMENTATION: dict[str, str] = {
     "add.partitions.to.txn.retry.backoff.max.ms": "Longest wait for an ending transaction before a partition is added.",
     "add.partitions.to.txn.retry.backoff.ms": "First wait before adding a partition to a transaction is tried again.",
-    "advertised.listeners": "Addresses that clients are told to use, per listener; without it those of listeners. "
-    "For a host that means every address they are told the name of the machine; by a broker that is alone the host "
-    "that they dialled.",
-    "alter.config.policy.class.name": "Java class that judges changes of configs.",
-    "authorizer.class.name": "Java class that decides who may do what; empty allows everything.",
+    "advertised.listeners": "Addresses that clients get in Metadata, per listener; without it those of listeners. "
+    "In place of a host that means every address they get the name of the machine, from a broker that is alone the "
+    "host that they connected to.",
+    "alter.config.policy.class.name": "Java class that accepts or refuses changes of configs.",
+    "authorizer.class.name": "Class that decides which principal may do which operation; empty allows everything.",
     "auto.create.topics.enable": "Whether a topic that a client names is created when it does not exist.",
     "auto.leader.rebalance.enable": "Whether leadership goes back to preferred replicas by itself.",
     "background.threads": "Threads for background work.",
