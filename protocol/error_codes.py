@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """A code in a response; `NONE` is success. What a client does with each is decided by the client."""
+    """A code in a response; `NONE` is success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
 
 
 def answered_error(code: int) -> ErrorCode:
-    """The error in the response of another node; UNKNOWN_SERVER_ERROR for a code of newer software."""
+    """The error of a code in another node's response; UNKNOWN_SERVER_ERROR for a code of newer software."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -91,7 +91,7 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "broker.id": "Older name of node.id.",
     "broker.rack": "Rack or zone of this broker, for the placement of replicas and for reads nearby.",
     "broker.session.timeout.ms": "Time without heartbeat after which the controller fences a broker.",
-    "client.quota.callback.class": "Java class that works out client quotas.",
+    "client.quota.callback.class": "Java class that computes client quotas.",
     "config.providers": "Names of providers that replace variables in config values.",
     "connection.failed.authentication.delay.ms": "How long the answer to a failed authentication is held back.",
     "connections.max.idle.ms": "After what time a connection without traffic is closed.",
@@ -114,7 +114,7 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "controller.quorum.voters": "The quorum's voters as id@host:port, separated by commas.",
     "controller.socket.timeout.ms": "Socket timeout of the channels between controller and brokers.",
     "cordoned.log.dirs": "Log directories that take no new replicas.",
-    "create.topic.policy.class.name": "Java class that judges new topics.",
+    "create.topic.policy.class.name": "Java class that accepts or refuses new topics.",
     "default.replication.factor": "Replicas of a topic that does not ask for a number.",
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are removed.",
     "delegation.token.expiry.time.ms": "How long a delegation token lasts without renewal.",
@@ -344,13 +344,13 @@ _OAUTH_DOCUMENTATION: dict[str, str] = {
     "jwks.endpoint.refresh.ms": "how often the signing keys are fetched again.",
     "jwks.endpoint.retry.backoff.max.ms": "longest wait between two tries to fetch the signing keys.",
     "jwks.endpoint.retry.backoff.ms": "first wait between two tries to fetch the signing keys.",
-    "jwks.endpoint.url": "where the signing keys are.",
+    "jwks.endpoint.url": "URL of the signing keys.",
     "jwt.retriever.class": "Java class that gets tokens.",
     "jwt.validator.class": "Java class that checks tokens.",
     "scope": "scope that is asked for.",
     "scope.claim.name": "name of the claim with the scope.",
     "sub.claim.name": "name of the claim with the subject.",
-    "token.endpoint.url": "where tokens are got.",
+    "token.endpoint.url": "URL at which tokens are issued.",
 }
 
 _GROUP_KINDS = {"consumer": "consumer", "share": "share", "streams": "streams"}
