@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import trio
 
 from pykbroker.controller.broker_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
+from pykbroker.controller.command_queue import not_leader
 from pykbroker.controller.heartbeats import NEVER_MS, BrokerHeartbeats, Heartbeat
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import Command, CommandRefused
@@ -35,7 +36,7 @@ CHECK_PAUSES_S = (0.0, 0.1)
 """Pauses in seconds before each check of a suspect: a process that ends closes its connections before its ports."""
 
 ALL_GONE_PAUSE_S = 0.2
-"""Seconds between two looks for a broker that is there, while the machines of all refuse connections."""
+"""Seconds between two checks of all brokers, while the machines of all refuse connections."""
 
 
 class ActiveControllerSettings(NamedTuple):
@@ -182,7 +183,7 @@ class ActiveController:
             CommandRefused: NOT_CONTROLLER.
         """
         if not self._node.is_leader:
-            raise CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+            raise not_leader()
         epoch = self._node.known_leader()[1]
         if epoch != self._epoch:
             self._epoch = epoch
@@ -235,7 +236,7 @@ class ActiveController:
             broker = self._node.image.brokers.get(broker_id)
             if broker is None or broker.epoch != epoch or broker.is_fenced:
                 continue
-            log.warning("fencing broker %d: nothing was heard of it for its session timeout", broker_id)
+            log.warning("fencing broker %d: it sent no heartbeat within the session timeout", broker_id)
             if not await self._do(FenceBroker(broker_id, epoch)):
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
@@ -263,11 +264,11 @@ class ActiveController:
                 return
 
     async def _fence_gone(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
-        """Fences a broker whose process is gone, as soon as another broker is there, at the latest after its session.
+        """Fences a broker whose process has ended, once another broker is reachable, at the latest after its session.
 
-        When all brokers start again together, the first ones to be fenced would leave the in-sync sets to the last,
-        which then leads, also if it is the one that has lost records with its machine's memory. Until another broker is
-        there no partition gains a leader by the fencing.
+        When all brokers start again together, fencing them in turn would leave only the last one in the in-sync sets.
+        It would lead even if its machine has lost records. While no other broker is reachable, no partition would gain
+        a leader by the fencing.
         """
         latest_ms = self._now_ms() + self._settings.session_timeout_ms
         while True:
@@ -275,26 +276,36 @@ class ActiveController:
             if broker is None or broker.epoch != epoch or broker.is_fenced:
                 return
             if heartbeats.has_session(broker_id, epoch, self._now_ms()):
-                # It has sent a heartbeat meanwhile.
-                return
-            is_gone = await refuses(broker.endpoints[0])
-            if is_gone and await self._another_answers(refuses, broker_id):
-                log.warning("fencing broker %d: its machine refuses connections, so the process is gone", broker_id)
-                break
-            if self._now_ms() >= latest_ms:
-                log.warning("fencing broker %d: it has not come back within its session timeout", broker_id)
-                break
-            await trio.sleep(ALL_GONE_PAUSE_S)
-        await self._do(FenceBroker(broker_id, epoch))
+                return  # it has sent a heartbeat since
+            pause_s = ALL_GONE_PAUSE_S
+            is_late = self._now_ms() >= latest_ms
+            if is_late or (await refuses(broker.endpoints[0]) and await self._is_another_reachable(refuses, broker_id)):
+                reason = "it has not come back within its session timeout" if is_late else "its process has ended"
+                log.warning("fencing broker %d: %s", broker_id, reason)
+                if await self._do(FenceBroker(broker_id, epoch)):
+                    return
+                pause_s = RETRY_MS / 1000
+            await trio.sleep(pause_s)
 
-    async def _another_answers(self, refuses: Refuses, broker_id: int) -> bool:
-        """True if the machine of another unfenced broker does not refuse connections, or if there is none."""
+    async def _is_another_reachable(self, refuses: Refuses, broker_id: int) -> bool:
+        """True if the machine of another unfenced broker does not refuse connections, or if there is no such broker.
+
+        The brokers are checked concurrently: a check of a machine that is cut off lasts a second.
+        """
         brokers = self._node.image.brokers.values()
-        others = [one for one in brokers if one.broker_id != broker_id and not one.is_fenced and one.endpoints]
-        for other in others:
-            if not await refuses(other.endpoints[0]):
-                return True
-        return not others
+        others = [each for each in brokers if each.broker_id != broker_id and not each.is_fenced and each.endpoints]
+        is_reachable = not others
+
+        async def check(endpoint: Endpoint) -> None:
+            nonlocal is_reachable
+            if not await refuses(endpoint):
+                is_reachable = True
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for other in others:
+                nursery.start_soon(check, other.endpoints[0])
+        return is_reachable
 
     async def _do(self, command: Command[R]) -> R | None:
         """Submits a command; None if it was refused."""

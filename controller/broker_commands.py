@@ -30,8 +30,12 @@ class CurrentImage(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """before, after   state of the broker before and after the heartbeat
-    end_offset      of the last record that was written for this heartbeat or before it"""
+    """Result of a heartbeat.
+
+    before, after   state of the broker before and after the heartbeat
+    is_caught_up    the broker has applied its own registration
+    end_offset      offset of the last record that was written for this heartbeat or before it
+    """
 
     before: BrokerState
     after: BrokerState
@@ -45,7 +49,7 @@ class ProcessHeartbeat(NamedTuple):
     offline_log_dirs    ids of directories that the broker cannot use any more
     cordoned_log_dirs   ids of directories that get no new replicas (KIP-1066); None if the heartbeat has no list
 
-    They are ignored if metadata.version has no records for them.
+    Both lists are ignored at a metadata.version without records for them.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -69,15 +73,15 @@ class ProcessHeartbeat(NamedTuple):
                 records += UnfenceBroker(broker_id, epoch).plan(image, context).records
             else:
                 records += StartControlledShutdown(broker_id, epoch).plan(image, context).records
-        records += self._about_directories(image, context, broker, records)
+        records += self._directory_records(image, context, broker, records)
         # No broker reports the offset of a leader's first batch, a control batch, as applied.
         end_offset = context.next_offset + len(records) - 1 if records else image.offset
         return Plan(records, HeartbeatResult(before, after, is_caught_up(broker, self.heartbeat), end_offset))
 
-    def _about_directories(
+    def _directory_records(
         self, image: ClusterImage, context: PlanContext, broker: BrokerImage, earlier: list[Any]
     ) -> list[Any]:
-        """The records about directories that follow the `earlier` ones."""
+        """Records of the broker's directories. `earlier`: records of the same heartbeat that precede them."""
         broker_id, epoch = broker.broker_id, broker.epoch
         records: list[Any] = []
         lost: list[bytes] = []

@@ -1,7 +1,7 @@
-"""CommandQueue: commands from submission to their result, and the images that are planned and not committed yet.
+"""CommandQueue: submitted commands until they have a result, and planned images that are not committed yet.
 
-A command is planned into records on the newest image, committed or not. It has its result when its records are
-committed and applied. A round plans the waiting commands, each on the image that results from the previous one.
+A command is planned on the newest image, committed or not, which gives its records. Its result is returned when these
+are committed and applied. A round plans the waiting commands, each on the image after the previous one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TIMEOUT_MIN_MS = 100
 """Smallest timeout of a command in ms: clients send a timeout of 0 and still expect the result."""
 
 ROUND_SIZE_MAX = 256
-"""Largest number of commands in one write: the first must not wait until a thousand are planned."""
+"""Largest number of commands in one write, so that the first one does not wait for the planning of thousands."""
 
 BATCH_SIZE_MAX = 8 << 20
 """Kafka's limit in bytes for one batch of the metadata log (KafkaRaftClient); nodes cannot fetch a larger one."""
 
 
 class PendingCommand:
-    """A submitted command. It has its result when the log is applied below `end_offset`."""
+    """A submitted command. It is done when the log is applied up to `end_offset`."""
 
     __slots__ = ("command", "done", "end_offset", "failure", "result")
 

@@ -11,8 +11,8 @@ from typing import Any
 from pykbroker.controller.node_client import NodeClient
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey
-from pykbroker.controller.raft_wire import error_code
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.controller.raft_wire import PARTITION, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
@@ -25,10 +25,8 @@ from pykbroker.protocol.messages.fetch_snapshot import (
     TopicSnapshotResponse,
 )
 
-TOPIC = "__cluster_metadata"
-PARTITION = 0
 PIECE_SIZE_MAX = 8 << 20
-"""Largest number of bytes in one response, whatever the request asks for."""
+"""Largest number of bytes in one response, even if the request allows more."""
 
 SNAPSHOT_SIZE_MAX = 2 << 30
 """Largest size of a snapshot in bytes, as in Kafka, where a position is in effect an int32."""
@@ -120,7 +118,7 @@ async def download_snapshot(
         response = await client.request(request, timeout_ms)
         piece = _only_piece(response)
         if piece is None or piece.error_code != ErrorCode.NONE:
-            error = error_code(response.error_code if piece is None else piece.error_code)
+            error = answered_error(response.error_code if piece is None else piece.error_code)
             known = None
             if piece is not None and piece.current_leader.leader_epoch >= 0:
                 known = piece.current_leader.leader_id, piece.current_leader.leader_epoch

@@ -1,8 +1,8 @@
-"""Files of a formatted data directory for its first start (KIP-853): writing and reading.
+"""Files in a formatted data directory for the first start of a node (KIP-853).
 
 A dynamic quorum begins with a snapshot at offset 0, `00000000000000000000-0000000000.checkpoint`, which has the first
 voters. The first records of a new cluster are in `bootstrap.checkpoint` beside the directory of the log, or in that
-snapshot, where Apache Kafka's format step writes them. Both are read.
+snapshot, where Apache Kafka's format step writes them. Both places are read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
+from pykbroker.controller.metadata.features import level_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import BEGINNING
@@ -49,10 +50,7 @@ def write_first_levels(
     filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int, others: Iterable[Any] = ()
 ) -> None:
     """Writes `bootstrap.checkpoint` with the feature levels and other records that a new cluster begins with."""
-    names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
-    # A feature without a record has level 0.
-    records: list[Any] = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
-    records += others
+    records: list[Any] = [*level_records(levels), *others]
     content = first_records(encode_records(records, levels[METADATA_VERSION]), now_ms)
     filesystem.write_file(f"{data_directory}/{BOOTSTRAP_FILE}", content)
 
@@ -83,16 +81,16 @@ def first_command(
         content = filesystem.read_file(path)
         if content is not None:
             records = [decode_record(value) for value in parse_snapshot(path, content).values]
-    wished = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
-    if METADATA_VERSION not in wished:
+    formatted = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+    if METADATA_VERSION not in formatted:
         return Bootstrap(levels)
     lowest, highest = settings.supported_features[METADATA_VERSION]
-    if not lowest <= wished[METADATA_VERSION] <= highest:
-        reason = not_supported(wished[METADATA_VERSION], highest)
+    if not lowest <= formatted[METADATA_VERSION] <= highest:
+        reason = not_supported(formatted[METADATA_VERSION], highest)
         raise InconsistentDirectory(path, f"the directory was formatted for other software: {reason}")
     taken: dict[str, int] = {}
     left_out: list[str] = []
-    for name, level in sorted(wished.items()):
+    for name, level in sorted(formatted.items()):
         lowest, highest = settings.supported_features.get(name, (0, 0))
         if lowest <= level <= highest:
             taken[name] = level

@@ -2,9 +2,9 @@
 
 Times are in milliseconds of the controller's running time (`running_time`): no session ends while the process stalls.
 
-None of this is in the metadata log: a newly elected controller starts every session again. The image has a broker's
-fenced and shutdown state. Only heartbeats give the time of a broker's last contact and its metadata offset, and only
-this module has the offset that other brokers must have applied before a broker may stop.
+This state is in memory only: a newly elected controller starts every session again. The image has a broker's fenced
+and shutdown state. Heartbeats give the time of a broker's last contact and its metadata offset. For each broker in
+controlled shutdown this module also keeps the offset that other brokers must have applied before it may stop.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BrokerHeartbeats:
     # Sessions
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """Extends a broker's session from the arrival of a heartbeat, however long its processing waits."""
+        """Extends a broker's session from now, the arrival of a heartbeat. The heartbeat may be processed later."""
         self._contacts[(broker_id, broker_epoch)] = now_ms
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
@@ -85,7 +85,7 @@ class BrokerHeartbeats:
         """Removes the session that ended first and returns its (broker id, broker epoch); None if none has ended."""
         if not self._contacts:
             return None
-        key = min(self._contacts, key=lambda one: (self._contacts[one], one))
+        key = min(self._contacts, key=lambda each: (self._contacts[each], each))
         if now_ms <= self._contacts[key] + self._session_timeout_ms:
             return None
         del self._contacts[key]
@@ -120,7 +120,7 @@ class BrokerHeartbeats:
             if _leads_something(image, broker.broker_id):
                 return BrokerState.CONTROLLED_SHUTDOWN
             return BrokerState.SHUTDOWN_NOW
-        # The broker stops leading, and then waits until all active brokers have applied that: no client uses it then.
+        # A broker without leaderships waits until all active brokers have applied their loss: no client uses it then.
         if _leads_something(image, broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         if self._shutdown_offsets[broker.broker_id] > self.lowest_active_offset(image):
@@ -150,7 +150,7 @@ class BrokerHeartbeats:
             self.end_session(broker_id, heartbeat.broker_epoch)
 
     def forget(self, broker_id: int) -> None:
-        """Removes the state of a broker id, after another process was registered under it, or none."""
+        """Removes the state of a broker id whose process has ended."""
         self._metadata_offsets.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)
         for key in [key for key in self._contacts if key[0] == broker_id]:

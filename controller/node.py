@@ -97,7 +97,7 @@ class ControllerNode:
         self._run_in_thread = run_in_thread
         self._observer = observer
         self.voter_requests = VoterRequests(self.step_or_resign, self._transport)
-        self._download = SnapshotInstaller(self._transport)
+        self._installer = SnapshotInstaller(self._transport)
         self._queue = CommandQueue(settings.append_linger_ms)
         self._publisher = ImagePublisher(settings.supported_features[METADATA_VERSION][1])
         self._wakeup = trio.Event()
@@ -187,7 +187,7 @@ class ControllerNode:
                     if self._snapshots.is_due(self.image, self._publisher.applied):
                         self._snapshots.is_writing = True
                         nursery.start_soon(self._take_snapshot)
-                    if self._download.is_due:
+                    if self._installer.is_due:
                         nursery.start_soon(self._install_snapshot)
                     self.voter_requests.start_probes(nursery)
                     if self._queue and self._can_plan and self._queue.linger_until_ms == NEVER_MS:
@@ -333,7 +333,7 @@ class ControllerNode:
 
     def on_output(self, output: Output) -> None:
         if output.fetch_snapshot is not None:
-            self._download.wanted = output.fetch_snapshot
+            self._installer.wanted = output.fetch_snapshot
             self._wakeup.set()
         if self.voter_requests.take(output):
             self._wakeup.set()
@@ -438,8 +438,8 @@ class ControllerNode:
 
     async def _install_snapshot(self) -> None:
         """Downloads the leader's snapshot, and applies and publishes it. After a failure the next Fetch repeats it."""
-        leader_id, snapshot = self._download.take()
-        found = await self._download.install(
+        leader_id, snapshot = self._installer.take()
+        found = await self._installer.install(
             self._core, self._storage, leader_id, snapshot, self._wall_clock_ms(), self.step_or_resign
         )
         if isinstance(found, Exception):

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import trio
 
 from pykbroker.controller.fetch_snapshot import SnapshotUnavailable, download_snapshot
+from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream, VersionTooOld
 from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft import messages as raft
@@ -39,7 +40,6 @@ from pykbroker.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-KRAFT_VERSION = "kraft.version"
 CONNECT_BACKOFF_MS = 50
 """Pause in ms after the second and each further failed request: a little more than Kafka's quorum.retry.backoff.ms."""
 
@@ -118,7 +118,7 @@ class PeerLinks(Transport):
         # Voters that did not respond to the last request.
         self._silent: set[int] = set()
         # (node id, kind of request) to the error of the last response, if it was logged.
-        self._complaints: dict[tuple[int, str], ErrorCode] = {}
+        self._logged_errors: dict[tuple[int, str], ErrorCode] = {}
         self._open_stream = open_stream
         self._software_version = software_version
         self._endpoints = endpoints
@@ -223,7 +223,7 @@ class PeerLinks(Transport):
     ) -> bytes:
         address = self.address_of(leader_id)
         if address is None:
-            raise NoResponse(f"node {leader_id} leads, but nobody told where it listens")
+            raise NoResponse(f"the address of node {leader_id}, which leads, is not known")
         client = self.client(address)
         try:
             return await download_snapshot(
@@ -275,7 +275,7 @@ class PeerLinks(Transport):
             step(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))
             return
         self._silent.discard(voter)
-        self._complain(voter, asked, error_of_response(response))
+        self._log_error(voter, asked, error_of_response(response))
         leader = address_in_response(response)
         if leader is not None:
             self.learn(leader[0], NodeAddress(*leader[1:]))
@@ -287,20 +287,20 @@ class PeerLinks(Transport):
         if message is not None:
             step(message)
 
-    def _complain(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
+    def _log_error(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
         """Logs an unexpected error once, not at every attempt."""
         kind = type(asked).__name__
-        said = {known for (node_id, _), known in self._complaints.items() if node_id == voter}
-        self._complaints.pop((voter, kind), None)
+        logged = {known for (node_id, _), known in self._logged_errors.items() if node_id == voter}
+        self._logged_errors.pop((voter, kind), None)
         if error in (_EXPECTED_OF_VOTERS if isinstance(asked, VoterRequest) else _EXPECTED):
             return
-        self._complaints[voter, kind] = error
-        if error in said:
+        self._logged_errors[voter, kind] = error
+        if error in logged:
             return
         if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self.cluster_id)
         elif error is ErrorCode.INVALID_VOTER_KEY:
-            log.warning("node %d of the quorum says that it is not the voter that it is taken for", voter)
+            log.warning("node %d of the quorum has another directory id than the voter with its node id", voter)
         else:
             log.error("node %d of the quorum answers a %s with %s", voter, kind, error.name)
 

@@ -45,8 +45,8 @@ class RaftDriver:
         wall_clock_ms: time of day in ms, for the timestamps of records.
 
     Attributes:
-        leftover: error because of which the file of the log may be longer than raft's log: the remains of a failed
-            write could not be cut off yet. None otherwise.
+        leftover: error of the truncation after a failed write; the file of the log may then be longer than raft's log.
+            None otherwise.
     """
 
     def __init__(

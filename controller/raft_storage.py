@@ -159,9 +159,11 @@ class RaftStorage:
         if snapshots and snapshots[-1].offset > log.log_end_offset:
             # The process ended after a leader's snapshot was written, and before the log was emptied.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
-            start = snapshots[-1]
         storage.snapshots = snapshots
-        storage._start = start
+        storage._start = next((found for found in snapshots if found.offset == log.log_start_offset), start)
+        # A process that ended while a leader's snapshot was installed has left older ones.
+        while storage.snapshots and storage.snapshots[0].offset < storage._start.offset:
+            storage._remove_snapshot(storage.snapshots.pop(0))
         return storage
 
     def close(self) -> None:
@@ -250,9 +252,9 @@ class RaftStorage:
         return self._log.log_end_offset
 
     def sync_records(self) -> None:
-        """Make the records durable, by one sync for each commit.
+        """Makes the records durable, by one sync for each commit.
 
-        The other files wait: an unclean start reads all records and rebuilds indexes and epochs from them.
+        The other files are not synced: an unclean start rebuilds indexes and epochs from the records.
         """
         work = self._log.begin_flush()
         if work is not None:
@@ -381,19 +383,29 @@ class RaftStorage:
         self._log.truncate_fully_and_start_at(snapshot.offset, now_ms)
         for old in self.snapshots:
             if old != snapshot:
-                self._filesystem.remove(f"{self._directory}/{snapshot_name(old)}")
+                self._remove_snapshot(old)
         self.snapshots = [snapshot]
         self._start = snapshot
         return found
 
+    def _remove_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        self._filesystem.remove(f"{self._directory}/{snapshot_name(snapshot)}")
+
     def truncate_behind(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch:
         """Adds a new snapshot, and deletes all older snapshots but one and the log before that one.
 
+        A snapshot that is older than the newest one is removed instead: a leader's snapshot was installed while a
+        thread wrote this one.
+
         Returns the snapshot at whose end the log starts now, (0, 0) without one.
         """
+        if self.snapshots and snapshot.offset <= self.snapshots[-1].offset:
+            if snapshot not in self.snapshots:
+                self._remove_snapshot(snapshot)
+            return self._start
         self.snapshots.append(snapshot)
         while len(self.snapshots) > SNAPSHOTS_KEPT:
-            self._filesystem.remove(f"{self._directory}/{snapshot_name(self.snapshots.pop(0))}")
+            self._remove_snapshot(self.snapshots.pop(0))
         if len(self.snapshots) < SNAPSHOTS_KEPT:
             return self._start
         oldest = self._start = self.snapshots[0]

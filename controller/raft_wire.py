@@ -17,7 +17,7 @@ from pykbroker.controller.control_records import control_of
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages import (
     add_raft_voter,
@@ -410,7 +410,7 @@ def message_from_response(asked: Request, source: int, response: Any) -> Respons
     partition = _only_partition(response)
     if partition is None:
         return None
-    error = error_code(partition.error_code)
+    error = answered_error(partition.error_code)
     if isinstance(asked, raft.FetchRequest):
         return _read_fetch_response(asked, source, partition, error)
     known = source, partition.leader_epoch, partition.leader_id
@@ -424,18 +424,10 @@ def message_from_response(asked: Request, source: int, response: Any) -> Respons
 def error_of_response(response: Any) -> ErrorCode:
     """Error code of a response, at the top level or of its partition; NONE without one."""
     if response.error_code:
-        return error_code(response.error_code)
+        return answered_error(response.error_code)
     is_about_voters = not hasattr(response, "topics") and not hasattr(response, "responses")
     partition = None if is_about_voters else _only_partition(response)
-    return ErrorCode.NONE if partition is None else error_code(partition.error_code)
-
-
-def error_code(number: int) -> ErrorCode:
-    """Error code of a number; UNKNOWN_SERVER_ERROR for one that does not exist here."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE if partition is None else answered_error(partition.error_code)
 
 
 def _read_fetch_response(

@@ -49,7 +49,9 @@ class RunningClock:
 
     def _log_stall(self, stall_ms: int) -> None:
         if stall_ms >= LOGGED_STALL_MS:
-            log.warning("this process did not run for %d ms, which are not counted as a silence of others", stall_ms)
+            log.warning(
+                "this process did not run for %d ms, which do not count for the timeouts of other nodes", stall_ms
+            )
 
 
 def _now_ms() -> int:

@@ -1,13 +1,12 @@
 """RunningTime: time without the stalls of this process, for timeouts of other nodes. Pure.
 
-A process may stall for a second or more: the machine is busy or suspended, or a step of the process took long. During a
-stall it receives nothing: requests wait in the buffers of its sockets, and clients send no further ones before they
-have a response. If this time counted, a controller would fence live brokers, and a voter would become prospective under
-a live leader.
+A process may stall for a second or more, because the machine is busy or suspended, or because a step of the process
+takes long. It then reads no requests, and clients send no further ones before they have a response. If this time
+counted, a controller would fence live brokers, and a voter would become prospective under a live leader.
 
-So stalls do not count. `tick` is called at least every `tick_ms`, and `at` returns the time. A call that is later than
-a tick was due shows a stall, and every deadline moves by its length. The silence of another node while this process
-runs is noticed as soon as before. A stall between two ticks, which is shorter than `tick_ms`, is not noticed.
+So the time of a stall does not count. `tick` is called every `tick_ms`, and `at` returns the time. A call after the
+next tick was due shows a stall, and every deadline moves by its length. Timeouts of other nodes that end while this
+process runs are not delayed. A stall between two ticks, which is shorter than `tick_ms`, is not noticed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def list_snapshots(filesystem: FileSystem, directory: str) -> list[OffsetAndEpoc
     for name, is_directory in filesystem.list(directory):
         stem = name.removesuffix(SUFFIX)
         offset, dash, epoch = stem.partition("-")
-        if not is_directory and stem != name and dash and offset.isdigit() and epoch.isdigit():
+        if not is_directory and stem != name and dash and offset.isdecimal() and epoch.isdecimal():
             found.append(OffsetAndEpoch(int(offset), int(epoch)))
     return sorted(found)
 

@@ -39,7 +39,7 @@ class Transport:
         Raises:
             NoResponse: the node does not respond.
         """
-        raise NoResponse("this node knows no other")
+        raise NoResponse("this node has no connections to other nodes")
 
     async def download(
         self, leader_id: int, epoch: int, snapshot: OffsetAndEpoch, replica: ReplicaKey, step: Step
@@ -49,4 +49,4 @@ class Transport:
         Raises:
             NoResponse: the leader does not have it, does not lead, or does not respond.
         """
-        raise NoResponse("this node knows no other")
+        raise NoResponse("this node has no connections to other nodes")

@@ -28,7 +28,7 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     entries = lines[2:]
     if not content.endswith(b"\n"):
         raise CorruptFile(path, "the last line is cut off")
-    if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
+    if len(lines) < 2 or not lines[1].strip().isdecimal() or int(lines[1]) != len(entries):
         raise CorruptFile(path, f"the second line does not say how many lines follow ({len(entries)})")
     return entries
 

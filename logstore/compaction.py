@@ -1,4 +1,4 @@
-"""Log compaction: keep the last record of every key (P-161 to P-163).
+"""Log compaction: keeps the last record of every key (P-161 to P-163).
 
 Only sealed segments are cleaned. `plan_cleaning` computes the dirty range, `begin_compaction` captures the state of the
 log, `CompactionWork.run` reads and writes in any thread, `finish` replaces the old segments by the new ones. Offsets

@@ -1,4 +1,4 @@
-"""Durability of one log: its recovery point, and doubts after a failed sync."""
+"""Durability of one log: its recovery point, and the records in doubt after a failed sync."""
 
 from __future__ import annotations
 

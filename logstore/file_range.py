@@ -68,7 +68,7 @@ class FileRange:
             self._file.release()
 
     def __del__(self) -> None:
-        # A connection that ends between read and send drops its ranges without calling `release`.
+        # A connection that ends between read and send does not call `release`.
         self.release()
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ Report = Callable[[str], None]
 
 
 def no_report(text: str) -> None:
-    """Ignore the report; the caller of `open` can read `cut` instead."""
+    """Ignore the text. The caller of `open` can read `cut` instead."""
 
 
 def no_listener() -> None:

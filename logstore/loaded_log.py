@@ -382,8 +382,8 @@ class LoadedLog:
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
         upper_offset = self.segments.offset_behind(offset, records)
-        # If the records are of a segment that is not in the log any more, or of the log that this one has replaced,
-        # the end is unknown. More transactions than theirs do no harm.
+        # The end is unknown if the records are of a segment that was removed, or of the log that this one replaced.
+        # Further transactions do no harm.
         return self.segments.aborted_transactions(
             offset, self.segments.end_offset if upper_offset is None else upper_offset
         )

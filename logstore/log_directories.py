@@ -1,7 +1,7 @@
-"""The log directories of one broker (`log.dirs`), as Partitions and housekeeping use them; usually there is only one.
+"""LogDirectories: several log directories of one broker (`log.dirs`), in the place of a single LogDirectory.
 
-A new log goes to the directory that `prefer` has noted for it, else to that which the metadata has, else to the one
-with the fewest logs. A directory that fails goes offline until the next start, with its logs, and the others go on
+A new log is created in the directory that `prefer` has noted for it, else in that of the metadata, else in the one
+with the fewest logs. A directory that fails goes offline with its logs until the next start; the others stay online
 (KIP-112, KIP-858).
 """
 
@@ -161,8 +161,8 @@ class LogDirectories:
         directory that the metadata has for it, and `adopt_future` does the second step.
 
         Raises:
-            StorageError: nothing has changed; or, if the old log could not even be renamed back, it is gone from its
-                directory, which has failed then.
+            StorageError: nothing has changed; or the old log could not be renamed back either, and is missing in its
+                directory.
         """
         target = self.online[self.future_id_of(topic, partition) or b""]
         if target.futures[topic, partition].has_hidden_start:
@@ -238,18 +238,15 @@ class LogDirectories:
         """As `LogDirectory.delete_log`."""
         self._unreachable.discard((topic, partition))
         self._preferred.pop((topic, partition), None)
-        for directory in self.online.values():
-            directory.delete_log(topic, partition, now_ms)
+        _each(self, lambda directory: directory.delete_log(topic, partition, now_ms))
 
     def mark_stray(self, topic: str, partition: int) -> None:
         """As `LogDirectory.mark_stray`."""
-        for directory in self.online.values():
-            directory.mark_stray(topic, partition)
+        _each(self, lambda directory: directory.mark_stray(topic, partition))
 
     def mark_future_stray(self, topic: str, partition: int) -> None:
         """As `LogDirectory.mark_future_stray`."""
-        for directory in self.online.values():
-            directory.mark_future_stray(topic, partition)
+        _each(self, lambda directory: directory.mark_future_stray(topic, partition))
 
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""
@@ -358,7 +355,7 @@ class LogDirectories:
 
 
 def _each(directories: LogDirectories, work: Callable[[LogDirectory], R]) -> list[R]:
-    """Results of a piece of work on each directory; an error of one is raised after the work on the others."""
+    """Results of `work` for each directory; an error of one is raised after the work on the others."""
     results: list[R] = []
     failure: StorageError | None = None
     for directory in list(directories.online.values()):

@@ -55,7 +55,7 @@ TopicPartition = tuple[str, int]
 def parse_directory_name(name: str) -> TopicPartition | None:
     """(topic, partition) of a log's directory; None for other names, such as those of deleted and stray logs."""
     topic, dash, partition = name.rpartition("-")
-    if not topic or not dash or not partition.isdigit():
+    if not topic or not dash or not partition.isdecimal():
         return None
     return topic, int(partition)
 
@@ -133,7 +133,7 @@ class LogDirectory:
             # {"version":0,"brokerEpoch":12}
             for field in content.decode("utf-8", "replace").strip(" {}\n").split(","):
                 name, _, value = field.partition(":")
-                if name.strip().strip('"') == "brokerEpoch" and value.strip().lstrip("-").isdigit():
+                if name.strip().strip('"') == "brokerEpoch" and value.strip().lstrip("-").isdecimal():
                     self.previous_broker_epoch = int(value)
 
     # Logs
@@ -192,7 +192,7 @@ class LogDirectory:
             return read_offsets(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
             if self._report is not None:
-                self._report(f"{error}; it is done without and written anew")
+                self._report(f"{error}; it is ignored, and will be written again")
             return {}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
@@ -249,7 +249,7 @@ class LogDirectory:
                     log.close_files()
 
     def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:
-        """As `LogDirectories.adopt_future`, for a broker that has but one directory now. Raises StorageError."""
+        """As `LogDirectories.adopt_future`, for a broker that now has a single directory. Raises StorageError."""
         key = topic, partition
         if key not in self.futures or key in self.logs:
             return False
@@ -260,7 +260,7 @@ class LogDirectory:
         return True
 
     def promote_future(self, topic: str, partition: int) -> PartitionLog:
-        """Make the copy of a log the partition's log. Raises StorageError; then it is a copy still."""
+        """Make the copy of a log the partition's log. Raises StorageError; it then remains a copy."""
         key = topic, partition
         log = self.futures[key]
         log.move(f"{self.path}/{topic}-{partition}")
@@ -271,9 +271,9 @@ class LogDirectory:
         return log
 
     def give_away(self, topic: str, partition: int) -> PartitionLog | None:
-        """Rename a log for its deletion, as another directory has all of it; returns it, None if it is not here.
+        """Rename a log for its deletion, because another directory has a copy; returns it, None if it is not here.
 
-        `finish_giving` or `take_back` has to follow. Raises StorageError; then nothing has changed.
+        Call `finish_giving` or `take_back` next. Raises StorageError; then nothing has changed.
         """
         key = topic, partition
         log = self.logs.get(key)
@@ -414,7 +414,7 @@ class LogDirectory:
         log.move(self._unused_path(log.topic, log.partition, log.topic_id, mark))
 
     def _unused_path(self, topic: str, partition: int, topic_id: bytes | None, mark: str) -> str:
-        # The topic id makes the names of two deletions different without randomness; a number does so without an id.
+        # The topic id distinguishes the names of two deletions; without an id a number does.
         unique = int.from_bytes(topic_id or _NO_ID, "big")
         while True:
             suffix = f".{unique:032x}{mark}"
@@ -472,8 +472,8 @@ class LogDirectory:
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """Write recovery points and high watermarks in steps, and remove deleted logs from the other checkpoints.
 
-        The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, the
-        rest is left to the next time: the entries may be too high by then, and those in the files are at most too low.
+        The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, nothing
+        more is written until the next call: the entries may be too high by then, those in the files only too low.
         Raises StorageError.
 
         Yields:

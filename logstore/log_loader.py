@@ -72,7 +72,7 @@ class _Recovery(NamedTuple):
 def base_offset_of(name: str) -> int:
     """Base offset in the name of a segment's file; -1 for another name."""
     digits = name.partition(".")[0]
-    return int(digits) if len(digits) == 20 and digits.isdigit() and name[20:21] == "." else -1
+    return int(digits) if len(digits) == 20 and digits.isdecimal() and name[20:21] == "." else -1
 
 
 def first_base_offset(filesystem: FileSystem, directory: str) -> int:

@@ -10,7 +10,9 @@ from pykbroker.protocol.uuids import uuid_from_text
 
 FILE_NAME: Final = "meta.properties"
 _VERSION: Final = "1"
-_TO_MEND: Final = "it is damaged; restore it, its lines are version=1, cluster.id=..., node.id=... and directory.id=..."
+_HOW_TO_REPAIR: Final = (
+    "it is damaged; restore it, its lines are version=1, cluster.id=..., node.id=... and directory.id=..."
+)
 
 
 class MetaProperties(NamedTuple):
@@ -35,7 +37,7 @@ def read_meta_properties(filesystem: FileSystem, directory: str) -> MetaProperti
             fields[name.strip()] = value.strip().replace("\\", "")
     version = fields.get("version")
     if version is None:
-        raise CorruptFile(path, f"no version: {_TO_MEND}")
+        raise CorruptFile(path, f"no version: {_HOW_TO_REPAIR}")
     if version != _VERSION:
         raise InconsistentDirectory(
             path, f"version {version!r} is not supported, only {_VERSION!r} is: was it written by newer software?"
@@ -46,7 +48,7 @@ def read_meta_properties(filesystem: FileSystem, directory: str) -> MetaProperti
             uuid_from_text(directory_id)
         return MetaProperties(fields["cluster.id"], int(fields["node.id"]), directory_id)
     except (KeyError, ValueError) as error:
-        raise CorruptFile(path, f"no valid {error.args[0]}: {_TO_MEND}") from error
+        raise CorruptFile(path, f"no valid {error.args[0]}: {_HOW_TO_REPAIR}") from error
 
 
 def write_meta_properties(filesystem: FileSystem, directory: str, meta: MetaProperties) -> None:

@@ -27,11 +27,11 @@ class OpenFiles:
         self._files: OrderedDict[SegmentFile, None] = OrderedDict()
 
     def opened(self, file: SegmentFile) -> None:
-        """`file` was just opened: count it, and close others when there are too many."""
+        """Counts a file that was opened, and closes others when there are too many."""
         self._files[file] = None
         excess = len(self._files) - self.limit
         if excess > 0:
-            # A generator and no list: if more logs are in use than files may be open, every use comes here.
+            # A generator instead of a list: with more logs in use than open files, every use runs this.
             idle = (other for other in self._files if other.leases == 0 and other is not file)
             for other in list(islice(idle, excess)):
                 other.close()
@@ -42,11 +42,11 @@ class OpenFiles:
             file.close()
 
     def used(self, file: SegmentFile) -> None:
-        """`file` was used: it is now the last one to be closed."""
+        """Notes a use of a file, which is now the last one to be closed."""
         self._files.move_to_end(file)
 
     def closed(self, file: SegmentFile) -> None:
-        """`file` was closed."""
+        """Notes that a file was closed."""
         self._files.pop(file, None)
 
 

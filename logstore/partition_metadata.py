@@ -7,7 +7,7 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.uuids import uuid_from_text, uuid_to_text
 
 FILE_NAME = "partition.metadata"
-_TO_MEND = "if it is damaged, delete it: the topic is known by the directory's name"
+_HOW_TO_REPAIR = "if it is damaged, delete it: the topic is known by the directory's name"
 
 
 def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
@@ -19,11 +19,11 @@ def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
         return None
     fields = dict(line.split(": ", 1) for line in content.decode("utf-8", "replace").splitlines() if ": " in line)
     if fields.get("version") != "0":
-        raise CorruptFile(path, f"version {fields.get('version')!r} where '0' was expected: {_TO_MEND}")
+        raise CorruptFile(path, f"version {fields.get('version')!r} where '0' was expected: {_HOW_TO_REPAIR}")
     try:
         return uuid_from_text(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
-        raise CorruptFile(path, f"no valid topic_id: {_TO_MEND}") from error
+        raise CorruptFile(path, f"no valid topic_id: {_HOW_TO_REPAIR}") from error
 
 
 def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Retention: number of the oldest segments that may be deleted (P-164). Pure."""
+"""Retention: the number of the oldest segments that may be deleted (P-164). Pure."""
 
 from __future__ import annotations
 

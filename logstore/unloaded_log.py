@@ -1,4 +1,4 @@
-"""A log that was not used since it was opened: none of its files was read, so that thousands take little memory."""
+"""UnloadedLog: a log before its first use. None of its files was read, so that thousands take little memory."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class UnloadedLog:
         except CorruptFile as error:
             filesystem.remove(path)
             self._mark_unclean()
-            report(f"{error}; it is made anew from the log")
+            report(f"{error}; it is rebuilt from the log")
             return LeaderEpochs(filesystem, path)
 
     def _mark_unclean(self) -> None:

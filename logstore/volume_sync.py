@@ -51,10 +51,10 @@ def _library() -> Any:
 def release(text: str) -> tuple[int, int]:
     """The first two numbers of a kernel release such as ``6.1.0-18-amd64``; zeros for any other text."""
     parts = text.split(".")[:2]
-    if len(parts) < 2 or not parts[0].isdigit():
+    if len(parts) < 2 or not parts[0].isdecimal():
         return 0, 0
     digits = parts[1].split("-")[0].split("+")[0]
-    return int(parts[0]), int(digits) if digits.isdigit() else 0
+    return int(parts[0]), int(digits) if digits.isdecimal() else 0
 
 
 def _type_of(library: Any, descriptor: int) -> int:

@@ -1,15 +1,15 @@
 """The numbers of ACL elements: in requests, in metadata records, and as bits of authorized operations (KIP-430).
 
-Plain integers and not an enumeration: they are keys of look-ups on the way of every request of an authorized client.
+Plain integers and not an enumeration: they are keys of look-ups in each authorization.
 """
 
 from __future__ import annotations
 
 UNKNOWN = 0
-"""Of any element: a number that stands for nothing."""
+"""Of any ACL element: a number without a meaning."""
 
 ANY = 1
-"""In a filter, of a resource type, pattern type, operation or permission type: whichever."""
+"""In a filter: every resource type, pattern type, operation or permission type."""
 
 # Resource types
 TOPIC = 2
@@ -22,7 +22,7 @@ USER = 7
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
-# Pattern types; MATCH occurs in filters only: every pattern that a name falls under.
+# Pattern types. MATCH occurs in filters only, for every pattern that applies to a name.
 MATCH = 2
 LITERAL = 3
 PREFIXED = 4
@@ -48,7 +48,7 @@ DENY = 2
 ALLOW = 3
 
 WILDCARD = "*"
-"""As the name of a LITERAL pattern, as a host, or as the name of a principal: every one."""
+"""As the name of a LITERAL pattern: every resource. As a host, or as the name of a principal: every one."""
 
 # Kafka's words by number.
 RESOURCE_TYPES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")

@@ -4,9 +4,9 @@ A reader or writer is Python source made from the declaration (`codec_source`), 
 lines and no interpretation of the declaration. Compilation is lazy because a client uses one version of each API:
 a broker that has served one client has compiled some thirty functions of the several thousand possible.
 
-Decoding is total: any bytes give a value or a `DecodeError`. The compiled code keeps no track of where it is; when it
-fails, the traceback does: each generated line belongs to one field, and each frame's local `p` is the byte position
-at which that field began.
+Decoding is total: any bytes give a value or a `DecodeError`. The error's field and position come from the traceback, so
+that compiled code need not record them: each generated line belongs to one field, and each frame's local `p` is the
+byte position at which that field begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Writer = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 
 _readers: dict[tuple[type[Message], int, bool], Reader] = {}
 _writers: dict[tuple[type[Message], int, bool], Writer] = {}
-# Those of whole messages, by class and version, for the request path: a key of three parts would be made for each call.
+# Readers and writers of whole messages, by class and version: a look-up for a request makes no tuple as its key.
 _message_readers: dict[type[Message], dict[int, Reader]] = {}
 _message_writers: dict[type[Message], dict[int, Writer]] = {}
 _sources: dict[CodeType, Source] = {}
@@ -40,7 +40,7 @@ _NOT_WRITABLE = (struct_module.error, AttributeError, TypeError, OverflowError, 
 
 
 def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
-    """The message that `data` begins with; bytes behind it are ignored, as Kafka does.
+    """The message that `data` begins with; bytes behind it are ignored, as in Kafka.
 
     Fields of Kafka's type ``records`` are slices of `data`: a memoryview stays one, nothing is copied.
 
@@ -111,8 +111,8 @@ def encode(message: Message, version: int) -> bytes:
 def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:
     """The bytes of a struct as it stands inside a message of `message_type` at `version`.
 
-    For arrays that take encoded elements (`Field.takes_encoded`): what is sent often is encoded once, and what is long
-    can be encoded piece by piece. The struct has no ``records`` field. Raises as `encode_chunks` does.
+    For arrays that take encoded elements (`Field.takes_encoded`): an element that is sent often is encoded only once,
+    and a long array in pieces. The struct has no ``records`` field. Raises as `encode_chunks` does.
     """
     _check_version(message_type, version)
     struct_type = type(element)
@@ -128,12 +128,12 @@ def encode_element(message_type: type[Message], element: Message, version: int) 
 
 
 def prepare_to_read(message_type: type[Message], version: int) -> None:
-    """Compile now what `decode` would compile when it is first called. Raises UnsupportedVersion."""
+    """Compile now what the first call of `decode` would compile. Raises UnsupportedVersion."""
     _reader_of_message(message_type, version)
 
 
 def prepare_to_write(message_type: type[Message], version: int) -> None:
-    """Compile now what the first such message would: the constructors and `encode`. Raises UnsupportedVersion."""
+    """Compile now the constructors, and what the first call of `encode` would compile. Raises UnsupportedVersion."""
     _writer_of_message(message_type, version)
     _make_each(message_type)
 
@@ -147,7 +147,7 @@ def _make_each(message_type: type[Message]) -> None:
 
 
 def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
-    """Decodes what begins with its own int16 version, as coordinator records and consumer-protocol blobs do.
+    """Decode a message behind its int16 version: a coordinator's record, or a consumer's subscription or assignment.
 
     Raises:
         UnsupportedVersion: a version that is not declared.

@@ -27,7 +27,7 @@ thirty million structs, which are gigabytes once they are objects."""
 
 
 class Malformed(Exception):  # control flow inside the codec, never seen outside
-    """Raised by generated code for bytes that are all there but mean nothing."""
+    """Raised by generated code for invalid bytes; `codec` turns it into a DecodeError."""
 
 
 def read_uvarint(b: Any, p: int, first: int) -> tuple[int, int]:
@@ -304,7 +304,7 @@ def writer_source(message_type: type[Message], version: int, is_flexible: bool) 
 
 
 def _is_set(source: Source, field: Field) -> str:
-    """An expression that says whether a field differs from its default."""
+    """An expression that is true if the field differs from its default."""
     value = f"o.{field.name}"
     if field.kind == "array":
         return f"{value} is not None" if field.default is None else f"{value} is None or len({value})"

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """A code in a response; `NONE` is success. What a client does with each is decided by the client."""
+    """A code in a response; `NONE` is success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,3 +146,11 @@ class ErrorCode(IntEnum):
     GROUP_DELETION_FAILED = 134
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
+
+
+def answered_error(code: int) -> ErrorCode:
+    """The error of a code in another node's response; UNKNOWN_SERVER_ERROR for a code of newer software."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

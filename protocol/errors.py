@@ -1,7 +1,7 @@
-"""The errors of the wire: whose bytes were wrong, in which message and where.
+"""Exceptions for bytes that break the protocol and for values that cannot be encoded.
 
-A Kafka error code is data in a response and not one of these. A `ProtocolError` that reaches a connection closes
-that one connection.
+Kafka's error codes are data in responses (`error_codes`). A `ProtocolError` that reaches a connection closes that
+connection only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class ProtocolError(Exception):
 
 
 class DecodeError(ProtocolError):
-    """Bytes that are not a value of the message asked for.
+    """Bytes that are not the expected message.
 
     Attributes:
         message_name: the message's name, such as ``FetchRequest``.
@@ -32,7 +32,7 @@ class DecodeError(ProtocolError):
 
 
 class EncodeError(ProtocolError):
-    """A value that its version of the message cannot carry; always our own fault or a caller's."""
+    """A value that this version of the message cannot have; a bug of the caller."""
 
 
 class FrameTooLarge(ProtocolError):

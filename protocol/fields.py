@@ -1,4 +1,4 @@
-"""The vocabulary in which messages are declared: plain typed classes, version ranges on the fields.
+"""Declarations of messages: a class per message or struct, whose fields have a type and a range of versions.
 
     class OffsetFetchRequestTopic(Message):
         name: str = string("0-7")
@@ -82,8 +82,8 @@ class Field:
         tag, tagged: the tag number, and the versions in which it travels as a tagged field (KIP-482).
         default: value of a field that is absent; for arrays None or empty, for structs None or
             `STRUCT_DEFAULT`.
-        ignorable: whether a value that the version cannot carry is dropped silently instead of refused.
-        takes_encoded: whether elements of an array of structs may be given as their bytes (`codec.encode_element`).
+        ignorable: True if a value is dropped silently, and not refused, by versions without the field.
+        takes_encoded: True if elements of an array of structs may be given as their bytes (`codec.encode_element`).
     """
 
     __slots__ = (

@@ -4,8 +4,8 @@ The reader owns the buffer that the socket fills, so bytes go from the kernel in
 view of it. A frame is valid until the next call of `buffer`: one request at a time is in progress on a
 connection (P-8), and a caller that keeps bytes copies them.
 
-An announced size is only a claim: the buffer grows with the bytes that came, four times each time it is full. A client
-that has sent a large frame already gets the room for the next one at once, up to `SIZE_TRUSTED_MAX`.
+An announced size may be false, so the buffer does not grow to it at once, but fourfold each time it is full. For a
+client that has sent a large frame before, the room for the next one is made at once, up to `SIZE_TRUSTED_MAX`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUFFER_SIZE_KEPT = 1 << 18
 """A buffer above this size is given back as soon as it is empty."""
 
 SIZE_TRUSTED_MAX = 1 << 20
-"""Room that is given for a mere claim, to a client that sent a frame of that size before."""
+"""Most bytes of room that are made for an announced size at once, for a client that has sent such a frame before."""
 
 GROWTH = 4
 
@@ -94,7 +94,7 @@ class FrameReader:
         self._start = 0
 
     def received(self, count: int) -> None:
-        """Says that the first `count` bytes of the last `buffer()` were filled."""
+        """Add the first `count` bytes of the last `buffer()`, which have been filled, to the bytes that are held."""
         self._end += count
 
     def next_frame(self) -> memoryview | None:

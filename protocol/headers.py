@@ -13,7 +13,7 @@ from pykbroker.protocol.codec_source import Malformed, read_uvarint
 from pykbroker.protocol.errors import DecodeError
 
 TAGGED_FIELDS_MAX = 1000
-"""Kafka defines none in a request's header; what is skipped one by one has to have an end."""
+"""Most tagged fields of a header, which are skipped one by one; Kafka defines none."""
 
 _FIXED = struct.Struct(">hhih")
 
@@ -82,7 +82,7 @@ def _skip_tags(frame: bytes | memoryview, position: int) -> int:
 def response_header(correlation_id: int, is_flexible: bool) -> bytes:
     """A response header v1 (with no tagged fields) if `is_flexible`, else v0.
 
-    ApiVersions answers with v0 at every version (P-1): a client reads it before it knows what the broker speaks.
+    ApiVersions answers with v0 at every version (P-1): a client reads it before it knows the versions of the broker.
     """
     return correlation_id.to_bytes(4, "big", signed=True) + (b"\x00" if is_flexible else b"")
 
@@ -90,7 +90,7 @@ def response_header(correlation_id: int, is_flexible: bool) -> bytes:
 def request_header(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, is_flexible: bool
 ) -> bytes:
-    """A request header v2 (with no tagged fields) if `is_flexible`, else v1: what a node sends to another."""
+    """A request header v2 (with no tagged fields) if `is_flexible`, else v1: for requests between nodes."""
     text = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(text)
     return _FIXED.pack(api_key, api_version, correlation_id, length) + text + (b"\x00" if is_flexible else b"")

@@ -1,14 +1,15 @@
-"""Exceptions to Kafka's error codes: the only such mapping (design.md 4, principle 9)."""
+"""Exceptions of requests and their Kafka error codes. No other module maps exceptions to codes."""
 
 from __future__ import annotations
 
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import answered_error as answered_error
 from pykbroker.protocol.records.errors import RecordError
 
 
 class CloseConnection(Exception):
-    """Ends one connection without an answer; the message says why and goes into the log as one line."""
+    """Closes one connection without a response; the message has the reason for the log, in one line."""
 
 
 class KafkaError(Exception):
@@ -23,16 +24,8 @@ class KafkaError(Exception):
 def error_code_for(error: Exception) -> ErrorCode:
     """The code that a client gets for an exception of the log, the records or the broker.
 
-    Anything else is a broken invariant of ours and is raised again.
+    Any other exception is a defect of this software and is raised again.
     """
     if isinstance(error, KafkaError | LogError | RecordError):
         return ErrorCode(error.error_code)
     raise error
-
-
-def answered_error(code: int) -> ErrorCode:
-    """The error that another broker answered; a newer one may have codes that this one does not know."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -19,6 +19,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     DIRECTORY_ASSIGNMENT,
     METADATA_VERSION,
 )
+from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     BrokerEndpoint,
@@ -44,9 +45,9 @@ class RegisterBroker(NamedTuple):
                     a metadata.version without directories. A broker registers them again when the level rises
     is_fenced       True as in Kafka: the broker serves after an UnfenceBroker. False for a broker in the same process
                     as the controller, which serves at once: this saves one record and one fsync
-    is_clean_restart  True after a clean stop of the process that is replaced, see elections
-    previous_epoch  the broker epoch at the last clean stop of the broker's directory, -1 without one; None if that is
-                    not known and `is_clean_restart` says it (KIP-966)
+    is_clean_restart  True after a clean stop of the process that is replaced; see `changes_when_broker_restarted`
+    previous_epoch  the broker epoch at the last clean stop of the broker's directory, -1 without one (KIP-966); None
+                    if it is not known, so that `is_clean_restart` counts
 
     Raises:
         CommandRefused: INVALID_REGISTRATION, UNSUPPORTED_VERSION.
@@ -80,7 +81,7 @@ class RegisterBroker(NamedTuple):
                 broker = Registering(self.broker_id, self.log_dirs)
                 records += changes_when_broker_restarted(image, context, broker, is_clean=is_clean)
             epoch = context.next_offset
-        # Last: when the registration takes effect, the partitions of the previous one have been changed already.
+        # Last, as in Kafka: it takes effect when the partitions of the previous process have been changed.
         records.append(
             broker_record(
                 BrokerImage(
@@ -234,7 +235,7 @@ class RegisterController(NamedTuple):
 
 
 def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, int]]) -> str | None:
-    """The finalized level that a broker with these features cannot run, in Kafka's words; None when it can run all."""
+    """Text of Kafka that names a finalized level which a broker with these features does not support; None if none."""
     for name, level in image.features.items():
         lowest, highest = features.get(name, (0, 0))
         if not lowest <= level <= highest:
@@ -267,14 +268,8 @@ def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in broker.features.items()
-        ],
+        end_points=endpoints_as(BrokerEndpoint, broker.endpoints),
+        features=features_as(BrokerFeature, broker.features),
         rack=broker.rack,
         fenced=broker.is_fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -288,12 +283,6 @@ def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
-        end_points=[
-            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in controller.endpoints
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in controller.features.items()
-        ],
+        end_points=endpoints_as(ControllerEndpoint, controller.endpoints),
+        features=features_as(ControllerFeature, controller.features),
     )

@@ -1,6 +1,6 @@
 """AlterClientQuotas as a command: limits for users, client ids and addresses, as metadata (KIP-546, P-160).
 
-The submitter of the command resolves the host names, as nothing here may use the network.
+The handler resolves host names before, because a command must not use the network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLIENT_ID = "client-id"
 IP = "ip"
 
 Entity = tuple[tuple[str, str | None], ...]
-"""(type, name) pairs in Kafka's order, each type once; a null name is the default entity, not a wildcard."""
+"""(type, name) pairs in Kafka's order, each type once; the name None is the default entity, not a wildcard."""
 
 # Values that each quota may have: None for any number above zero, else (greatest whole number, name of its type).
 _LONG = (2**63 - 1, "a LONG")

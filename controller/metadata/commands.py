@@ -23,7 +23,7 @@ PARTITION_COUNT_MAX_PER_REQUEST = 10_000
 
 
 class ApiError(NamedTuple):
-    """A Kafka error code with the text a client shows. `NO_ERROR` is success."""
+    """A Kafka error code with the text that a client shows. `NO_ERROR` is success."""
 
     code: ErrorCode
     message: str | None = None
@@ -49,7 +49,7 @@ class Plan(NamedTuple, Generic[R_co]):
 
 
 class Command(Protocol[R_co]):
-    """Anything with this `plan` can be submitted to the controller."""
+    """A change of the metadata that can be submitted to the controller."""
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[R_co]: ...
 
@@ -81,9 +81,9 @@ class ConfigRules(Protocol):
     def validate(
         self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
     ) -> ApiError:
-        """Check all configs that the resource would have (`configs`), given those it has (`existing`).
+        """Checks all configs that the resource would have (`configs`), given those it has (`existing`).
 
-        Unknown names and bad values are INVALID_CONFIG with Kafka's text; NO_ERROR when all is well.
+        INVALID_CONFIG with Kafka's text for unknown names and invalid values, else NO_ERROR.
         """
         ...
 
@@ -113,9 +113,17 @@ class PlanContext(NamedTuple):
     min_insync_replicas_default: int = 1
 
 
-class CommandRefused(Exception):
-    """The whole request is refused, without a result per item. `error` has the code and the text for the client."""
+class Refused(Exception):
+    """Something is refused. `error` has the code and the text for the client."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
         self.error = ApiError(code, message)
+
+
+class CommandRefused(Refused):
+    """The whole request is refused, without a result per item."""
+
+
+class ItemRefused(Refused):
+    """One item of a request is refused. `plan` catches it and puts its `error` into the item's result."""

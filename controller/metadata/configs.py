@@ -5,11 +5,12 @@ All changes of a resource are made, or none; an error of one resource does not a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused, Plan, PlanContext
 from pykbroker.controller.metadata.eligible_replicas import cleared_eligible_replicas
 from pykbroker.controller.metadata.features import MIN_ISR_KEY, are_eligible_replicas_enabled
 from pykbroker.controller.metadata.image import (
@@ -34,6 +35,8 @@ SUBTRACT = 3
 VALUE_LENGTH_MAX = 32767
 
 CORDONED_KEY = "cordoned.log.dirs"
+
+_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 
 
 class ConfigEdit(NamedTuple):
@@ -91,12 +94,6 @@ class AlterConfigs(NamedTuple):
         return _plan_all(self.resources, self.validate_only, image, context)
 
 
-class _Refused(Exception):
-    def __init__(self, code: ErrorCode, message: str | None) -> None:
-        super().__init__(message)
-        self.error = ApiError(code, message)
-
-
 Resource = ConfigResourceEdits | ConfigResourceReplacement
 
 
@@ -115,7 +112,7 @@ def _plan_all(
         else:
             try:
                 records += _plan_resource(resource, image, context)
-            except _Refused as refused:
+            except ItemRefused as refused:
                 error = refused.error
         results.append(AlterConfigResult(*key, error))
     records += cleared_eligible_replicas(records, image)
@@ -143,13 +140,13 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
         _check_min_isr(resource_name, None if MIN_ISR_KEY in removed else changes[MIN_ISR_KEY])
     if resource_type == BROKER_RESOURCE and "${" in (changes.get(MIN_ISR_KEY) or ""):
         # The controller elects leaders by it, and has no config providers.
-        raise _Refused(ErrorCode.INVALID_CONFIG, f"{MIN_ISR_KEY} cannot be a variable of a config provider.")
+        raise ItemRefused(ErrorCode.INVALID_CONFIG, f"{MIN_ISR_KEY} cannot be a variable of a config provider.")
     if (
         resource_type == BROKER_RESOURCE
         and CORDONED_KEY in (*changes, *removed)
         and image.metadata_version < CORDONED_LOG_DIRS
     ):
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_CONFIG,
             f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
             f"{NAMES[CORDONED_LOG_DIRS]}",
@@ -160,7 +157,7 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
     configs = {name: value for name, value in after.items() if value is not None and name not in removed}
     error = context.config_rules.validate(resource_type, resource_name, configs, existing)
     if error.is_failure:
-        raise _Refused(error.code, error.message)
+        raise ItemRefused(error.code, error.message)
     _check_existence(resource_type, resource_name, image)
     return [
         ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
@@ -169,7 +166,7 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
 
 
 def _check_form(resource: Resource) -> None:
-    """Raise _Refused for an error of the resource that can be found without the image."""
+    """Raises ItemRefused for an error of the resource that can be found without the image."""
     if isinstance(resource, ConfigResourceEdits):
         names = [edit.name for edit in resource.edits]
         nulls = [edit.name for edit in resource.edits if edit.value is None and edit.operation != DELETE]
@@ -177,19 +174,23 @@ def _check_form(resource: Resource) -> None:
         names = [name for name, _ in resource.configs]
         nulls = [name for name, value in resource.configs if value is None]
     if len(set(names)) != len(names):
-        raise _Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if nulls:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
 def _check_min_isr(broker: str, value: str | None) -> None:
-    """Raise _Refused for a broker's own `min.insync.replicas`, and for a cluster without one (KIP-966; P-201)."""
+    """Raises ItemRefused for a broker's own `min.insync.replicas`, and for a cluster without one (KIP-966; P-201)."""
     if broker:
-        raise _Refused(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR_KEY} cannot be altered while ELR is enabled.")
+        raise ItemRefused(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR_KEY} cannot be altered while ELR is enabled."
+        )
     if value is None:
-        raise _Refused(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR_KEY} cannot be removed while ELR is enabled.")
+        raise ItemRefused(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR_KEY} cannot be removed while ELR is enabled."
+        )
 
 
 def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, context: PlanContext) -> str | None:
@@ -198,11 +199,11 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
     if edit.operation == DELETE:
         return None
     if edit.operation not in (APPEND, SUBTRACT):
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
     rules = context.config_rules
     if not rules.is_list(resource_type, edit.name):
         verb = "APPEND" if edit.operation == APPEND else "SUBTRACT"
-        raise _Refused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {edit.name} because its type is not LIST.")
+        raise ItemRefused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {edit.name} because its type is not LIST.")
     # A list that was never set is edited from its default (KIP-339).
     start = rules.default(resource_type, edit.name) if current is None else current
     parts = [part for part in (start or "").split(",") if part]
@@ -217,35 +218,39 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
 def _check_lengths(changes: Mapping[str, str | None]) -> None:
     for value in changes.values():
         if value is not None and len(value) > VALUE_LENGTH_MAX:
-            raise _Refused(
+            raise ItemRefused(
                 ErrorCode.INVALID_CONFIG,
                 "The configuration value cannot be added because it exceeds the maximum value size of "
                 f"{VALUE_LENGTH_MAX} bytes.",
             )
 
 
+def java_int(text: str) -> int | None:
+    """The int32 that Java's Integer.parseInt returns; None for a text that it refuses, such as "1_0", " 1" or 2**31."""
+    return int(text) if _is_integer(text) and -(2**31) <= int(text) < 2**31 else None
+
+
 def _check_name(resource_type: int, name: str) -> None:
     if resource_type == TOPIC_RESOURCE:
         if not name:
-            raise _Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            raise ItemRefused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         reason = reason_invalid(name)
         if reason is not None:
-            raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            raise ItemRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     elif resource_type == BROKER_RESOURCE and name:
-        try:
-            broker_id = int(name)
-        except ValueError:
-            raise _Refused(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.") from None
-        if broker_id < 0:
-            raise _Refused(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+        node_id = java_int(name)
+        if node_id is None:
+            raise ItemRefused(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
+        if node_id < 0:
+            raise ItemRefused(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
     elif resource_type == GROUP_RESOURCE and not name:
-        raise _Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
 
 def _check_existence(resource_type: int, name: str, image: ClusterImage) -> None:
     if resource_type == TOPIC_RESOURCE and name not in image.topics_by_name:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        raise ItemRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if resource_type == BROKER_RESOURCE and name:
         node_id = int(name)
         if node_id not in image.brokers and node_id not in image.controllers:
-            raise _Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
+            raise ItemRefused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")

@@ -1,4 +1,4 @@
-"""Leaders of partitions when brokers come and go (KIP-631's rules, with the eligible leader replicas of KIP-966).
+"""Elections when brokers join or leave, by the rules of KIP-631 and the eligible leader replicas of KIP-966.
 
 A leader must be active and in sync, or eligible when no replica is in sync. Without such a replica the partition has no
 leader, unless its topic allows an unclean election: then any active replica leads, which may lose records.
@@ -18,11 +18,9 @@ from pykbroker.controller.metadata.eligible_replicas import (
 )
 from pykbroker.controller.metadata.features import are_eligible_replicas_enabled
 from pykbroker.controller.metadata.image import (
-    BROKER_RESOURCE,
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     NO_LEADER,
-    TOPIC_RESOURCE,
     UNASSIGNED_DIRECTORY,
     ClusterImage,
     PartitionImage,
@@ -45,16 +43,12 @@ class Registering(NamedTuple):
 def changes_when_broker_leaves(
     image: ClusterImage, context: PlanContext, broker_id: int, directories: Collection[bytes] | None = None
 ) -> list[PartitionChangeRecord]:
-    """Takes a broker out of every in-sync set and leadership.
+    """Removes a broker from every in-sync set and leadership.
 
-    Without eligible leader replicas the last in-sync replica stays in the set, of a partition without a leader.
-
+    Without eligible leader replicas the last in-sync replica stays in the set; the partition then has no leader.
     With `directories`, only for partitions whose replica is in one of these failed directories.
     """
-
-    def is_active(replica: int) -> bool:
-        return replica != broker_id and _is_active(image, replica)
-
+    is_active = _active_brokers(image, leaving=broker_id)
     return [
         change
         for topic, partition in _partitions_in_sync_on(image, broker_id)
@@ -68,15 +62,12 @@ def changes_when_broker_is_replaced(
 ) -> list[PartitionChangeRecord]:
     """The changes for a new process of a broker, still fenced.
 
-    It leaves the in-sync sets, and after an unclean stop it is no longer eligible either: its logs may have lost
-    records.
+    The broker is removed from the in-sync sets. After an unclean stop it is not an eligible leader replica either: its
+    logs may have lost records.
     """
     if is_clean or not are_eligible_replicas_enabled(image):
         return changes_when_broker_leaves(image, context, broker_id)
-
-    def is_active(replica: int) -> bool:
-        return replica != broker_id and _is_active(image, replica)
-
+    is_active = _active_brokers(image, leaving=broker_id)
     return [
         change
         for topic, partition in (
@@ -91,11 +82,8 @@ def changes_when_broker_is_replaced(
 def changes_when_replicas_leave(
     image: ClusterImage, context: PlanContext, broker_id: int, partitions: Collection[tuple[bytes, int]]
 ) -> list[PartitionChangeRecord]:
-    """Takes some replicas of a broker, (topic id, partition) each, out of in-sync sets and leadership."""
-
-    def is_active(replica: int) -> bool:
-        return replica != broker_id and _is_active(image, replica)
-
+    """Removes some replicas of a broker, (topic id, partition) each, from in-sync sets and leadership."""
+    is_active = _active_brokers(image, leaving=broker_id)
     return [
         change
         for topic_id, number in sorted(partitions)
@@ -109,9 +97,10 @@ def is_irreplaceable(
     image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage, broker_id: int
 ) -> bool:
     """True if the partition, which this broker leads, would have no leader without it."""
+    is_active = _active_brokers(image, leaving=broker_id)
 
     def can_lead(replica: int) -> bool:
-        return replica != broker_id and _is_active(image, replica) and has_its_directory(image, partition, replica)
+        return is_active(replica) and has_its_directory(image, partition, replica)
 
     others = tuple(replica for replica in partition.isr if replica != broker_id)
     allow_unclean = is_unclean_election_allowed(image, context, topic.name)
@@ -124,11 +113,8 @@ def is_irreplaceable(
 def changes_when_broker_serves(
     image: ClusterImage, context: PlanContext, broker_id: int
 ) -> list[PartitionChangeRecord]:
-    """Elects a leader for the leaderless partitions that this broker, just unfenced, can lead."""
-
-    def is_active(replica: int) -> bool:
-        return replica == broker_id or _is_active(image, replica)
-
+    """Elects a leader for the leaderless partitions that this broker, which becomes unfenced, can lead."""
+    is_active = _active_brokers(image, joining=broker_id)
     return [
         change
         for topic in image.topics_by_name.values()
@@ -143,19 +129,14 @@ def changes_when_broker_restarted(
 ) -> list[PartitionChangeRecord]:
     """The changes for a broker that registers unfenced, in place of an earlier registration of its own.
 
-    If others are in sync or eligible they take over, as when it leaves. If it alone is in sync it stays the leader, in
-    a new leader epoch after an unclean stop: it may have lost the end of its log, which followers and consumers detect
-    by the epoch (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
-    Partitions that have no leader get this broker where it may lead.
+    If other replicas are in sync or eligible, one of them leads, as when a broker leaves. If this broker alone is in
+    sync it stays the leader. After an unclean stop it starts a leader epoch: it may have lost the end of its log, which
+    followers and consumers detect by the epoch (KIP-101, KIP-320). After a clean stop the log is complete, and no
+    record is written for such a partition. This broker leads partitions without a leader, where it may.
     """
     broker_id = broker.broker_id
-
-    def others_active(replica: int) -> bool:
-        return replica != broker_id and _is_active(image, replica)
-
-    def is_active(replica: int) -> bool:
-        return replica == broker_id or _is_active(image, replica)
-
+    others_active = _active_brokers(image, leaving=broker_id)
+    is_active = _active_brokers(image, joining=broker_id)
     unclean = broker_id if not is_clean and are_eligible_replicas_enabled(image) else None
     affected = [*_partitions_in_sync_on(image, broker_id), *_partitions_eligible_on(image, broker_id)]
     changes: list[PartitionChangeRecord] = []
@@ -204,16 +185,20 @@ def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, recor
 def is_unclean_election_allowed(image: ClusterImage, context: PlanContext, topic: str) -> bool:
     """`unclean.leader.election.enable` of the topic, else of this controller's node, else of the cluster, else the
     value at this controller's start."""
-    for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, str(context.node_id)), (BROKER_RESOURCE, "")):
-        value = image.configs.get(resource, {}).get(UNCLEAN_KEY)
-        if value is not None:
-            return value.lower() == "true"
-    return context.unclean_election_default
+    value = image.setting_of_topic(UNCLEAN_KEY, topic, context.node_id)
+    return context.unclean_election_default if value is None else value.lower() == "true"
 
 
-def _is_active(image: ClusterImage, broker_id: int) -> bool:
-    broker = image.brokers.get(broker_id)
-    return broker is not None and broker.is_active
+def _active_brokers(
+    image: ClusterImage, *, leaving: int | None = None, joining: int | None = None
+) -> Callable[[int], bool]:
+    """Predicate for broker ids: the active brokers of the image, without a leaving one or with a joining one."""
+
+    def is_active(broker_id: int) -> bool:
+        broker = image.brokers.get(broker_id)
+        return broker_id == joining or (broker_id != leaving and broker is not None and broker.is_active)
+
+    return is_active
 
 
 def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tuple[TopicImage, PartitionImage]]:
@@ -237,7 +222,7 @@ def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id:
 
 
 def _can_use(directory: bytes, log_dirs: Collection[bytes] | None) -> bool:
-    """True if a broker with these directories has this one; None for a broker that is not registered."""
+    """True if a broker with these log directories can use this one. `log_dirs`: None for an unregistered broker."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:
@@ -246,7 +231,7 @@ def _can_use(directory: bytes, log_dirs: Collection[bytes] | None) -> bool:
 
 
 def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
-    return dict(zip(partition.replicas, partition.directories, strict=True)).get(broker_id, UNASSIGNED_DIRECTORY)
+    return partition.directory_on(broker_id) or UNASSIGNED_DIRECTORY
 
 
 def _change(
@@ -260,10 +245,12 @@ def _change(
     unclean: int | None = None,
     registering: Registering | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record for this partition's new leader, in-sync set and eligible replicas, None when nothing changes.
+    """Record of a partition's new leader, in-sync set and eligible replicas; None if nothing changes.
 
-    `removed` leaves the in-sync set, `unclean` the eligible replicas. `registering` is not in the image yet, or has
-    other directories there.
+    Args:
+        removed: broker that leaves the in-sync set.
+        unclean: broker that is no longer an eligible leader replica.
+        registering: broker that the image does not have yet, or has with other directories.
     """
 
     def can_lead(replica: int) -> bool:

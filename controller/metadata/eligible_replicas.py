@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.features import MIN_ISR_KEY, are_eligible_replicas_enabled
 from pykbroker.controller.metadata.image import (
-    BROKER_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
     ClusterImage,
@@ -37,11 +36,7 @@ class Eligibility(NamedTuple):
         """The rules of the topic's settings, else of this controller's node, of the cluster, and of its own start."""
         if not are_eligible_replicas_enabled(image):
             return cls(False, 1)
-        value = None
-        for resource in ((TOPIC_RESOURCE, topic.name), (BROKER_RESOURCE, str(context.node_id)), (BROKER_RESOURCE, "")):
-            value = image.configs.get(resource, {}).get(MIN_ISR_KEY)
-            if value is not None:
-                break
+        value = image.setting_of_topic(MIN_ISR_KEY, topic.name, context.node_id)
         min_isr = context.min_insync_replicas_default if value is None else int(value)
         return cls(True, min(min_isr, len(topic.partitions[0].replicas)))
 
@@ -52,8 +47,10 @@ class Eligibility(NamedTuple):
         isr: tuple[int, ...],
         unclean: Collection[int] = (),
     ) -> tuple[int, ...]:
-        """Eligible ones of the new replicas beside the new in-sync set; brokers that stopped `unclean` are not, as they
-        may have lost records."""
+        """The eligible leader replicas after a change: those of the new `replicas` that are outside of the new `isr`.
+
+        `unclean`: brokers that stopped uncleanly. They may have lost records, so they are not eligible.
+        """
         if not self.is_enabled:
             return partition.eligible_leader_replicas
         if len(isr) >= self.min_isr:
@@ -65,7 +62,7 @@ class Eligibility(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """The leader, and whether it may lack committed records (`is_unclean`)."""
+    """The leader, -1 for none; `is_unclean`: it may lack committed records."""
 
     leader: int
     is_unclean: bool
@@ -136,9 +133,9 @@ def record_election(
 
 
 def record_last_known_leader(record: PartitionChangeRecord, partition: PartitionImage, rules: Eligibility) -> None:
-    """Records the leader that a partition loses, and removes it when there is a leader again.
+    """Sets `last_known_elr`: the leader that a partition loses; empty once there is a leader again.
 
-    To be called when the record's leader is final.
+    Call it when the record's leader is final.
     """
     if not rules.is_enabled or record.leader == NO_LEADER_CHANGE:
         return
@@ -150,7 +147,7 @@ def record_last_known_leader(record: PartitionChangeRecord, partition: Partition
 
 
 def cleared_eligible_replicas(records: Iterable[Any], image: ClusterImage) -> list[ClearElrRecord]:
-    """The records that must follow these ones: a change of `min.insync.replicas` empties the eligible replicas."""
+    """Records to write after these ones: a change of `min.insync.replicas` empties the eligible replicas."""
     if not are_eligible_replicas_enabled(image):
         return []
     return [

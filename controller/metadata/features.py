@@ -58,12 +58,7 @@ def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:
-    """Features that a new cluster of this metadata.version finalizes.
-
-    One below 4.2-IV1 has no streams.version, one below 4.2-IV0 no share.version, one below 4.1-IV0 keeps no eligible
-    leader replicas, one below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at
-    level 0 of these until UpdateFeatures raises them.
-    """
+    """Levels that a new cluster of this metadata.version finalizes. Other features are at 0 until UpdateFeatures."""
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
         levels[TRANSACTION_VERSION] = 2
@@ -98,6 +93,12 @@ def are_eligible_replicas_enabled(image: ClusterImage) -> bool:
     return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
 
 
+def level_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
+    """Records that finalize these levels, metadata.version first; a feature at level 0 has no record."""
+    names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
+
+
 def cluster_min_isr(context: PlanContext) -> ConfigRecord:
     """The record that makes this controller's `min.insync.replicas` that of the cluster."""
     return ConfigRecord(
@@ -109,7 +110,7 @@ def cluster_min_isr(context: PlanContext) -> ConfigRecord:
 
 
 def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> tuple[str, int] | None:
-    """The feature and level that this level of a feature needs and `levels` do not have; None if all is well."""
+    """(feature, level) that this level of a feature requires and `levels` do not have; None if nothing is missing."""
     dependency = _DEPENDENCIES.get((name, level))
     return None if dependency is None or levels.get(dependency[0], 0) >= dependency[1] else dependency
 
@@ -130,14 +131,16 @@ def _min_isr_of_cluster_alone(image: ClusterImage, context: PlanContext) -> list
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
 """Features that a new cluster finalizes by default."""
 
-UNKNOWN_UPGRADE = 0
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
 UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """The level of a feature to finalize, 0 to delete it; `upgrade_type` 1 upgrade, 2 safe, 3 unsafe downgrade."""
+    """The level of a feature to finalize, 0 to delete it.
+
+    upgrade_type: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
+    """
 
     name: str
     level: int
@@ -198,7 +201,7 @@ def _update_error(
         return _invalid(update, "Can't downgrade to a newer version.")
     if update.name == METADATA_VERSION:
         return _metadata_version_error(update, current)
-    if update.name not in _KNOWN_FEATURES:
+    if update.name not in SUPPORTED_FEATURES:
         return _invalid(update, f"Feature {update.name} not found.")
     dependency = unmet_dependency(update.name, update.level, proposed)
     if dependency is not None:
@@ -209,18 +212,6 @@ def _update_error(
         )
     return NO_ERROR
 
-
-_KNOWN_FEATURES = frozenset(
-    (
-        METADATA_VERSION,
-        KRAFT_VERSION,
-        TRANSACTION_VERSION,
-        GROUP_VERSION,
-        ELIGIBLE_LEADER_REPLICAS_VERSION,
-        SHARE_VERSION,
-        STREAMS_VERSION,
-    )
-)
 
 _DEPENDENCIES: Mapping[tuple[str, int], tuple[str, int]] = {
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): (METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS),
@@ -242,7 +233,10 @@ def _metadata_version_error(update: FeatureUpdate, current: int) -> ApiError:
 
 
 def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: PlanContext) -> str | None:
-    """Reason that a node of the cluster does not support this level, None if all do. Without the feature it has 0."""
+    """Reason that a node of the cluster does not support this level; None if all do.
+
+    A node that does not list the feature supports level 0.
+    """
     local = f"Local controller {context.node_id}"
     nodes = [(local, context.supported_features)]
     nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]

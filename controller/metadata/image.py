@@ -1,6 +1,6 @@
 """ClusterImage: state of the cluster after the records of the metadata log up to an offset.
 
-An image is immutable. `apply` makes the next one, which shares all objects that the records do not change. So keeping
+An image is immutable. `apply_records` makes the next one, which shares all objects that the records do not change. So
 an old image takes little memory, and `old.topics_by_id.get(id) is new.topics_by_id.get(id)` is false if a topic has
 changed. A batch of records copies each table that it changes once: the copy of a table of 5,000 topics takes some tens
 of microseconds, which is why the tables are plain dictionaries and not trees.
@@ -31,10 +31,14 @@ class Endpoint(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
-    """One partition. Broker ids in order of preference; `directories` holds one log directory id per replica.
+    """One partition.
 
-    leader is -1 when there is none; `leader_epoch` grows with each change of leader, `partition_epoch` with each
-    change. leader_recovery_state is 1 while the partition recovers from an unclean election (KIP-704).
+    replicas         broker ids, the preferred leader first
+    leader           broker id, -1 for none
+    leader_epoch     grows with each change of the leader
+    partition_epoch  grows with each change of the partition
+    directories      id of the log directory of each replica, in the order of `replicas`
+    leader_recovery_state   1 while the partition recovers from an unclean election (KIP-704)
     """
 
     partition: int
@@ -59,9 +63,7 @@ class PartitionImage(NamedTuple):
 
     def is_lost_on(self, broker_id: int) -> bool:
         """True if a broker's replica is in a lost log directory (`LOST_DIRECTORY`, KIP-858)."""
-        if LOST_DIRECTORY not in self.directories or broker_id not in self.replicas:
-            return False
-        return self.directories[self.replicas.index(broker_id)] == LOST_DIRECTORY
+        return self.directory_on(broker_id) == LOST_DIRECTORY
 
 
 class TopicImage(NamedTuple):
@@ -116,8 +118,8 @@ class Acl(NamedTuple):
 class ImageDelta(NamedTuple):
     """The changes of one step, against the image before it.
 
-    changed_topics holds (before, after) pairs; a topic deleted and made again has two ids and so is in both other
-    lists. configs holds (resource type, resource name) keys, brokers and controllers ids.
+    changed_topics has (before, after) pairs. A topic that was deleted and created again has two ids, so it is in
+    created_topics and deleted_topics. configs has (resource type, resource name) keys, brokers and controllers ids.
     """
 
     created_topics: tuple[TopicImage, ...] = ()
@@ -130,11 +132,11 @@ class ImageDelta(NamedTuple):
 
 
 class ClusterImage:
-    """The cluster after the record at `offset`, written in `epoch` at `timestamp_ms`; -1 of each when empty.
+    """The cluster after the record at `offset`, written in `epoch` at `timestamp_ms`; each is -1 in the empty image.
 
     Attributes:
         topics_by_name, topics_by_id: the same topics under both keys.
-        colliding_names: a name with "." written as "_" -> the names of topics that have this form and contain one of
+        colliding_names: a name with "_" in place of "." -> the names of topics that have this form and contain one of
             the two characters (P-143).
         configs: (resource type, resource name) -> {key: value}, only what was set; types as on the wire.
         brokers, controllers: by node id.
@@ -182,7 +184,7 @@ class ClusterImage:
     delta: ImageDelta
 
     def __init__(self) -> None:
-        """An empty image; others come from `apply` and `snapshot`."""
+        """Makes an empty image; `apply_records` makes others from it."""
         self.topics_by_name = {}
         self.topics_by_id = {}
         self.colliding_names = {}
@@ -209,8 +211,16 @@ class ClusterImage:
         """The finalized level of metadata.version; the latest in an image without one, before the bootstrap records."""
         return self.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
 
+    def setting_of_topic(self, key: str, topic: str, node_id: int) -> str | None:
+        """Value that is set for a key of a topic: on the topic, else on this node, else for the cluster."""
+        for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, str(node_id)), (BROKER_RESOURCE, "")):
+            value = self.configs.get(resource, _NO_CONFIGS).get(key)
+            if value is not None:
+                return value
+        return None
+
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """The configs set on a topic itself; empty when none."""
+        """The configs that are set on the topic."""
         return self.configs.get((TOPIC_RESOURCE, name), _NO_CONFIGS)
 
     def __eq__(self, other: object) -> bool:

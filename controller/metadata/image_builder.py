@@ -1,4 +1,4 @@
-"""ImageBuilder: metadata records applied one by one to tables that are copied when first touched.
+"""ImageBuilder: applies metadata records one by one to tables, each of which is copied at its first change.
 
 Records have the meaning that they have in KIP-631 and in Kafka's image classes. Records between BeginTransaction and
 EndTransaction (KIP-868) take effect together at the end, or not at all.
@@ -16,7 +16,6 @@ from pykbroker.controller.metadata.image import (
     BrokerImage,
     ClusterImage,
     ControllerImage,
-    Endpoint,
     ImageDelta,
     InconsistentMetadata,
     PartitionImage,
@@ -25,6 +24,7 @@ from pykbroker.controller.metadata.image import (
     quota_key,
 )
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_known, not_supported
+from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
 from pykbroker.protocol.uuids import uuid_to_text
@@ -139,7 +139,7 @@ class ImageBuilder:
             held.append(record)
 
     def _ignore(self, record: Any) -> None:
-        """Nothing in the image depends on this record."""
+        """Does nothing: the image does not depend on this record."""
 
     def _transaction_end_without_begin(self, record: Any) -> None:
         raise InconsistentMetadata(f"{type(record).__name__} without a transaction")
@@ -258,8 +258,8 @@ class ImageBuilder:
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
-            endpoints=_endpoints(record.end_points),
-            features=_features(record.features),
+            endpoints=read_endpoints(record.end_points),
+            features=read_features(record.features),
             rack=record.rack,
             is_fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
@@ -308,7 +308,10 @@ class ImageBuilder:
 
     def _register_controller(self, record: r.RegisterControllerRecord) -> None:
         self._own("_controllers")[record.controller_id] = ControllerImage(
-            record.controller_id, record.incarnation_id, _endpoints(record.end_points), _features(record.features)
+            record.controller_id,
+            record.incarnation_id,
+            read_endpoints(record.end_points),
+            read_features(record.features),
         )
         self._touched_controllers.add(record.controller_id)
 
@@ -361,7 +364,7 @@ class ImageBuilder:
             raise InconsistentMetadata(f"removal of the unknown access control entry {uuid_to_text(record.id)}")
         del self._own("_acls")[record.id]
 
-    # Kept as they are
+    # Records that are kept whole
 
     def _keep(self, key: tuple[Any, ...], record: Any) -> None:
         self._own("_kept_records")[key] = record
@@ -405,20 +408,12 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
     if record.last_known_elr is not None:
         changes["last_known_elr"] = tuple(record.last_known_elr)
     if record.leader != NO_LEADER_CHANGE:
-        # The same leader again: the controller raises the leader epoch alone.
+        # Also for the same leader, with which the controller raises the leader epoch alone.
         changes["leader"] = record.leader
         changes["leader_epoch"] = old.leader_epoch + 1
     if record.leader_recovery_state != -1:
         changes["leader_recovery_state"] = record.leader_recovery_state
     return old._replace(**changes)
-
-
-def _endpoints(records: Iterable[Any]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in records)
-
-
-def _features(records: Iterable[Any]) -> dict[str, tuple[int, int]]:
-    return {f.name: (f.min_supported_version, f.max_supported_version) for f in records}
 
 
 _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {

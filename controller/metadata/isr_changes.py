@@ -1,8 +1,8 @@
 """AlterPartition as a command: a leader proposes the in-sync set of its partition (KIP-497, KIP-841, KIP-903).
 
-Until the controller has answered, the leader waits for the members of both sets, so a refused proposal does no harm. A
-change that adds a reassignment's last new replica to the set completes the reassignment (`partition_changes`), which
-may move the leadership to another broker.
+Until the controller has responded, the leader waits for the members of both sets, so a refused proposal does no harm.
+A change that adds the last new replica of a reassignment to the set also completes the reassignment
+(`partition_changes`), which may move the leadership to another broker.
 """
 
 from __future__ import annotations

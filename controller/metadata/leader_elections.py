@@ -32,8 +32,8 @@ class ElectionResult(NamedTuple):
 class ElectLeaders(NamedTuple):
     """Elects leaders; the result is a list of (topic, ElectionResults) in request order.
 
-    election_type   0 makes the first replica of each partition its leader, if it is in sync and serves; 1 gives a
-                    leaderless partition any leader, which may lose records
+    election_type   0 elects the first replica of each partition, if it is in sync and active; 1 elects any active
+                    replica of a leaderless partition, which may lose records
     topics          (topic, partitions) pairs; None for all partitions, of which the result then leaves out those with
                     ELECTION_NOT_NEEDED
 

@@ -48,10 +48,10 @@ NAMES: Mapping[int, str] = {
 }
 """31 is not stable in Kafka 4.3."""
 
-# The first levels that have something.
+# The first level with each feature.
 SCRAM = 11
 NO_EPOCH_FOR_SHRINKS = 12
-"""Before, a replica that leaves the in-sync set starts a leader epoch: brokers of that time needed it (KAFKA-15021)."""
+"""Below it a replica that leaves the in-sync set starts a leader epoch, for brokers before 3.6 (KAFKA-15021)."""
 METADATA_TRANSACTIONS = 13
 DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
@@ -66,16 +66,16 @@ STREAMS_VERSION_1 = 29
 CORDONED_LOG_DIRS = 30
 
 CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)
-"""Levels that changed what records hold: a downgrade below one of these would lose information."""
+"""Levels that added fields or records: a downgrade below one of these would lose information."""
 
 
 def described(level: int) -> str:
-    """A level with its name, as `17 (3.7-IV2)`; the number alone when it is of newer software."""
+    """A level with its name, for example `17 (3.7-IV2)`; the number alone for a level of newer software."""
     return f"{level} ({NAMES[level]})" if level in NAMES else str(level)
 
 
 def is_known(level: int) -> bool:
-    """True if this software can read the level's records; a node runs it if it is among its supported features."""
+    """True if this software can read the records of the level. A node may support fewer levels."""
     return METADATA_VERSION_MIN <= level <= METADATA_VERSION_UNSTABLE
 
 
@@ -97,7 +97,7 @@ def level_of_release(text: str, max_level: int = METADATA_VERSION_LATEST) -> int
     supported = {level: name for level, name in NAMES.items() if level <= max_level}
     for level, name in supported.items():
         if key in (name, name.partition("-")[0]):
-            # The last of a release's levels is the one that the release has.
+            # A release stands for the last of its levels.
             found = level
     if found is None:
         raise ValueError(

@@ -1,7 +1,7 @@
 """One change of one partition: new replicas, new in-sync set, new leader, as a single record (KIP-455, KIP-631).
 
-The caller gives the state that a partition should have; the rules here decide how much of it is possible at once, and
-which replica leads then.
+The caller gives the state that a partition should have. The rules here decide how much of it is possible at once, and
+elect the leader.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pykbroker.protocol.log_messages.metadata_records import PartitionChangeReco
 class Election(Enum):
     """The rules by which a new leader is chosen when a partition changes."""
 
-    ONLINE = "the present leader stays while it may, else the first replica that is in sync and serves"
-    PREFERRED = "the first replica if it is in sync and serves, else as online"
-    UNCLEAN = "as online, and when nobody is in sync any replica that serves"
+    ONLINE = "the present leader if it is in sync and active, else the first such replica"
+    PREFERRED = "the first replica if it is in sync and active, else as online"
+    UNCLEAN = "as online; without an in-sync replica any active one"
 
 
 class Assignment(NamedTuple):

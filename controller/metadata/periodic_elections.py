@@ -12,13 +12,13 @@ from pykbroker.controller.metadata.partition_changes import Assignment, Election
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 ELECTION_COUNT_MAX = 1000
-"""Most changes of one round, as in Kafka; after so many the next round follows at once."""
+"""Largest number of changes in one round, as in Kafka. After a full round the next one follows at once."""
 
 
 class ElectPreferredLeaders(NamedTuple):
-    """Gives partitions back to their preferred leaders that are in sync and serve (`auto.leader.rebalance.enable`).
+    """Elects the preferred leaders that are in sync and active (`auto.leader.rebalance.enable`).
 
-    The result is True if the round reached its limit, so that more may be left to do.
+    The result is True if the round reached its limit, so that partitions may be left.
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
@@ -26,9 +26,9 @@ class ElectPreferredLeaders(NamedTuple):
 
 
 class ElectUncleanLeaders(NamedTuple):
-    """Gives leaderless partitions any leader that serves, where the topic allows it (`unclean.leader.election.enable`).
+    """Elects any active replica in leaderless partitions of topics with `unclean.leader.election.enable`.
 
-    The result is True if the round reached its limit, so that more may be left to do.
+    The result is True if the round reached its limit, so that partitions may be left.
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:

@@ -1,8 +1,8 @@
 """Placement of the replicas of new partitions: striped over brokers and racks, as by Kafka's StripedReplicaPlacer.
 
 The aims, in this order: leaders spread evenly over the brokers, replicas of one partition on different racks, no fenced
-broker as the first replica. Each rack is a wheel of its brokers; partition n begins one rack and one broker further
-than partition n-1. Where the wheels start is random, so that many topics of one partition do not pile up on one broker.
+broker as the first replica. Each rack has a ring of its brokers; partition n begins one rack and one broker further
+than partition n-1. The rings start at random brokers: otherwise topics with one partition would all get the same one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class InvalidReplicationFactor(Exception):
 
 
 class _Wheel:
-    """Brokers in a ring. Within one turn each is given out once; the next turn starts one further."""
+    """Brokers in a ring. `next` returns each once per turn; the next turn starts one broker further."""
 
     __slots__ = ("brokers", "index", "offset", "turn")
 
@@ -170,9 +170,9 @@ def has_only_cordoned_directories(broker: BrokerImage) -> bool:
 
 
 def default_directory(broker_id: int, image: ClusterImage) -> bytes:
-    """The log directory of a new replica: the broker's only one, or a reserved id when it has none or several.
+    """Id of the log directory of a new replica: the broker's only one, or a reserved id if it has none or several.
 
-    At a metadata.version without directories it is MIGRATING_DIRECTORY.
+    MIGRATING_DIRECTORY at a metadata.version without directories.
     """
     if image.metadata_version < DIRECTORY_ASSIGNMENT:
         return MIGRATING_DIRECTORY
@@ -189,7 +189,7 @@ def assignment_error(replicas: Sequence[int], replication_factor: int | None, im
 
     Args:
         replicas: broker ids as a client gave them.
-        replication_factor: how many there must be; None when any number will do.
+        replication_factor: required number of replicas; None for any number.
     """
     reason = _reason_invalid(replicas, replication_factor, image)
     if reason is None:

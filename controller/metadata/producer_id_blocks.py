@@ -1,4 +1,4 @@
-"""AllocateProducerIds as a command: brokers get producer ids in blocks, and no id twice (P-59)."""
+"""AllocateProducerIds as a command: gives brokers producer ids in blocks, each id once (P-59)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 class AllocateProducerIds(NamedTuple):
-    """Takes the next block for a broker; the result is a ProducerIdBlock of 1,000 ids.
+    """Allocates the next block to a broker; the result is a ProducerIdBlock of 1,000 ids.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when all 2^63 ids are used up.

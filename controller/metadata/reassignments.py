@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pykbroker.controller.metadata.commands import NO_ERROR, RECORD_COUNT_MAX, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.commands import (
+    NO_ERROR,
+    RECORD_COUNT_MAX,
+    ApiError,
+    ItemRefused,
+    Plan,
+    PlanContext,
+)
 from pykbroker.controller.metadata.elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.partition_changes import (
@@ -57,7 +64,7 @@ class AlterPartitionReassignments(NamedTuple):
             for reassignment in reassignments:
                 try:
                     record = self._plan(image, context, name, reassignment)
-                except _Refused as refused:
+                except ItemRefused as refused:
                     of_topic.append(ReassignmentResult(reassignment.partition, refused.error))
                     continue
                 if record is not None and len(records) == RECORD_COUNT_MAX:
@@ -75,10 +82,10 @@ class AlterPartitionReassignments(NamedTuple):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = image.topics_by_name.get(name)
         if topic is None:
-            raise _Refused(code, f"Unable to find a topic named {name}.")
+            raise ItemRefused(code, f"Unable to find a topic named {name}.")
         partition = topic.partitions.get(reassignment.partition)
         if partition is None:
-            raise _Refused(code, f"Unable to find partition {name}:{reassignment.partition}.")
+            raise ItemRefused(code, f"Unable to find partition {name}:{reassignment.partition}.")
         if reassignment.replicas is None:
             return _cancelled(image, context, topic, partition)
         return self._changed(image, context, topic, partition, tuple(reassignment.replicas))
@@ -93,11 +100,11 @@ class AlterPartitionReassignments(NamedTuple):
     ) -> PartitionChangeRecord | None:
         error = assignment_error(wanted, None, image)
         if error.is_failure:
-            raise _Refused(error.code, error.message)
+            raise ItemRefused(error.code, error.message)
         if not self.allow_replication_factor_change:
             replication_factor = len(set(partition.replicas) - set(partition.removing_replicas))
             if replication_factor != len(wanted):
-                raise _Refused(
+                raise ItemRefused(
                     ErrorCode.INVALID_REPLICATION_FACTOR,
                     f"The replication factor is changed from {replication_factor} to {len(wanted)}",
                 )
@@ -111,31 +118,23 @@ class AlterPartitionReassignments(NamedTuple):
         return change_partition(image, context, topic, partition, target)
 
 
-class _Refused(Exception):
-    """One partition of a request is refused; never leaves this module."""
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message)
-        self.error = ApiError(code, message)
-
-
 def _cancelled(
     image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage
 ) -> PartitionChangeRecord | None:
     """Record that cancels a reassignment: replicas that were being added are removed, the others stay."""
     if not is_being_reassigned(partition):
-        raise _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        raise ItemRefused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     is_unclean_allowed = is_unclean_election_allowed(image, context, topic.name)
     replicas = tuple(broker for broker in partition.replicas if broker not in partition.adding_replicas)
     isr = tuple(broker for broker in partition.isr if broker not in partition.adding_replicas)
     if not isr:
         if not replicas:
-            raise _Refused(
+            raise ItemRefused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Invalid replica assignment: addingReplicas contains all replicas.",
             )
         if not is_unclean_allowed:
-            raise _Refused(
+            raise ItemRefused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert partition assignment for {topic.name}:{partition.partition} because it would "
                 "require an unclean leader election.",

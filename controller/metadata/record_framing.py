@@ -1,5 +1,6 @@
-"""Metadata records as bytes: frame version, record type and record version as uvarints, then the
-body in the flexible encoding. One such value per record of `__cluster_metadata`; the key is null.
+"""Metadata records as bytes: frame version, record type and record version as uvarints, then the flexible encoding.
+
+A record of `__cluster_metadata` has one of them as its value; its key is null.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def record_version(record: Any, metadata_version: int) -> int:
     """The version in which Kafka writes this record at a finalized `metadata.version`."""
     kind = type(record)
     if kind is BrokerRegistrationChangeRecord:
-        # Kafka takes the lowest version that can carry what changed.
+        # Kafka takes the lowest version that has the changed fields.
         if record.cordoned_log_dirs is not None:
             return 3
         if record.log_dirs:
@@ -72,7 +73,7 @@ def decode_record(value: bytes | memoryview | None) -> Any:
     if value is None:
         raise _error(-1, "value", 0, "the record has no value")
     if len(value) > 3 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
-        # The short way, for all records that exist: a start reads thousands of them.
+        # A fast path, which fits all existing records: a start reads thousands of them.
         _, key, version = value[:3]
         position = 3
     else:

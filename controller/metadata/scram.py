@@ -31,7 +31,7 @@ class Deletion(NamedTuple):
 
 
 class Upsertion(NamedTuple):
-    """A credential to set. `salted_password` was computed by the client from the password; it is not stored."""
+    """A credential to set. The client has computed `salted_password` from the password; it is not stored."""
 
     user: str
     mechanism: int

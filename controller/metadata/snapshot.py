@@ -1,6 +1,6 @@
-"""A cluster image as the records that make it, in Kafka's order.
+"""Conversion of a cluster image to metadata records, in the order of Kafka's ImageWriter.
 
-The order is that of Kafka's ImageWriter: feature levels first, because the rest is read according to them.
+Feature levels are first: the other records are read according to them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from pykbroker.controller.metadata.brokers import broker_record, controller_record
+from pykbroker.controller.metadata.features import level_records
 from pykbroker.controller.metadata.image import Acl, ClusterImage, PartitionImage
-from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
     ConfigRecord,
-    FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     TopicRecord,
@@ -29,9 +29,7 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     A snapshot must not be taken while a metadata transaction is open: its records would be lost.
     """
     assert image.open_transaction is None, "a snapshot inside a metadata transaction would lose what it holds"
-    names = sorted(image.features, key=lambda name: (name != METADATA_VERSION, name))
-    for name in names:
-        yield FeatureLevelRecord(name=name, feature_level=image.features[name])
+    yield from level_records(image.features)
     for broker in image.brokers.values():
         yield broker_record(broker)
     for controller in image.controllers.values():

@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions as commands, with Kafka's rules and texts (P-143 to P-149).
 
-Handlers do the authorization and what depends on a request's version. All that needs the image is decided here.
+Handlers authorize requests and handle the differences between their versions. All checks against the image are here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.commands import (
     RECORD_COUNT_MAX,
     ApiError,
     CommandRefused,
+    ItemRefused,
     Plan,
     PlanContext,
 )
@@ -58,11 +59,11 @@ TOO_MANY_RECORDS = "Unable to perform excessively large batch operation."
 
 
 class NewTopic(NamedTuple):
-    """One topic to create. -1 counts stand for the broker's defaults.
+    """One topic to create. A count of -1 means the broker's default.
 
-    assignments: (partition, broker ids in order of preference) pairs, empty to let the controller place them; then
-        partition_count and replication_factor must be -1.
-    configs: (key, value) pairs; a None value is refused as Kafka does.
+    assignments: (partition, broker ids in order of preference) pairs; partition_count and replication_factor must then
+        be -1. Empty if the controller places the replicas.
+    configs: (key, value) pairs; the value None is refused, as in Kafka.
     """
 
     name: str
@@ -73,7 +74,7 @@ class NewTopic(NamedTuple):
 
 
 class CreateTopicResult(NamedTuple):
-    """The result for one topic. The id and counts are -1/zero when `error` is a failure.
+    """The result for one topic. With a failure the id is zero and the counts are -1.
 
     With validate_only the id is a random one that is never used, as in Kafka.
     """
@@ -108,7 +109,7 @@ class CreateTopics(NamedTuple):
                 continue
             try:
                 new_records, result = _plan_topic(topic, image, context, self.charge)
-            except _Refused as refused:
+            except ItemRefused as refused:
                 results.append(CreateTopicResult(topic.name, refused.error))
                 continue
             records += new_records
@@ -120,14 +121,14 @@ class CreateTopics(NamedTuple):
 
 
 class TopicReference(NamedTuple):
-    """A topic named by its name or by its id; giving both or none is an error of the request (P-148)."""
+    """A topic by its name or its id; both or neither is an error of the request (P-148)."""
 
     name: str | None
     topic_id: bytes = ZERO_UUID
 
 
 class DeleteTopicResult(NamedTuple):
-    """The result for one topic; `name` is None when only an id was given and it is unknown."""
+    """The result for one topic; `name` is None if only an unknown id was given."""
 
     name: str | None
     topic_id: bytes
@@ -135,9 +136,9 @@ class DeleteTopicResult(NamedTuple):
 
 
 class DeleteTopics(NamedTuple):
-    """Deletes topics; the result is a list of DeleteTopicResult: request order, each given name or id once.
+    """Deletes topics; the result is a list of DeleteTopicResult in request order, one for each name or id.
 
-    The handler checks before that deletion is enabled (`delete.topic.enable`, P-148).
+    The handler has checked that deletion is enabled (`delete.topic.enable`, P-148).
     """
 
     topics: Sequence[TopicReference]
@@ -206,27 +207,15 @@ class CreatePartitions(NamedTuple):
                 continue
             try:
                 records += _plan_partitions(topic, image, context, RECORD_COUNT_MAX - len(records), self.charge)
-            except _Refused as refused:
+            except ItemRefused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
                 results.append(CreatePartitionsResult(topic.name, NO_ERROR))
         return Plan(() if self.validate_only else records, results)
 
 
-class _Refused(Exception):
-    """One topic of a request is refused; never leaves this module."""
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message)
-        self.error = ApiError(code, message)
-
-
 def refuse_too_many_records(records: Sequence[Any]) -> None:
-    """Check the number of records of one request.
-
-    Raises:
-        CommandRefused: POLICY_VIOLATION when there are more than RECORD_COUNT_MAX.
-    """
+    """Raises CommandRefused with POLICY_VIOLATION if there are more than RECORD_COUNT_MAX records."""
     if len(records) > RECORD_COUNT_MAX:
         raise CommandRefused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
 
@@ -270,35 +259,37 @@ def _plan_topic(
 def _charge(charge: Charge, count: int) -> None:
     error = charge(count)
     if error.is_failure:
-        raise _Refused(error.code, error.message)
+        raise ItemRefused(error.code, error.message)
 
 
 def _check_name(name: str, image: ClusterImage) -> None:
     if name == CLUSTER_METADATA_TOPIC:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
+        raise ItemRefused(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+        )
     # Kafka checks for a topic of this name last, and that error replaces the others.
     if name in image.topics_by_name:
-        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise ItemRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if "." in name or "_" in name:
         colliding = image.colliding_names.get(collision_form(name))
         if colliding is not None:
-            raise _Refused(
+            raise ItemRefused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding[0]}"
             )
     reason = reason_invalid(name)
     if reason is not None:
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise ItemRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def _creation_configs(topic: NewTopic, context: PlanContext) -> dict[str, str]:
     nulls = [key for key, value in topic.configs if value is None]
     if nulls:
-        raise _Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+        raise ItemRefused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = {key: value for key, value in topic.configs if value is not None}
     if configs:
         error = context.config_rules.validate(TOPIC_RESOURCE, topic.name, configs, {})
         if error.is_failure:
-            raise _Refused(error.code, error.message)
+            raise ItemRefused(error.code, error.message)
     return configs
 
 
@@ -308,12 +299,12 @@ Assignment = tuple[tuple[int, ...], tuple[int, ...]]
 
 def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
     if topic.replication_factor != BROKER_DEFAULT:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but replication factor was not set to -1.",
         )
     if topic.partition_count != BROKER_DEFAULT:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
@@ -321,14 +312,14 @@ def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanConte
     replication_factor: int | None = None
     for partition, replicas in topic.assignments:
         if partition in found:
-            raise _Refused(
+            raise ItemRefused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition}",
             )
         found[partition] = _manual_assignment(partition, replicas, replication_factor, image)
         replication_factor = len(replicas)
     if sorted(found) != list(range(len(found))):
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     return [found[partition] for partition in range(len(found))]
@@ -340,10 +331,10 @@ def _manual_assignment(
     """One manual assignment, checked against the brokers and against the replication factor of those before."""
     error = assignment_error(replicas, replication_factor, image)
     if error.is_failure:
-        raise _Refused(error.code, error.message)
+        raise ItemRefused(error.code, error.message)
     isr = _active(replicas, image)
     if not isr:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
             "controlled shutdown.",
@@ -353,12 +344,14 @@ def _manual_assignment(
 
 def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
     if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if topic.partition_count < BROKER_DEFAULT or topic.partition_count == 0:
-        raise _Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        raise ItemRefused(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
     count = context.partition_count_default if topic.partition_count == BROKER_DEFAULT else topic.partition_count
     factor = (
         context.replication_factor_default if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
@@ -366,7 +359,7 @@ def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanConte
     try:
         return _place(count, factor, image, context)
     except InvalidReplicationFactor as error:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {error}"
         ) from None
 
@@ -432,22 +425,22 @@ def _plan_partitions(
 ) -> list[Any]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ItemRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     current = len(topic.partitions)
     if new.partition_count == current:
-        raise _Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        raise ItemRefused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
     if new.partition_count < current:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {new.name} currently has {current} partition(s); {new.partition_count} would not be an "
             "increase.",
         )
     additional = new.partition_count - current
     if additional > record_room:
-        raise _Refused(ErrorCode.UNKNOWN_SERVER_ERROR, TOO_MANY_RECORDS)  # Kafka has no better code for it
+        raise ItemRefused(ErrorCode.UNKNOWN_SERVER_ERROR, TOO_MANY_RECORDS)  # Kafka has no better code for it
     factor = len(topic.partitions[0].replicas)
     if new.assignments is not None and len(new.assignments) != additional:
-        raise _Refused(
+        raise ItemRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(new.assignments)} "
             "assignment(s) were specified.",
@@ -462,7 +455,7 @@ def _plan_partitions(
         try:
             assignments = _place(additional, factor, image, context)
         except InvalidReplicationFactor as error:
-            raise _Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+            raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     return [
         _partition_record(topic.topic_id, current + number, replicas, isr, image)
         for number, (replicas, isr) in enumerate(assignments)

@@ -288,7 +288,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _read_zstd_frames(decompressor: zstandard.ZstdDecompressor, data: Buffer, limit_bytes: int) -> bytes:
-    """The long way: several frames, or output beyond the first guess, or broken bytes."""
+    """Decompress several frames, output larger than the first guess, or invalid bytes, piece by piece."""
     parts: list[bytes] = []
     size = 0
     view = memoryview(data)

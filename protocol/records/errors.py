@@ -1,4 +1,4 @@
-"""Faults of record batches, each with the Kafka error code that a producer gets for it.
+"""Errors of record batches, each with the Kafka error code of the Produce response.
 
 The classes follow Kafka's: a leader answers a Produce request with `error_code`, and with `record_errors` plus the
 message where single records were at fault (Produce v8, KIP-467).

@@ -63,8 +63,8 @@ from pykbroker.protocol.records.record_scan import (
 from pykbroker.protocol.records.single_batch import header_of_single
 
 RECORD_ERRORS_MAX: Final = 10_000
-"""A compressed megabyte may hold a million records: a response that names each would be a hundred megabytes. To clients
-the records that are not named are part of a refused batch, which is true."""
+"""A compressed megabyte may hold a million records: a response that names each would be a hundred megabytes. Clients
+treat the records that are not named as part of a refused batch, which they are."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -291,7 +291,7 @@ def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
 def _check_each_record(
     batch: RecordBatch, payload: bytes, policy: AppendPolicy, now_ms: int, topic_partition: str
 ) -> int:
-    """The long way, for batches in which some record may have to be refused.
+    """Check the records one by one, for batches in which some record may have to be refused.
 
     Returns the greatest timestamp, -1 for none.
     Raises InvalidTimestamp or InvalidRecord that names each refused record, the first `RECORD_ERRORS_MAX` of them.

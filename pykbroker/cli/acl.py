@@ -14,7 +14,7 @@ from pykbroker.cli.cluster_acls import CLUSTER_NAME, OPERATIONS, Entry
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option
-from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -184,7 +184,7 @@ def remove(
     if not found:
         raise CliError("no entry matches")
     _print(found)
-    note(f"removed {_count(found)}" if execute else "nothing was changed: add --execute to do it")
+    note(f"removed {_count(found)}" if execute else NOTHING_CHANGED)
 
 
 def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Prepares the client library for the client commands: checks that it is installed, silences its log, explains errors.
+"""The client library of the client commands: checks that it is installed, switches off its log, explains its errors.
 
 It is a dependency of the extra `cli` and not of the package: a test suite that installs pykbroker must not get a Kafka
 client besides the one that it tests, and kafka-python 2 and 3 are the same module.
@@ -90,6 +90,11 @@ def error_text(error_code: int) -> str:
 
     known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}
     return known.get(error_code) or str(for_code(error_code).__name__)
+
+
+def refusal_text(result: Any) -> str:
+    """Return the error message of a result with an error code, or the meaning of the code if there is no message."""
+    return str(result.error_message or error_text(result.error_code))
 
 
 def _words(error: BaseException) -> str:

@@ -80,8 +80,8 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> tuple[int, str]:
         """Create a topic (-1: the broker's default); return its error code, 0 when created, and the error message."""
-        wish = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
-        result = self._ask(lambda: self._admin.create_topics({name: wish}, raise_errors=False))
+        topic = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
+        result = self._ask(lambda: self._admin.create_topics({name: topic}, raise_errors=False))
         return _outcome(result["topics"][0])
 
     def delete_topic(self, name: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykbroker.cli.client_errors import error_text
+from pykbroker.cli.client_errors import refusal_text
 from pykbroker.cli.cluster_calls import ClusterCalls
 from pykbroker.cli.errors import CliError
 
@@ -84,9 +84,7 @@ class ClusterAcls(ClusterCalls):
         response = self._send(CreateAclsRequest(creations=creations, min_version=version))
         for item, result in zip(entries, response.results, strict=True):
             if result.error_code:
-                raise CliError(
-                    f"not added: {entry_text(item)}: {result.error_message or error_text(result.error_code)}"
-                )
+                raise CliError(f"not added: {entry_text(item)}: {refusal_text(result)}")
 
     def delete_acls(self, filters: list[Entry]) -> list[Entry]:
         """Remove the entries that match any of the filters and return them, each once, sorted; raises CliError."""
@@ -131,7 +129,7 @@ def _version(item: Entry) -> int:
 
 def _check(result: Any) -> None:
     if result.error_code:
-        raise CliError(f"the broker refused: {result.error_message or error_text(result.error_code)}")
+        raise CliError(f"the broker refused: {refusal_text(result)}")
 
 
 def _entry(resource: Any, acl: Any) -> Entry:

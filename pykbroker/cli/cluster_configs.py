@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykbroker.cli.client_errors import error_text
+from pykbroker.cli.client_errors import error_text, refusal_text
 from pykbroker.cli.cluster_calls import ClusterCalls
 from pykbroker.cli.errors import CliError
 
@@ -107,7 +107,7 @@ def _source(code: int) -> str:
 
 
 def _refusal(resource_type: str, name: str, result: Any) -> str:
-    words = result.error_message or error_text(result.error_code)
+    words = refusal_text(result)
     if resource_type == "topic" and result.error_code == 3:
         words = error_text(3)
     return f"{f'{resource_type} {name}'.strip()}: {words}"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.cli.client_errors import error_name, error_number, error_text
-from pykbroker.cli.cluster_calls import GROUP, ClusterCalls
+from pykbroker.cli.client_errors import error_name, error_number, refusal_text
+from pykbroker.cli.cluster_calls import GROUP, ClusterCalls, Where
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.library_messages import request_class
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
-
-Where = tuple[str, int]
 
 
 class ClusterGroups(ClusterCalls):
@@ -59,7 +57,7 @@ class ClusterGroups(ClusterCalls):
         _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: answer.groups[0].error_code)
         [found] = response.groups
         if found.error_code:
-            raise CliError(f"group {group_id}: {found.error_message or error_text(found.error_code)}")
+            raise CliError(f"group {group_id}: {refusal_text(found)}")
         member = _streams_member(found) if group_type == STREAMS else _consumer_member
         return {
             "group_id": group_id,
@@ -108,7 +106,7 @@ class ClusterGroups(ClusterCalls):
         _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: answer.groups[0].error_code)
         [found] = response.groups
         if found.error_code:
-            raise CliError(f"group {group_id}: {found.error_message or error_text(found.error_code)}")
+            raise CliError(f"group {group_id}: {refusal_text(found)}")
         return {
             (topic.topic_name, partition.partition_index): partition.start_offset
             for topic in found.topics
@@ -123,9 +121,9 @@ class ClusterGroups(ClusterCalls):
         request = request_class("alter_share_group_offsets")(group_id=group_id, topics=list(topics.items()))
         _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: int(answer.error_code))
         if response.error_code:
-            raise CliError(f"group {group_id}: {response.error_message or error_text(response.error_code)}")
+            raise CliError(f"group {group_id}: {refusal_text(response)}")
         refused = [
-            f"{topic.topic_name}-{item.partition_index}: {item.error_message or error_text(item.error_code)}"
+            f"{topic.topic_name}-{item.partition_index}: {refusal_text(item)}"
             for topic in response.responses
             for item in topic.partitions
             if item.error_code

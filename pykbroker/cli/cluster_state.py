@@ -18,7 +18,7 @@ class ClusterState(ClusterCalls):
         """Return cluster_id, controller_id and brokers: broker_id, host, port, rack, is_fenced, sorted by id.
 
         A cluster older than Apache Kafka 4 does not list fenced brokers. A KRaft cluster returns any broker as its
-        controller, as each forwards requests to the active controller: see `quorum` for the id of that.
+        controller, as each forwards requests to the active controller, whose id `quorum` returns.
         """
         found = self._ask(lambda: self._admin.describe_cluster())
         keys = ("broker_id", "host", "port", "rack")
@@ -38,7 +38,7 @@ class ClusterState(ClusterCalls):
         return {name: item["finalized"][1] for name, item in sorted(found.items()) if "finalized" in item}
 
     def quorum(self) -> dict[str, Any] | None:
-        """Return the metadata quorum, None if the cluster has none (ZooKeeper) or this user may not describe it.
+        """Return the metadata quorum; None if the cluster uses ZooKeeper or this user may not describe the quorum.
 
         leader_id, leader_epoch, high_watermark, voters and observers; of each node its id, its lag behind the leader
         in records, and how long ago in ms, by the leader's clock, it was caught up (None: unknown). A quorum without a

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.cli.client_errors import error_text
-from pykbroker.cli.cluster_calls import TRANSACTION, ClusterCalls
+from pykbroker.cli.cluster_calls import TRANSACTION, ClusterCalls, Where
 from pykbroker.cli.errors import CliError
-
-Where = tuple[str, int]
 
 STATES = (
     "Empty",

@@ -284,13 +284,15 @@ def print_json_line_of(record: Any) -> None:
 
 
 def line_printer(template: str) -> Callable[[Any], None]:
-    """Return a function that prints a record by a template; raises click.UsageError for an unknown field."""
+    """Return a function that prints a record by a template; raises click.UsageError for a malformed one."""
     template = template.replace("\\n", "\n").replace("\\t", "\t")
     fields = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     try:
         template.format(**dict.fromkeys(fields, ""))
-    except (KeyError, IndexError, ValueError) as error:
+    except KeyError as error:
         raise click.UsageError(f"--format {template!r}: {error} is not one of {', '.join(fields)}") from None
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise click.UsageError(f"--format {template!r}: {error}; its fields can be {', '.join(fields)}") from None
 
     def show(record: Any) -> None:
         headers = ",".join(f"{key}:{_text(value)}" for key, value in record.headers)

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.errors import CliError
+from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.cli.format_features import levels_of_options
 from pykbroker.cli.node_process import config_of
 from pykbroker.cli.start_config import broker_properties
@@ -110,18 +110,22 @@ def format_directory(
     directory_id = random_uuid(generator.randbytes(16))
     if config.quorum.voters:
         if standalone or initial_controllers is not None:
-            raise CliError("controller.quorum.voters names the voters; leave it out where they are to change", 2)
+            raise CliError(
+                "controller.quorum.voters names the voters; leave it out where they are to change", EXIT_USAGE
+            )
         if cluster_id is None and not config.is_alone:
-            raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
+            raise CliError("--cluster-id is needed: it is the same on all nodes", EXIT_USAGE)
         identity = _identity(cluster_id, config, directory_id, generator)
         _write_all(config, identity, None, levels, first, generator, ignore_formatted=ignore_formatted)
         return
     if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
-        raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
+        raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", EXIT_USAGE)
     if not no_initial_controllers and not config.is_controller:
-        raise CliError(f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", 2)
+        raise CliError(
+            f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", EXIT_USAGE
+        )
     if cluster_id is None and not standalone:
-        raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
+        raise CliError("--cluster-id is needed: it is the same on all nodes", EXIT_USAGE)
     voters: VoterSet | None = None
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
@@ -138,7 +142,7 @@ def format_directory(
 def _identity(
     cluster_id: str | None, config: BrokerConfig, directory_id: bytes, generator: random.Random
 ) -> MetaProperties:
-    """The identity to write; without a cluster id a random one is chosen."""
+    """The meta properties to write; without a cluster id they get a random one."""
     cluster_id = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
     return MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
 
@@ -149,7 +153,7 @@ def _read_config(config_file: str, overrides: tuple[str, ...]) -> BrokerConfig:
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
-            raise CliError(f"--override {override!r}: expected KEY=VALUE", 2)
+            raise CliError(f"--override {override!r}: expected KEY=VALUE", EXIT_USAGE)
         options.overrides[key.strip()] = text.strip()
     return config_of(broker_properties(options, os.environ), options)
 
@@ -175,11 +179,11 @@ def parse_controllers(text: str, listener_name: str) -> VoterSet:
         found = _VOTER.fullmatch(part)
         if found is None or int(found[3]) > 65535:
             raise CliError(
-                f"--initial-controllers: {part!r} is not ID@HOST:PORT:DIRECTORY, the last of 22 characters", 2
+                f"--initial-controllers: {part!r} is not ID@HOST:PORT:DIRECTORY, the last of 22 characters", EXIT_USAGE
             )
         node_id = int(found[1])
         if node_id in voters:
-            raise CliError(f"--initial-controllers names node {node_id} twice", 2)
+            raise CliError(f"--initial-controllers names node {node_id} twice", EXIT_USAGE)
         endpoint = VoterEndpoint(listener_name, found[2].strip("[]"), int(found[3]))
         voters[node_id] = Voter(ReplicaKey(node_id, uuid_from_text(found[4])), (endpoint,), KRAFT_VERSIONS)
     return VoterSet(voters.values())
@@ -195,7 +199,7 @@ def _write_all(
     *,
     ignore_formatted: bool,
 ) -> None:
-    """Formats the directory of the metadata, and the further ones with directory ids of their own."""
+    """Format the metadata log directory, and the other log directories with directory ids of their own."""
     metadata = config.log.metadata_dir or config.log.dirs[0]
     identity = _write(metadata, identity, voters, levels, first, ignore_formatted=ignore_formatted)
     for path in config.log.dirs:
@@ -213,7 +217,7 @@ def _write(
     *,
     ignore_formatted: bool,
 ) -> MetaProperties:
-    """Formats one directory; returns the identity that it has then."""
+    """Format one directory; returns its meta properties, those of before if it was formatted already."""
     filesystem = OsFileSystem()
     try:
         directory = LogDirectory.open(path, filesystem=filesystem)
@@ -234,8 +238,8 @@ def _write(
             directory.abandon()
     except StorageError as error:
         raise CliError(str(error)) from error
-    what = "" if voters is None else f", one of the voters {', '.join(map(str, voters.ids))}"
+    remark = "" if voters is None else f", one of the voters {', '.join(map(str, voters.ids))}"
     if levels is not None:
-        what += f", with metadata.version {described(levels[METADATA_VERSION])}"
-    click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}{what}.")
+        remark += f", with metadata.version {described(levels[METADATA_VERSION])}"
+    click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}{remark}.")
     return identity

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pykbroker.cli.errors import CliError
+from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.controller.formatting import BOOTSTRAP_FILE, write_first_levels
 from pykbroker.controller.metadata.features import (
     KRAFT_VERSION,
@@ -44,31 +44,32 @@ def levels_of_options(
     given = dict(_name_and_level(feature, supported) for feature in features)
     lowest, highest = supported[METADATA_VERSION]
     if release_version is not None and METADATA_VERSION in given:
-        raise CliError(f"use --release-version instead of --feature {METADATA_VERSION}=X, not both", 2)
+        raise CliError(f"use --release-version instead of --feature {METADATA_VERSION}=X, not both", EXIT_USAGE)
     level = given.pop(METADATA_VERSION, highest)
     if release_version is not None:
         try:
             level = level_of_release(release_version, highest)
         except ValueError as unknown:
-            raise CliError(f"--release-version: {unknown}", 2) from None
+            raise CliError(f"--release-version: {unknown}", EXIT_USAGE) from None
     elif not lowest <= level <= highest:
-        raise CliError(f"--feature: {not_supported(level, highest)}", 2)
+        raise CliError(f"--feature: {not_supported(level, highest)}", EXIT_USAGE)
     if given.pop(KRAFT_VERSION, int(is_dynamic)) != is_dynamic:
         raise CliError(
-            f"--feature {KRAFT_VERSION}: it is 1 where the voters can change (no controller.quorum.voters), else 0", 2
+            f"--feature {KRAFT_VERSION}: it is 1 where the voters can change (no controller.quorum.voters), else 0",
+            EXIT_USAGE,
         )
     levels = {**default_levels(level), **given}
     for name, number in levels.items():
         dependency = unmet_dependency(name, number, levels)
         if dependency is not None:
-            raise CliError(f"--feature: {name} {number} depends on {dependency[0]} level {dependency[1]}", 2)
+            raise CliError(f"--feature: {name} {number} depends on {dependency[0]} level {dependency[1]}", EXIT_USAGE)
     return levels
 
 
 def write_levels_of_new_directory(config: BrokerConfig, options: StartOptions) -> None:
-    """Lets a cluster begin at the levels of `start`'s options: the first start of a new directory reads them.
+    """Write the feature levels of `start`'s options into a new data directory, for its first start.
 
-    A directory that is formatted keeps its levels; `kafka-features` changes those of a cluster that runs.
+    A formatted directory keeps its levels; `kafka-features` changes those of a running cluster.
 
     Raises:
         CliError: a level or name is unknown, the options contradict one another, or the directory cannot be written.
@@ -97,10 +98,12 @@ def _name_and_level(text: str, supported: Mapping[str, tuple[int, int]]) -> tupl
     try:
         level = int(number)
     except ValueError:
-        raise CliError(f"--feature {text!r} is not NAME=LEVEL with a number for the level", 2) from None
+        raise CliError(f"--feature {text!r} is not NAME=LEVEL with a number for the level", EXIT_USAGE) from None
     if name not in supported:
-        raise CliError(f"--feature: there is no feature {name!r}; supported are {', '.join(sorted(supported))}", 2)
+        raise CliError(
+            f"--feature: there is no feature {name!r}; supported are {', '.join(sorted(supported))}", EXIT_USAGE
+        )
     lowest, highest = supported[name]
     if name != METADATA_VERSION and not lowest <= level <= highest:
-        raise CliError(f"--feature: {name} {level} is not supported, only {lowest} to {highest} are", 2)
+        raise CliError(f"--feature: {name} {level} is not supported, only {lowest} to {highest} are", EXIT_USAGE)
     return name, level

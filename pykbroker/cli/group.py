@@ -9,13 +9,12 @@ import click
 
 from pykbroker.cli import completion
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.cluster_calls import Where
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
-
-Where = tuple[str, int]
 
 _PARTITION_KEYS = ("topic", "partition", "committed", "end_offset", "lag", "member_id", "client_id", "client_host")
 
@@ -235,7 +234,7 @@ def _print_reset(
         return
     print_table(["topic", "partition", "committed", "new offset"], [list(row.values()) for row in rows])
     if not executed:
-        note("nothing was changed: add --execute to do it")
+        note(NOTHING_CHANGED)
 
 
 @group.command()

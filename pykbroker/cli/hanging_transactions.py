@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pykbroker.cli.cluster import Cluster
-
-Where = tuple[str, int]
+    from pykbroker.cli.cluster_calls import Where
 
 
 def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import TopicSpec
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -67,7 +67,8 @@ async def create_initial_topics(
             lacking_brokers = [r for r in refused if r.error_code == ErrorCode.INVALID_REPLICATION_FACTOR]
             if refused and (refused != lacking_brokers or trio.current_time() >= deadline):
                 result = refused[0]
-                raise CliError(f"--topic {result.name}: {result.error_message or ErrorCode(result.error_code).name}")
+                reason = result.error_message or answered_error(result.error_code).name
+                raise CliError(f"--topic {result.name}: {reason}")
             names = {result.name for result in lacking_brokers}
             topics = [topic for topic in topics if topic.name in names]
             if topics:

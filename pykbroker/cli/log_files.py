@@ -46,11 +46,14 @@ def find_files(path: str) -> list[str]:
     Raises:
         CliError: there is nothing to read.
     """
-    if not os.path.isdir(path):
-        if not os.path.exists(path):
-            raise CliError(f"{path}: no such file or directory")
+    try:
+        names = sorted(name for name in os.listdir(path) if name.endswith((".log", ".checkpoint")))
+    except NotADirectoryError:
         return [path]
-    names = sorted(name for name in os.listdir(path) if name.endswith((".log", ".checkpoint")))
+    except FileNotFoundError:
+        raise CliError(f"{path}: no such file or directory") from None
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
     if not names:
         raise CliError(f"{path}: no .log files; give the directory of one partition, or a file")
     return [os.path.join(path, name) for name in names]
@@ -67,7 +70,7 @@ def contents_of(path: str) -> str:
 
 
 def read_file(path: str, contents: str | None, *, with_records: bool) -> Iterator[Item]:
-    """Yield what a file holds, one item per batch or entry; a problem is an item too, with the key "problem".
+    """Yield the batches or entries of a file, one item each; a problem is an item with the key "problem".
 
     Raises:
         CliError: the file cannot be opened, or is of no known kind.
@@ -231,7 +234,7 @@ def decode_control_record(record: Record) -> Item:
     if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
         item["coordinator_epoch"] = end_transaction_coordinator_epoch(record.value)
     elif kind in _CONTROL_KINDS and record.value is not None:
-        # These carry their version as their own first field.
+        # The first field of these messages is their version.
         message_type = _CONTROL_KINDS[kind]
         version = min(int.from_bytes(record.value[:2], "big"), message_type.VERSIONS.highest)
         item["value"] = as_json(decode(message_type, version, record.value))

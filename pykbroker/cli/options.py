@@ -16,7 +16,7 @@ DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
 
 def bootstrap_server_option(help_text: str) -> Callable[[Command], Command]:
-    """Makes the decorator that adds `--bootstrap-server`."""
+    """Return the decorator that adds `--bootstrap-server`."""
     return click.option(
         "--bootstrap-server",
         "-b",
@@ -62,11 +62,10 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def timestamp_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Option callback: milliseconds since 1970, given so or as ISO 8601 (local time if it names no zone)."""
+    """Option callback: turn milliseconds since 1970, or ISO 8601 (without a zone: local time), into milliseconds."""
     if value is None or (value.isascii() and value.isdigit()):
         return None if value is None else int(value)
     try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
+        return round(datetime.fromisoformat(value).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is neither milliseconds nor a time like 2026-01-31T12:00:00") from None
-    return round(moment.astimezone().timestamp() * 1000)

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+NOTHING_CHANGED = "nothing was changed: add --execute to do it"
+"""Note of a command that has shown what `--execute` would change."""
+
 
 def print_json(value: Any) -> None:
     """Print one JSON document, indented."""

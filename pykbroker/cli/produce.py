@@ -19,7 +19,7 @@ from pykbroker.cli.output import note
 
 
 class OutgoingRecord(NamedTuple):
-    """Record of one input line. None is null for key and value; of the others the producer chooses the value."""
+    """Record of one input line. Key and value: None is null. Partition and timestamp: None lets the producer choose."""
 
     key: bytes | None
     value: bytes | None
@@ -154,7 +154,7 @@ def send_lines(
     failures: list[Exception] = []
     count = 0
 
-    def told(metadata: Any) -> None:
+    def print_position(metadata: Any) -> None:
         click.echo(f"partition {metadata.partition} offset {metadata.offset}")
 
     try:
@@ -169,7 +169,7 @@ def send_lines(
             )
             future.add_errback(failures.append)
             if verbose:
-                future.add_callback(told)
+                future.add_callback(print_position)
             count += 1
             if failures:
                 break
@@ -228,7 +228,7 @@ def _from_json(line: bytes, number: int) -> OutgoingRecord:
         partition = None if item.get("partition") is None else int(item["partition"])
         timestamp_ms = None if item.get("timestamp") is None else int(item["timestamp"])
         return OutgoingRecord(_bytes_of(item, "key"), _bytes_of(item, "value"), headers, partition, timestamp_ms)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise CliError(f"line {number}: not a record as `consume --json` prints it: {error}") from None
 
 

@@ -5,6 +5,7 @@ No client library: this is what scripts and container health checks call in a lo
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import time
@@ -61,7 +62,7 @@ def ready(bootstrap_servers: str, timeout_s: float, quiet: bool) -> None:
 def parse_address(text: str) -> tuple[str, int]:
     """Split `host:port` or `[ipv6]:port`; raises click.UsageError."""
     host, separator, port = text.strip().rpartition(":")
-    if not separator or not host or not (port.isascii() and port.isdigit()):
+    if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise click.UsageError(f"--bootstrap-server {text!r}: expected HOST:PORT")
     return host.strip("[]"), int(port)
 
@@ -77,7 +78,7 @@ def ask_api_versions(host: str, port: int, timeout_s: float) -> None:
         connection.sendall(struct.pack(">i", len(body)) + body)
         size, correlation_id, error_code = struct.unpack(">iih", _receive(connection, 10))
     if size < 10 or correlation_id != _CORRELATION_ID or error_code != 0:
-        raise OSError("what answers there is not a Kafka broker")
+        raise OSError("the response is not that of a Kafka broker")
 
 
 def _receive(connection: socket.socket, size_bytes: int) -> bytes:
@@ -85,6 +86,6 @@ def _receive(connection: socket.socket, size_bytes: int) -> bytes:
     while len(data) < size_bytes:
         piece = connection.recv(size_bytes - len(data))
         if not piece:
-            raise OSError("closed the connection without an answer")
+            raise OSError("closed the connection without a response")
         data += piece
     return data

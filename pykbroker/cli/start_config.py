@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from pykbroker.cli.errors import CliError
+from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.cli.start_options import StartOptions
 from pykbroker.config.environment import properties_from_environment, variable_of_key
 from pykbroker.config.properties_file import PropertiesError, parse_properties
@@ -132,10 +132,12 @@ def with_address(listeners: str, host: str | None, port: int | None, controller_
         if name.upper() in controllers:
             continue
         if not separator or not colon:
-            raise CliError(f"listeners={listeners}: expected NAME://host:port, for example {DEFAULT_LISTENERS}", 2)
+            raise CliError(
+                f"listeners={listeners}: expected NAME://host:port, for example {DEFAULT_LISTENERS}", EXIT_USAGE
+            )
         new_host = old_host if host is None else host
         if ":" in new_host and not new_host.startswith("["):
             new_host = f"[{new_host}]"
         parts[index] = f"{name}://{new_host}:{old_port if port is None else port}"
         return ",".join(parts)
-    raise CliError(f"listeners={listeners} has no listener for clients whose host or port could be set", 2)
+    raise CliError(f"listeners={listeners} has no listener for clients whose host or port could be set", EXIT_USAGE)

@@ -120,14 +120,14 @@ class Node:
         return self.status is None
 
     def close_lifeline(self) -> None:
-        """Makes the node stop, or, if it is stopping already, stop without the controller's permission."""
+        """Make the node stop; one that is stopping no longer waits for the controller's permission."""
         if self.lifeline >= 0:
             os.close(self.lifeline)
             self.lifeline = -1
 
     @property
     def end(self) -> str:
-        """The end of the process, in words: "was ended by SIGKILL"."""
+        """The process's end as text, such as "was ended by SIGKILL"."""
         return exit_text(os.waitstatus_to_exitcode(self.status or 0))
 
 
@@ -198,7 +198,9 @@ class Supervisor:
                 os.close(node.ready)
                 node.close_lifeline()
 
-        pid = fork(lambda: self._be_a_node(node_id, nodes_ready), stdin=nodes_stdin, output=nodes_output, leave=leave)
+        pid = fork(
+            lambda: self._run_node_in_fork(node_id, nodes_ready), stdin=nodes_stdin, output=nodes_output, leave=leave
+        )
         os.close(nodes_ready)
         node = Node(node_id, pid, output, ready, lifeline)
         self._nodes.append(node)
@@ -206,8 +208,8 @@ class Supervisor:
         self._selector.register(output, selectors.EVENT_READ, lambda _: self._pass_on(node))
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
-    def _be_a_node(self, node_id: int, ready: int) -> int:
-        """Run one node, in a fork; returns the exit code."""
+    def _run_node_in_fork(self, node_id: int, ready: int) -> int:
+        """Run one node; returns the exit code."""
 
         async def announce(address: BrokerAddress) -> None:
             from pykbroker.config.listener_addresses import host_and_port
@@ -283,17 +285,17 @@ class Supervisor:
             write_atomically(self._options.port_file, ",".join(addresses))
 
     def _advertised_address(self, node: Node) -> str:
-        """Address of a node as its clients find it in Metadata, so that they bootstrap from the same one."""
+        """Return the address of a node that clients get in Metadata."""
         from pykbroker.config.listener_addresses import host_and_port, is_every_address
         from pykbroker.metadata.advertised_listeners import host_to_advertise
 
-        (told, *_) = self._configs[node.node_id].network.advertised_listeners.values()
-        if is_every_address(told.host) and len(self._nodes) == 1:
+        (address, *_) = self._configs[node.node_id].network.advertised_listeners.values()
+        if is_every_address(address.host) and len(self._nodes) == 1:
             return node.address or ""
-        return host_and_port(host_to_advertise(told), told.port)
+        return host_and_port(host_to_advertise(address), address.port)
 
     def _pass_on(self, node: Node) -> None:
-        """Prints the output of a node, each line with the name of the node."""
+        """Print the new output of a node, each line with the node's id; the last one too if it has no line break."""
         while True:
             try:
                 data = os.read(node.output, _READ_BYTES)
@@ -302,7 +304,9 @@ class Supervisor:
             if not data:
                 if node.output in self._selector.get_map():
                     self._selector.unregister(node.output)
-                break
+                if not node.unfinished_line:
+                    break
+                data = b"\n"
             *lines, node.unfinished_line = (node.unfinished_line + data).split(b"\n")
             prefix = f"node {node.node_id} | ".encode()
             sys.stderr.buffer.write(b"".join(prefix + line + b"\n" for line in lines))
@@ -427,7 +431,7 @@ def _places(listeners: str, count: int) -> list[NodePlace]:
         CliError: there are not enough ports above the requested one.
     """
     text = listeners.partition(",")[0].rpartition(":")[2]
-    first = int(text) if text.strip().isdigit() else 0
+    first = int(text) if text.strip().isdecimal() else 0
     if first + count - 1 > 65535:
         raise CliError(f"{count} nodes need {count} ports from {first} on, and the last port is 65535", EXIT_USAGE)
     sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]

@@ -8,12 +8,11 @@ import click
 
 from pykbroker.cli import completion
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.cluster_calls import Where
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
-
-Where = tuple[str, int]
 
 
 @click.command()
@@ -110,4 +109,4 @@ def _print(
     columns = ["topic", "partition", "start offset", "end offset", "new start offset"]
     print_table(columns, [list(row.values()) for row in rows])
     if not executed:
-        note("nothing was changed: add --execute to do it")
+        note(NOTHING_CHANGED)

@@ -15,7 +15,7 @@ from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.hanging_transactions import find_hanging, owner_of
 from pykbroker.cli.options import cluster_options, json_option
-from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
 
 _PRODUCER_COLUMNS = (
@@ -183,7 +183,7 @@ def abort(
         _print_transaction(shown)
     else:
         _print_producers([shown], False, "")
-    note("aborted" if execute else "nothing was changed: add --execute to do it")
+    note("aborted" if execute else NOTHING_CHANGED)
 
 
 def _abort_at_coordinator(cluster: Cluster, transactional_id: str, execute: bool) -> dict[str, Any]:

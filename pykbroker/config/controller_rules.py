@@ -73,28 +73,28 @@ class ServerConfigRules:
             elif resource_type == GROUP_RESOURCE:
                 self._check_group(configs)
             elif resource_type == CLIENT_METRICS_RESOURCE:
-                return _judge_client_metrics(resource_name, configs)
+                return _check_client_metrics(resource_name, configs)
         except ConfigError as error:
             return ApiError(ErrorCode.INVALID_CONFIG, str(error))
-        except _Conflict as conflict:
-            return ApiError(ErrorCode.INVALID_CONFIG, str(conflict))
+        except _Refused as refused:
+            return ApiError(ErrorCode.INVALID_CONFIG, str(refused))
         return NO_ERROR
 
     def _check_topic(self, configs: Mapping[str, str]) -> None:
         for name in configs:
             if name not in TOPIC_CONFIGS and name not in INTERNAL_TOPIC_CONFIGS:
-                raise _Conflict(f"Unknown topic config name: {name}")
+                raise _Refused(f"Unknown topic config name: {name}")
         values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
         least, most = (
             values.get(name, int(self._config.topics.defaults[name]))
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
         )
         if least > most:
-            raise _Conflict(
+            raise _Refused(
                 f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
             )
         if values.get("remote.storage.enable"):
-            raise _Conflict(
+            raise _Refused(
                 "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
                 "remote log storage."
             )
@@ -102,35 +102,35 @@ class ServerConfigRules:
     def _check_group(self, configs: Mapping[str, str]) -> None:
         for name in configs:
             if _definition(GROUP_RESOURCE, name) is None:
-                raise _Conflict(f"Unknown group config name: {name}")
+                raise _Refused(f"Unknown group config name: {name}")
         values = {name: _parse(GROUP_RESOURCE, name, text) for name, text in configs.items()}
         for name, (kind, rest) in _GROUP_BOUNDS.items():
             if name in values:
                 least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
                 if values[name] < self._number(least):
-                    raise _Conflict(f"{name} must be greater than or equal to {least}")
+                    raise _Refused(f"{name} must be greater than or equal to {least}")
                 if values[name] > self._number(most):
-                    raise _Conflict(f"{name} must be less than or equal to {most}")
+                    raise _Refused(f"{name} must be less than or equal to {most}")
         most = "group.streams.max.standby.replicas"
         if values.get("streams.num.standby.replicas", 0) > self._number(most):
-            raise _Conflict(f"streams.num.standby.replicas must be less than or equal to {most}")
+            raise _Refused(f"streams.num.standby.replicas must be less than or equal to {most}")
         for kind in ("consumer", "share", "streams"):
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
             if (session in values or heartbeat in values) and values.get(
                 session, self._number(f"group.{session}")
             ) <= values.get(heartbeat, self._number(f"group.{heartbeat}")):
-                raise _Conflict(f"{session} must be greater than {heartbeat}")
+                raise _Refused(f"{session} must be greater than {heartbeat}")
 
     def _number(self, key: str) -> int:
         number: int = self._config.value(key)
         return number
 
 
-class _Conflict(Exception):
+class _Refused(Exception):
     """An invalid config, with Kafka's text. It never leaves this module."""
 
 
-def _judge_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiError:
+def _check_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiError:
     """Validates the configs of a client metrics subscription (KIP-714); Kafka's error code here is INVALID_REQUEST."""
     invalid = ErrorCode.INVALID_REQUEST
     if not subscription:
@@ -161,7 +161,7 @@ def _check_client_pattern(pattern: str) -> None:
     except re.error:
         is_legal = False
     if not is_legal:
-        raise _Conflict(f"Illegal client matching pattern: {pattern}")
+        raise _Refused(f"Illegal client matching pattern: {pattern}")
 
 
 def _parse(resource_type: int, name: str, text: str) -> Any:

@@ -13,7 +13,7 @@ from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.dynamic_bounds import refusal_of_change
 from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broker_key, is_fixed, is_per_broker
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
-from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
+from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
-    """Error unless the resource is this broker or, with the empty name, all brokers."""
+    """Return an error unless the resource is this broker or, with the empty name, all brokers."""
     if not name:
         return NO_ERROR
-    try:
-        asked = int(name)
-    except ValueError:
+    asked = java_int(name)
+    if asked is None:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if asked != node_id:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
@@ -44,7 +43,7 @@ def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
 
 
 def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str] | ApiError:
-    """All dynamic settings that a broker resource would have after incremental edits."""
+    """All dynamic settings that a broker resource has after incremental edits; an error if an edit is not allowed."""
     settings = dict(image.configs.get((BROKER_RESOURCE, resource_name), {}))
     for edit in edits:
         if edit.operation == DELETE:

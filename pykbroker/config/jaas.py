@@ -1,7 +1,6 @@
 """JAAS texts as in `sasl.jaas.config`: ``module required option="value" ...;``.
 
-Java's JaasConfig is more generous than what it accepts is meant to be; here too anything that is not clearly a module
-with options has no options.
+A text of another form is no error, as in Java's JaasConfig: it has no options, or those parts that look like options.
 """
 
 from __future__ import annotations

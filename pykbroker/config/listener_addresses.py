@@ -15,6 +15,8 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 LISTENER_PREFIX = "listener.name."
 
 _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
+_PORT_MAX = 65535
+_NODE_ID_MAX = 2**31 - 1
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 
 # Keys that are set per mechanism: listener.name.<listener>.<mechanism>.<key>.
@@ -46,7 +48,14 @@ def host_and_port(host: str, port: int) -> str:
 
 
 class ListenerAddress(NamedTuple):
-    """Address of one listener. host "" means every address, port 0 a free port; security_protocol: "PLAINTEXT", ..."""
+    """Address of one listener.
+
+    Attributes:
+        name: in upper case.
+        host: empty for every address of the machine.
+        port: 0 for a free port.
+        security_protocol: a key of `SECURITY_PROTOCOLS`.
+    """
 
     name: str
     host: str
@@ -73,7 +82,8 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
         name, separator, address = text.partition("://")
         host, colon, port_text = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not separator or not colon or not name or not port_text.isdecimal() or int(port_text) > 65535:
+        port = _number(port_text, _PORT_MAX)
+        if not separator or not colon or not name or port is None:
             raise ConfigError(key, text, "expected NAME://host:port, for example PLAINTEXT://localhost:9092")
         name = name.upper()
         protocol = protocols.get(name)
@@ -85,10 +95,15 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
             )
         if any(listener.name == name for listener in listeners):
             raise ConfigError(key, ",".join(texts), f"listener name {name} occurs twice")
-        listeners.append(ListenerAddress(name, host, int(port_text), protocol))
+        listeners.append(ListenerAddress(name, host, port, protocol))
     if key == "listeners":
         _check_ports(listeners, texts)
     return tuple(listeners)
+
+
+def _number(text: str, most: int) -> int | None:
+    """The decimal number in the text; None for any other text and for a number above `most`."""
+    return int(text) if re.fullmatch(r"\d{1,99}", text) and int(text) <= most else None
 
 
 def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
@@ -151,13 +166,13 @@ def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
     """
     voters: dict[int, tuple[str, int]] = {}
     for text in texts:
-        node_id, at, address = text.partition("@")
-        host, colon, port = address.rpartition(":")
+        id_text, _, address = text.partition("@")
+        host, _, port_text = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        is_address = colon and host and is_host(host) and port.isdecimal() and int(port) <= 65535
-        if not at or not node_id.isdecimal() or not is_address:
+        node_id, port = _number(id_text, _NODE_ID_MAX), _number(port_text, _PORT_MAX)
+        if node_id is None or port is None or not host or not is_host(host):
             raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
-        voters[int(node_id)] = (host, int(port))
+        voters[node_id] = (host, port)
     return voters
 
 
@@ -169,11 +184,12 @@ def parse_bootstrap_servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
     """
     servers = []
     for text in texts:
-        host, colon, port = text.rpartition(":")
+        host, _, port_text = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not is_host(host) or not port.isdecimal() or not 0 < int(port) <= 65535:
+        port = _number(port_text, _PORT_MAX)
+        if not port or not host or not is_host(host):
             raise ConfigError(
                 "controller.quorum.bootstrap.servers", text, "expected host:port, for example localhost:9093"
             )
-        servers.append((host, int(port)))
+        servers.append((host, port))
     return tuple(servers)

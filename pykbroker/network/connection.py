@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 8
 TURN_S = 0.01
-"""Requests of one connection, and seconds spent on them, before others get their turn."""
+"""Requests of one connection, and seconds spent on them, before other connections are served."""
 
 UNFINISHED_MAX = 16
 """Most produce requests of one connection that wait for followers at a time; a producer sends five by default."""
@@ -46,7 +46,7 @@ SENT_AT_ONCE_MAX = 1 << 14
 
 
 class Connection:
-    """The part of a connection that does not depend on how its bytes arrive.
+    """The part of a connection that does not depend on its transport.
 
     It ends when the client disconnects, breaks the protocol or sends a request that must close the connection; `close`
     ends it from outside.
@@ -111,14 +111,14 @@ class Connection:
 
     @property
     def is_authenticated(self) -> bool:
-        """True once the client has authenticated, as far as its listener demands it.
+        """True once the client has authenticated, and on a listener without SASL.
 
-        Also while the response to a failed login is sent.
+        True also while the response to a failed login is sent.
         """
         return self.info.sasl is None or self.info.sasl.is_over
 
     def lateness(self, now: float) -> str | None:
-        """Reason to close the connection, which is not authenticated, because a part of that took too long; else None.
+        """Reason to close a connection that takes too long to authenticate; None if it is in time.
 
         Args:
             now: the time on trio's clock.
@@ -161,7 +161,7 @@ class Connection:
         elif isinstance(error, (CloseConnection, ProtocolError)):
             log.warning("closing the connection from %s: %s", client, error)
         else:
-            log.error("closing the connection from %s after an error of ours", client, exc_info=error)
+            log.error("closing the connection from %s after an internal error", client, exc_info=error)
 
     async def _serve_frame(self, frame: memoryview, *, may_be_unfinished: bool) -> None:
         """Serves one request and sends its reply, or notes the reply as unfinished."""

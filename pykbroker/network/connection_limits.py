@@ -219,7 +219,7 @@ def parse_overrides(text: str) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, colon, count = entry.rpartition(":")
-        if not colon or not count.strip().isdigit():
+        if not colon or not count.strip().isdecimal():
             raise ValueError(f"{entry!r} is not of the form host:count")
         try:
             addresses = {info[4][0] for info in socket.getaddrinfo(host.strip().strip("[]"), None)}

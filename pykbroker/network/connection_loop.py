@@ -41,12 +41,12 @@ class ConnectionLoop:
 
     def __init__(self) -> None:
         self._poller: Poller[SocketConnection] = make_poller()
-        # Connections with something to read, and those that were served in this round and have requests left.
+        # Connections with bytes to read, and those that were served in this round and have requests left.
         self._ready: deque[SocketConnection] = deque()
         self._again: list[SocketConnection] = []
         self._suspended = SuspendedTurns(self._wake)
         self._short_waits = ShortWaits()
-        # That of the task that waits for the poller, while turns are suspended.
+        # Scope of the task that waits for the poller, while turns are suspended.
         self._sleep: trio.CancelScope | None = None
         self._spare = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None

@@ -35,9 +35,9 @@ FORWARDED_IN_PART = frozenset(
         ApiKey.EXPIRE_DELEGATION_TOKEN,
     }
 )
-"""APIs whose handlers check something on the broker itself and forward the rest: changes of broker settings, and the
-client's connection for delegation tokens. Other APIs
-of the active controller are forwarded as they were received (KIP-590)."""
+"""APIs whose handlers on the broker check a part of the request and forward the rest: changes of broker settings, and
+the client's connection for delegation tokens. Other requests for the active controller are forwarded unchanged
+(KIP-590)."""
 
 
 class UnfinishedReply:

@@ -41,7 +41,7 @@ HANDSHAKE_CHECK_S = 2.0
 """Seconds between two checks of a listener with TLS or SASL for clients that take too long to authenticate."""
 
 LOGIN_TIMEOUT_S = 60.0
-"""Time in seconds from the accepted connection to the end of its SASL login, whatever arrives meanwhile (P-290)."""
+"""Seconds from the accepted connection to the end of its SASL login, even if bytes arrive meanwhile (P-290)."""
 
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -157,8 +157,7 @@ class Listener:
     def _start(
         self, connected: Connected, address: tuple[str, int], listening: Listening, nursery: trio.Nursery
     ) -> None:
-        """Starts a task that serves the connection, or closes the connection when a limit refuses it."""
-        config = self._services.config
+        """Has the connection served, or closes it when a limit refuses it."""
         host = address[0]
         throttle_ms = self._limits.connections.address_throttle_ms(self, host)
         if throttle_ms:
@@ -178,16 +177,21 @@ class Listener:
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
-        shared = config.sockets.request_max_bytes, self._limits.request_memory, self._forget
-        if isinstance(connected, socket.socket):
-            connection = self._socket_connection(connected, info)
-            self._loop.add(connection)
-            self._add(connection)
-        else:
+        shared = info, self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
+        if not isinstance(connected, socket.socket):
             assert self._tls is None, "TLS needs sockets"
-            of_stream = StreamConnection(self._services, connected, info, *shared)
+            of_stream = StreamConnection(self._services, connected, *shared)
             nursery.start_soon(of_stream.run)
             self._add(of_stream)
+            return
+        if self._tls is None:
+            connection = SocketConnection(self._services, connected, *shared)
+        else:
+            from pykbroker.network.tls_connection import TlsConnection
+
+            connection = TlsConnection(self._services, connected, *shared, tls=self._tls)
+        self._loop.add(connection)
+        self._add(connection)
 
     @property
     def _authenticates(self) -> bool:
@@ -198,17 +202,8 @@ class Listener:
         if self._authenticates:
             self._unauthenticated[connection] = trio.current_time()
 
-    def _socket_connection(self, connected: socket.socket, info: ConnectionInfo) -> SocketConnection:
-        shared = self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
-        if self._tls is None:
-            return SocketConnection(self._services, connected, info, *shared)
-        from pykbroker.network.tls_connection import TlsConnection
-
-        return TlsConnection(self._services, connected, info, *shared, tls=self._tls)
-
     async def _close_unauthenticated(self) -> None:
-        """Closes connections whose TLS handshake or first login takes too long; bytes that come now and then do not
-        help them."""
+        """Closes connections whose TLS handshake or first login takes too long, also those that still send bytes."""
         while True:
             await trio.sleep(HANDSHAKE_CHECK_S)
             now = trio.current_time()

@@ -1,7 +1,7 @@
 """Limit on the memory of large requests over all connections, and the same limit on replies that wait for clients.
 
-Kafka's `queued.max.request.bytes` stops reading from sockets while requests of that many bytes are in the broker. Its
-default is no limit, so that a few dozen clients can fill any heap; here the default is a quarter of the machine's
+With Kafka's `queued.max.request.bytes` a broker stops reading from sockets while it has requests of that many bytes.
+Its default is no limit, so a few dozen clients can fill any heap; here the default is a quarter of the machine's
 memory. Frames up to `BUFFER_SIZE_KEPT` are not counted, because the number of connections limits their memory.
 
 A frame reserves its whole size when its first bytes arrive. A connection with a reservation can therefore always finish
@@ -103,6 +103,6 @@ class RequestMemory:
         seconds = trio.current_time() - since
         if seconds >= RESERVATION_TIMEOUT_S:
             connection.close(
-                f"its request of {size_bytes} bytes is in the way of others since {seconds:.0f} s "
+                f"its request of {size_bytes} bytes has kept others waiting for {seconds:.0f} s "
                 f"(queued.max.request.bytes={self.limit_bytes})"
             )

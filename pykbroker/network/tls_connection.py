@@ -115,12 +115,12 @@ class TlsConnection(SocketConnection):
     def end(self, error: Exception | None = None) -> None:
         if not self.has_ended:
             if self.handshake_ends is None and not self.is_sending:
-                self._say_goodbye()
+                self._send_close_notify()
             if isinstance(error, ssl.SSLError):
                 error = CloseConnection(f"TLS: {openssl_reason(error)}")
             super().end(error)
 
-    def _say_goodbye(self) -> None:
+    def _send_close_notify(self) -> None:
         """Sends the end of the encrypted stream, as far as the socket takes it at once."""
         # The client's own end is not waited for.
         with suppress(ssl.SSLError, ValueError):
@@ -260,7 +260,7 @@ class TlsConnection(SocketConnection):
             except ssl.SSLZeroReturnError:
                 got = 0
             if got == 0:
-                # The client has said that nothing follows. OpenSSL says it again at the next read.
+                # The client has sent close_notify. OpenSSL reports it again at the next read.
                 if not count and may_end:
                     self.end()
                 break
@@ -315,7 +315,7 @@ class TlsConnection(SocketConnection):
                     self._send_what_fits()
 
     def _send_last(self) -> None:
-        """Sends an alert or the end of the stream, for a client that may be gone."""
+        """Sends an alert or the end of the stream; the client may have disconnected."""
         self._outgoing_to_unsent()
         with suppress(OSError):
             self._send_what_fits()

@@ -5,8 +5,8 @@ that a taken port is reported at once), data directory, this process's part in t
 port, and the broker (`broker_server`): registration, logs, coordinators, its ports. A port opens only when its requests
 can be answered.
 
-A stop takes the same steps in reverse. It arrives as a cancellation, which interrupts only waits, because every change
-of state is synchronous; so the logs are consistent and are flushed and closed. A node with `stop` set first hands over
+A stop has the same steps in reverse. It is a cancellation, which interrupts only waits: every change of state is
+synchronous, so the logs are consistent, and they are flushed and closed. A node whose `stop` is set first hands over
 its leaderships.
 """
 
@@ -48,8 +48,8 @@ DESCRIPTORS_KEPT = 4096
 """Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
 
 CERTIFICATES_INTERVAL_S = 10.0
-"""Seconds between two checks of the files of key stores and trust stores. Apache Kafka checks them at a change of a
-setting alone; files that a tool renews are taken without one here."""
+"""Seconds between two checks of the files of key stores and trust stores, which a tool may renew. Apache Kafka checks
+them only when a setting changes."""
 
 CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
@@ -191,7 +191,7 @@ def _with_tls(host: Host, config: BrokerConfig) -> Host:
 
 
 def _apply_tls(tls: NodeTls, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
-    """Takes changed TLS settings, and changed files after a change of any setting. A subscriber of metadata changes."""
+    """Uses changed TLS settings and files when any setting changes. A subscriber of metadata changes."""
     if old.configs is not new.configs:
         tls.apply(metadata.config_under(new))
 

@@ -2,8 +2,8 @@
 
 As in Kafka's BrokerLifecycleManager: a broker sends BrokerRegistration, and then a BrokerHeartbeat with its metadata
 offset every `broker.heartbeat.interval.ms`. The heartbeats ask to stay fenced until the broker has caught up with its
-own registration and has loaded its logs. Those of a broker that is asked to stop ask for a controlled shutdown, which
-moves its leaderships to other brokers.
+own registration and has loaded its logs. When the broker stops, they ask for a controlled shutdown, which moves its
+leaderships to other brokers.
 
 A broker whose cluster cannot have another node, because its controller has no port, registers with one command and is
 unfenced at once. It sends no heartbeats and stops without permission: no other broker could take over its leaderships.
@@ -20,10 +20,11 @@ import trio
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import supported_features
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_directory import METADATA_TOPIC
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ the first failure (each further failure doubles it, up to the heartbeat interval
 
 CHECK_INTERVAL_S = 0.1
 NO_QUORUM_TIMEOUT_S = 1.0
-"""Times of controlled shutdown, in seconds: between two checks that enough controllers are there, and without any
-response until a broker that lacks them stops without permission."""
+"""Times of controlled shutdown in seconds: the interval of checks that enough controllers answer, and the time without
+a response after which a broker stops without permission if too few do."""
 
 CONTROLLED_SHUTDOWN_MAX_S = 30.0
 """Time limit of controlled shutdown, in seconds; then the broker stops without the controller's permission."""
@@ -108,7 +109,8 @@ async def register_at_once(
 
 
 def refuse_unknown_features(config: BrokerConfig, image: ClusterImage, directory: LogDirectory) -> None:
-    """Checks a single voter's features before its broker registers: no other node could change them later.
+    """Checks that a single node supports the cluster's features, before its broker registers: no other node could
+    change them later.
 
     Raises:
         InconsistentDirectory: the cluster has features that do not exist here, such as those that Apache Kafka set.
@@ -133,14 +135,14 @@ def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
 
 async def register_again(controller: ControllerNode, registration: RegisterBroker) -> None:
     """Registers again with the log directories, once metadata.version allows them in a registration."""
-    has_risen = trio.Event()
+    is_due = trio.Event()
 
-    def look(old: ClusterImage, new: ClusterImage) -> None:
+    def check(old: ClusterImage, new: ClusterImage) -> None:
         if lacks_directories(new, registration.broker_id):
-            has_risen.set()
+            is_due.set()
 
-    controller.subscribe(look)
-    await has_risen.wait()
+    controller.subscribe(check)
+    await is_due.wait()
     while lacks_directories(controller.image, registration.broker_id):
         try:
             await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
@@ -236,7 +238,7 @@ class Registration:
             self._must_amend = True
             self._wake.set()
 
-    def hurry(self) -> None:
+    def send_heartbeat_now(self) -> None:
         """Sends the next heartbeat at once: a log directory has failed."""
         self._wake.set()
 
@@ -267,10 +269,10 @@ class Registration:
         while not self._may_stop.is_set():
             until = min(give_up_at, self._heard_at + silence_s)
             if trio.current_time() >= until:
-                log.warning("stopping without the controller's leave: it did not come within the time for it")
+                log.warning("stopping without the controller's permission, which did not come in time")
                 return
             if self._is_quorum_gone() and trio.current_time() >= self._heard_at + NO_QUORUM_TIMEOUT_S:
-                log.info("stopping without the controller's leave: too few controllers are there")
+                log.info("stopping without the controller's permission: too few controllers answer to elect one")
                 return
             with trio.move_on_after(CHECK_INTERVAL_S):
                 await self._may_stop.wait()
@@ -288,14 +290,8 @@ class Registration:
             broker_id=self._config.node_id,
             cluster_id=self._identity.cluster_id,
             incarnation_id=self._incarnation_id,
-            listeners=[
-                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self._endpoints
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self._features.items()
-            ],
+            listeners=endpoints_as(Listener, self._endpoints),
+            features=features_as(Feature, self._features),
             rack=self._config.broker.rack,
             log_dirs=list(self._directory_ids()),
             previous_broker_epoch=self._previous_broker_epoch,
@@ -329,7 +325,7 @@ class Registration:
         )
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         self._heard_at = trio.current_time()
-        code = ErrorCode(response.error_code)
+        code = answered_error(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self._check_own_registration()
         _check(code)
@@ -366,5 +362,4 @@ class Registration:
 
 def _check(error_code: int) -> None:
     if error_code != ErrorCode.NONE:
-        code = ErrorCode(error_code)
-        raise KafkaError(code, code.name)
+        raise KafkaError(answered_error(error_code), answered_error(error_code).name)

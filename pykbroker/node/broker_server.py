@@ -29,7 +29,7 @@ from pykbroker.node.node_parts import (
 )
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.node.share_states import GroupShareStates
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leadership import RegisteredBrokers
@@ -131,8 +131,8 @@ class BrokerServer:
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
         if not isinstance(parts.log_directories, LogDirectory):
-            hurry = None if self._registration is None else self._registration.hurry
-            self._directories = _directory_tasks(parts, parts.log_directories, self._call, hurry)
+            send_heartbeat = None if self._registration is None else self._registration.send_heartbeat_now
+            self._directories = _directory_tasks(parts, parts.log_directories, self._call, send_heartbeat)
         services, replication = make_services(parts, self._call, self._directories)
         self._services = services
         await nursery.start(services.groups.run)
@@ -163,7 +163,7 @@ class BrokerServer:
             for address, sockets in self._bound
         ]
         start_housekeeping(nursery, services, listeners, None if replication is None else replication.replicas)
-        # Before the controller unfences this broker: clients that then find it in the metadata can connect.
+        # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
         await nursery.start(_serve, listeners)
         if self._registration is not None:
             await self._registration.serve()
@@ -392,7 +392,7 @@ def _replicate(
 
 
 def _directory_tasks(
-    parts: NodeParts, directories: LogDirectories, call: LocalCall, hurry: Callable[[], None] | None
+    parts: NodeParts, directories: LogDirectories, call: LocalCall, send_heartbeat: Callable[[], None] | None
 ) -> DirectoryTasks:
     from pykbroker.replication.directory_reports import DirectoryReports
     from pykbroker.replication.failed_directories import FailedDirectories
@@ -401,12 +401,12 @@ def _directory_tasks(
 
     def registered_ids() -> Collection[bytes]:
         broker = controller.image.brokers.get(parts.config.node_id)
-        return () if broker is None or hurry is None else broker.log_dirs
+        return () if broker is None or send_heartbeat is None else broker.log_dirs
 
     failed = FailedDirectories(
         directories,
         parts.directory.path,
-        hurry or (lambda: None),
+        send_heartbeat or (lambda: None),
         registered_ids,
         parts.config.log.dir_failure_timeout_ms / 1000,
     )
@@ -431,7 +431,7 @@ def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Pa
         directories,
         partitions,
         lambda: controller.image,
-        reports.hurry,
+        reports.report_now,
         throttle,
         parts.host.run_in_thread,
         parts.host.clock,
@@ -460,7 +460,7 @@ async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopi
     new = NewTopic(topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items()))
     answer = await channel.request(create_request([new], INTERNAL_TOPIC_TIMEOUT_MS), INTERNAL_TOPIC_TIMEOUT_MS)
     for result in answer.topics:
-        code = ErrorCode(result.error_code)
+        code = answered_error(result.error_code)
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise KafkaError(code, result.error_message or "")
 

@@ -1,7 +1,7 @@
 """Registration of a controller (KIP-919): its endpoints and supported features, once for each start of the process.
 
 As in Kafka's ControllerRegistrationManager: while the metadata lacks the registration of this incarnation, the
-controller sends ControllerRegistration to the active controller. Brokers and tools find controllers by it.
+controller sends ControllerRegistration to the active controller. Brokers and tools find controllers by these records.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
+from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
@@ -96,15 +97,9 @@ class ControllerRegistration:
         request = ControllerRegistrationRequest(
             controller_id=self._node_id,
             incarnation_id=self._incarnation_id,
-            listeners=[
-                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in self._endpoints
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in self._controller.settings.supported_features.items()
-            ],
+            listeners=endpoints_as(Listener, self._endpoints),
+            features=features_as(Feature, self._controller.settings.supported_features),
         )
         response = await self._channel.request(request, TIMEOUT_MS)
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+            raise KafkaError(answered_error(response.error_code), response.error_message or "")

@@ -138,7 +138,7 @@ async def _delete_old_segments(services: BrokerServices) -> None:
 
 
 def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partition) -> None:
-    """Retention of the copy of a log that moves, which would otherwise get its log start with the next slice only."""
+    """Retention of the copy of a log that moves; else its log start would only move with the next copied slice."""
     try:
         end_offset = min(partition.log_start_offset, future.log_end_offset)
         future.advance_log_start(end_offset)

@@ -36,9 +36,9 @@ DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
 
 
 def raise_descriptor_limit() -> int:
-    """Raises the limit of open files as far as the system allows; returns the limit that holds now."""
+    """Raises the limit of open files as far as the system allows, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # A system without a hard limit, such as macOS, still refuses numbers that are too large.
+    # Without a hard limit, as on macOS, the system still refuses numbers that are too large.
     for wanted in (hard, *DESCRIPTORS_TRIED):
         if wanted == soft:
             break
@@ -109,7 +109,7 @@ def open_directories(
 ) -> LogDirectories:
     """Opens the directories of `log.dirs` other than that of the metadata, which is open already.
 
-    One that cannot be opened is left out, and the broker starts without its replicas.
+    The broker starts without the replicas of a directory that cannot be opened.
 
     Args:
         is_new: True if this node was never started before. Its empty directories are formatted; later an empty one is
@@ -124,6 +124,7 @@ def open_directories(
     from pykbroker.logstore.log_directory import LogDirectory
 
     opened: dict[bytes, LogDirectory] = {}
+    further: list[LogDirectory] = []
     unopened: list[str] = []
     try:
         for path in config.log.dirs:
@@ -137,18 +138,17 @@ def open_directories(
                     log.error("%s cannot be used; this broker starts without its replicas: %s", path, error)
                     unopened.append(path)
                     continue
+                further.append(directory)
             own = identity if directory is metadata else _identify_further(directory, identity, host, is_new=is_new)
             directory_id = uuid_from_text(own.directory_id)
             if directory_id in opened:
-                other = opened[directory_id].path
-                if directory is not metadata:
-                    directory.abandon()
-                raise InconsistentDirectory(f"{path}/{FILE_NAME}", f"has the directory.id of {other}")
+                raise InconsistentDirectory(
+                    f"{path}/{FILE_NAME}", f"has the directory.id of {opened[directory_id].path}"
+                )
             opened[directory_id] = directory
     except BaseException:
-        for directory in opened.values():
-            if directory is not metadata:
-                directory.abandon()
+        for directory in further:
+            directory.abandon()
         raise
     return LogDirectories(opened, unopened)
 
@@ -157,7 +157,6 @@ def _identify_further(directory: LogDirectory, identity: MetaProperties, host: H
     """Identity of a directory beside that of the metadata."""
     own = directory.meta_properties()
     if own is None and not is_new:
-        directory.abandon()
         raise InconsistentDirectory(
             directory.path,
             f"has no {FILE_NAME}: is its disk mounted? A new directory is formatted by pykbroker format "
@@ -167,7 +166,6 @@ def _identify_further(directory: LogDirectory, identity: MetaProperties, host: H
         own = identity._replace(directory_id=uuid_to_text(random_uuid(host.random.randbytes(16))))
         directory.format(own)
     if (own.cluster_id, own.node_id) != (identity.cluster_id, identity.node_id):
-        directory.abandon()
         raise InconsistentDirectory(
             f"{directory.path}/{FILE_NAME}",
             f"belongs to node {own.node_id} of cluster {own.cluster_id}, this is node {identity.node_id} of cluster "

@@ -5,7 +5,7 @@ would stay large after one busy time or one attack. `FreedMemory` calls malloc_t
 growth. Without glibc nothing is done.
 
 Python's own allocator serves small objects. It takes memory in blocks of a megabyte, and returns a block when no object
-in it is used any more; one object that lives on keeps its whole block. Ten thousand partitions, created and deleted,
+in it is used any more; a single used object keeps its whole block. Ten thousand partitions, created and deleted,
 left 7 to 16 MB behind, and an hour of hostile clients 12 MB. glibc returns single pages. So with glibc a broker makes
 Python use malloc for everything (`environment_for_brokers`): this takes 2 % more processor time, all memory is
 returned, and an idle broker is no larger.
@@ -26,7 +26,7 @@ GROWTH_SHARE = 1 / 16
 """Smallest growth, in bytes and as a share of the smallest size, after which free pages are returned. One large request
 does not make the process grow by so much."""
 
-LOOKS = 5
+ATTEMPTS = 5
 """Attempts to return memory after growth: memory that the first attempt found in use may be free at a later one."""
 
 THRESHOLDS = (700, 5, 2)
@@ -61,7 +61,7 @@ def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
     has its own allocator.
     """
     changed = dict(environment)
-    if _has_glibc() and "t" not in getattr(sys, "abiflags", ""):
+    if has_glibc() and "t" not in getattr(sys, "abiflags", ""):
         changed.setdefault(_ALLOCATOR, "malloc")
     return changed
 
@@ -79,7 +79,8 @@ def restart_for_brokers() -> None:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 (the same arguments again)
 
 
-def _has_glibc() -> bool:
+def has_glibc() -> bool:
+    """True if the C library of this process is glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except (AttributeError, OSError, ValueError):
@@ -87,16 +88,16 @@ def _has_glibc() -> bool:
 
 
 class FreedMemory:
-    """Returns freed memory to the system after growth. Call `give_back` from time to time."""
+    """Returns freed memory to the system after growth. Call `give_back` every few seconds."""
 
     def __init__(self) -> None:
         self._least: int | None = None
-        self._looks_left = 0
+        self._attempts_left = 0
 
     def give_back(self) -> bool:
         """Returns freed memory to the system if the process has grown since its smallest size; True if it did.
 
-        After growth the next `LOOKS` calls do so too, because a call may come while the memory is still in use.
+        After growth the next `ATTEMPTS` calls do so too, because a call may come while the memory is still in use.
         """
         used = anonymous_bytes()
         if used is None:
@@ -104,10 +105,10 @@ class FreedMemory:
         if self._least is None or used < self._least:
             self._least = used
         if used - self._least >= max(GROWTH_BYTES, self._least * GROWTH_SHARE):
-            self._looks_left = LOOKS
-        elif not self._looks_left:
+            self._attempts_left = ATTEMPTS
+        elif not self._attempts_left:
             return False
-        self._looks_left -= 1
+        self._attempts_left -= 1
         gc.collect()
         _trim()
         # Memory that is still in use does not count as growth.

@@ -1,5 +1,4 @@
-"""This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` if there are other
-nodes.
+"""Builds this process's node of the metadata quorum from its settings: `ControllerNode`, and `Peers` for other nodes.
 
 The node is a voter if `process.roles` contains controller, and an observer otherwise. A single voter without a
 controller's listener has no peers and does not import their modules.
@@ -137,8 +136,8 @@ def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) ->
 
 
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
-    """Longest wait of a metadata Fetch for records, in ms: Kafka's, but at most a quarter of the fetch timeout, after
-    which a follower takes the leader for dead."""
+    """Longest wait of a metadata Fetch for records, in ms: Kafka's 500 ms, but at most a quarter of the fetch timeout,
+    after which a follower becomes prospective."""
     return min(FETCH_WAIT_MAX_MS, config.quorum.fetch_timeout_ms // 4)
 
 
@@ -167,7 +166,7 @@ class StoppedEarly(Exception):
 
 
 class ClusterUnknown(Exception):
-    """No controller gave the cluster id in time; the text has their last answer."""
+    """No controller gave the cluster id in time; the text has the last reason."""
 
 
 async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> str:
@@ -199,7 +198,7 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
 async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host) -> tuple[str | None, str]:
     """(cluster id, ""), or (None, reason)."""
     from pykbroker.controller.node_client import NodeClient, NodeUnreachable
-    from pykbroker.protocol.error_codes import ErrorCode
+    from pykbroker.protocol.error_codes import ErrorCode, answered_error
     from pykbroker.protocol.errors import ProtocolError
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -216,7 +215,7 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
             await client.close()
     # At levels before controller registration the response has an error, and still the cluster id.
     if answer.error_code != ErrorCode.NONE and not answer.cluster_id:
-        return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
+        return None, f"{address}: {answer.error_message or answered_error(answer.error_code).name}"
     return answer.cluster_id, ""
 
 

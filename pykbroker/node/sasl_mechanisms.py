@@ -152,7 +152,7 @@ def _scram(
 
 
 class _MetadataCredentials:
-    """SCRAM credentials in the metadata, and what is derived for names that have none."""
+    """SCRAM credentials in the metadata, those of tokens, and decoys for names without one."""
 
     def __init__(
         self, mechanism: str, config: BrokerConfig, image: Callable[[], ClusterImage], host: Host, own_login: Any
@@ -193,7 +193,7 @@ class _MetadataCredentials:
             return None
         credential = self._of_tokens.get(token_id)
         if credential is None:
-            # Kafka's brokers make the credential when they see the token; here it is made at the first login by it.
+            # Kafka's brokers make the credential when they read the token, this one at the first login with it.
             password = _base64(token_hmac(self._secret_key, token_id))
             credential = credential_of_password(self._hash, password, random_salt(self._host.secrets))
             if len(self._of_tokens) >= TOKENS_KEPT_MAX:
@@ -204,8 +204,8 @@ class _MetadataCredentials:
     def decoy(self, name: str) -> ScramCredential:
         from pykbroker.security.scram import decoy_credential
 
-        # From a secret that all brokers have, and after a restart still: a salt that changes would tell that the user
-        # does not exist.
+        # From a secret that all brokers have, also after a restart: a changing salt would show that the user does not
+        # exist.
         records = self._image().kept_records
         known = next((record for key, record in records.items() if key[0] == self._record_key), None)
         secret = self._process_secret if known is None else known.server_key

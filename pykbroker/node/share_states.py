@@ -1,4 +1,4 @@
-"""The group coordinator's way to the share coordinator; made of the persister with the first share group."""
+"""GroupShareStates: state of share partitions for the group coordinator. It makes the persister at the first use."""
 
 from __future__ import annotations
 

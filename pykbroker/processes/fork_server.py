@@ -15,10 +15,10 @@ that broker alone. On the channel this process sends `pid`, with a pidfd, and in
 negative signal as in subprocess; the broker itself sends `address` when it is ready. A request with `temporary` names a
 directory that is removed when the connection ends.
 
-The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, temporary
+The connection ends when the process that uses the brokers ends, also by SIGKILL. Then the brokers are ended, temporary
 ones at once, and the named directories are removed: a directory in memory would stay there.
 
-One thread, no trio here: a fork has nothing but this module's state and what was imported.
+This process has one thread and does not run trio, so that a fork inherits no running threads and no event loop.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class ForkServer:
                 other.close()
 
         try:
-            pid = fork(lambda: self._be_a_broker(request, channel), stdin=stdin, output=output, leave=leave)
+            pid = fork(lambda: self._run_broker_in_fork(request, channel), stdin=stdin, output=output, leave=leave)
         except OSError as error:
             _send(channel, {"error": f"no process could be forked: {error.strerror}"})
             channel.close()
@@ -185,18 +185,17 @@ class ForkServer:
         _send(channel, {"pid": pid}, pidfd)
         os.close(pidfd)
 
-    def _be_a_broker(self, request: Any, channel: socket.socket) -> int:
-        """Run a broker, in a fork."""
+    def _run_broker_in_fork(self, request: Any, channel: socket.socket) -> int:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["directory"])
         sys.argv = ["pykbroker", "start", *request["words"]]
 
-        def tell(address: str) -> None:
+        def send_address(address: str) -> None:
             _send(channel, {"address": address})
             channel.close()
 
-        return self._run_broker(request["words"], tell)
+        return self._run_broker(request["words"], send_address)
 
     # The end of brokers
 

@@ -52,7 +52,7 @@ def _run_in_fork(run: Callable[[], int], stdin: int, output: int, leave: Callabl
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         leave()
-        _take_standard_streams(stdin, output)
+        _redirect_standard_streams(stdin, output)
         code = run()
     except BaseException:
         import traceback
@@ -65,7 +65,7 @@ def _run_in_fork(run: Callable[[], int], stdin: int, output: int, leave: Callabl
         os._exit(code)
 
 
-def _take_standard_streams(stdin: int, output: int) -> None:
+def _redirect_standard_streams(stdin: int, output: int) -> None:
     """Make `stdin` descriptor 0 and `output` descriptors 1 and 2, and open the files of `sys` on them.
 
     Lines are written at once.

@@ -1,4 +1,4 @@
-"""The limits of one quota (say producer_byte_rate) by user and client id, and which of them a client gets. Pure."""
+"""ClientLimits: the limits of one quota, producer_byte_rate for example, by user and client id. Pure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class MeasuredRates:
 
     Args:
         windows: windows of the rates.
-        throttle_max_ms: longest throttle time; None for any.
+        throttle_max_ms: longest throttle time; None without a limit.
     """
 
     __slots__ = ("_purge_at_ms", "_rates", "_throttle_max_ms", "_windows", "limits")
@@ -52,7 +52,7 @@ class MeasuredRates:
             self._rate(found[0], now_ms).record(value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> int:
-        """The largest value that is not throttled for certain: what all whole windows together allow."""
+        """The largest value that is certainly not throttled: the limit for all whole windows together."""
         found = self.limits.find(user, client_id)
         if found is None:
             return UNLIMITED_BYTES
@@ -94,8 +94,8 @@ class MutationQuotas:
     def charge(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
         """Takes tokens for `count` partitions; returns the throttle time in ms, 0 for none.
 
-        A strict charge takes nothing if the number of tokens is negative already: the operation must not be carried
-        out then. Any other takes them always, and the client has to wait after an operation that was carried out.
+        A strict charge takes nothing if the number of tokens is negative already; the operation must then be refused.
+        Any other charge always takes them, and the client is throttled after the operation.
         """
         found = self.limits.find(user, client_id)
         if found is None:

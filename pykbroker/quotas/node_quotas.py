@@ -1,6 +1,6 @@
 """All client quotas of one node, as the cluster's metadata has them, with the rates that are measured for them.
 
-Made when the first quota is set; a node without quotas has none of this in memory.
+It is made when the first quota is set; a node without quotas does not load this module.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class WindowedRate:
     """Units per second over the last windows; the newest window is the one in progress.
 
     A window begins with the first value after the end of the one before, so windows may be apart. One that lies partly
-    outside the span counts whole, until its last value is outside.
+    outside the span counts completely, until its last value is outside.
     """
 
     __slots__ = ("_samples", "_windows")
@@ -67,7 +67,7 @@ class WindowedRate:
         return max(elapsed_ms, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Time in ms after which the rate is down to the limit if nothing is added; 0 if it is not above."""
+        """Time in ms after which the rate falls to the limit if nothing is added; 0 if it is not above."""
         rate = self.measure(now_ms)
         if rate <= limit:
             return 0

@@ -1,4 +1,4 @@
-"""The quotas of a node if there are any. Without quotas a request costs the read of one attribute."""
+"""QuotaSwitch: the quotas of a node, if it has any. Without quotas a request reads one attribute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class QuotaSwitch:
         self._quotas: NodeQuotas | None = None
 
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Takes over the quotas of an image."""
+        """Applies the quotas of an image."""
         kept = new.kept_records
         if old is not None and kept is old.kept_records:
             return

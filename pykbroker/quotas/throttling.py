@@ -146,12 +146,12 @@ class RequestQuota:
             work.close()
 
     def exempt(self) -> None:
-        """Leaves the request out: it is one of another broker."""
+        """Exempts the request, which is one of another broker."""
         self._answered = True
         self.is_timed = False
 
     def charge_mutations(self, count: int) -> ApiError:
-        """Counts partitions that are about to be created or deleted; THROTTLING_QUOTA_EXCEEDED if they must not be."""
+        """Counts partitions before they are created or deleted; THROTTLING_QUOTA_EXCEEDED refuses the operation."""
         now_ms = _now_ms()
         throttle_ms = self._quotas.mutations.charge(
             self._user, self._client_id, count, now_ms, is_strict=self._is_strict
@@ -163,7 +163,7 @@ class RequestQuota:
         return NO_ERROR
 
     def fetch_bytes_max(self) -> int:
-        """Bytes of a response that is not throttled for certain."""
+        """Largest size in bytes of a response that is certainly not throttled."""
         return self._quotas.fetch.most_at_once(self._user, self._client_id)
 
     def throttle_fetch(self, size_bytes: int) -> int:

@@ -1,7 +1,7 @@
 """Moves of replicas between the log directories of a broker (AlterReplicaLogDirs, KIP-113): the tasks that do them.
 
-`directory_move` decides; this module reads, waits and reports. Slices of the log are read in a thread, except the last
-one, and appended in turns of about a millisecond.
+`directory_move` has the decisions; this module reads, waits and reports. Slices of the log are read in a thread, except
+the last one, and appended in turns of about a millisecond.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_S = 0.1
-"""Seconds between two looks at moves that wait, for the throttle or while the controller is asked."""
+"""Seconds between two checks of moves that wait for the throttle or for the controller."""
 RETRY_S = 1.0
 """Seconds before the next attempt after a failed step."""
 
@@ -69,7 +69,7 @@ class DirectoryMoves:
         self._worker_count = worker_count
         self._node_id = partitions.environment.node_id
         self._moves: dict[tuple[str, int], DirectoryMove] = {}
-        # Moves of which a worker does a step now.
+        # Moves for which a worker executes a step now.
         self._busy: set[DirectoryMove] = set()
         self._wake = trio.Event()
 
@@ -79,9 +79,9 @@ class DirectoryMoves:
         return move.target if move is not None and move.is_assigned and self._is_current(move) else None
 
     def begin(self, partition: Partition, directory_id: bytes) -> None:
-        """Begins the move of a replica to another directory, instead of the one to which it may be moving.
+        """Begins the move of a replica to another directory; it replaces a move to a third one.
 
-        The directory where it is cancels a move.
+        The replica's present directory cancels a move.
 
         Raises:
             StorageError: the copy cannot be created.
@@ -102,7 +102,7 @@ class DirectoryMoves:
         key = partition.topic, partition.partition
         self._moves.pop(key, None)
         partition.future = None
-        log.info("%s moves no more", partition)
+        log.info("the move of %s ends", partition)
         try:
             self._directories.drop_future(*key, self._clock.now_ms())
         except StorageError as error:
@@ -117,7 +117,7 @@ class DirectoryMoves:
         self._wake.set()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Goes on with moves: those that a start has found, and those whose new directory the metadata has."""
+        """Continues moves: those that a start has found, and those whose new directory the metadata has."""
         self._resume()
         if self._moves:
             self._wake.set()
@@ -131,7 +131,7 @@ class DirectoryMoves:
             assert target is not None
             future.config = partition.log.config
             move = DirectoryMove(partition, future, target, self._assigned(partition))
-            log.info("%s goes on moving from %s to %s", partition, partition.log.path, future.path)
+            log.info("%s continues to move from %s to %s", partition, partition.log.path, future.path)
             try:
                 # Before the log gets records: after a crash it may end below the copy, in the same leader epoch.
                 move.align(self._clock.now_ms())
@@ -261,16 +261,19 @@ class DirectoryMoves:
     async def _sync(self, move: DirectoryMove) -> None:
         end_offset = move.future.log_end_offset
         work = move.future.begin_flush()
-        try:
-            if work is not None:
-                try:
-                    await self._run_in_thread(work.run)
-                finally:
-                    work.finish()
-        finally:
-            if move.future.recovery_point < end_offset and self._is_current(move):
-                # After a failed sync no later one proves that the records are on the disk.
-                self._copy_anew(move)
+        failure: LogError | None = None
+        if work is not None:
+            try:
+                await self._run_in_thread(work.run)
+            except LogError as error:
+                failure = error
+            finally:
+                work.finish()
+        if move.future.recovery_point < end_offset and self._is_current(move):
+            # After a failed sync no later one proves that the records are on the disk.
+            self._copy_anew(move)
+        if failure is not None:
+            raise failure
         move.on_synced()
 
     def _copy_anew(self, move: DirectoryMove) -> None:

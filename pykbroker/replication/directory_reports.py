@@ -1,4 +1,4 @@
-"""Reports to the controller in which log directory each replica of this broker is (AssignReplicasToDirs, KIP-858).
+"""DirectoryReports: reports the log directory of each replica to the controller (AssignReplicasToDirs, KIP-858).
 
 The controller assigns the directory only where a broker has a single one.
 """
@@ -6,25 +6,24 @@ The controller assigns the directory only where a broker has a single one.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import answered_error
+from pykbroker.replication.controller_requests import REPLICAS_PER_REQUEST, assignment_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.log_directories import LogDirectories
-    from pykbroker.replication.full_disk import Channel
+    from pykbroker.replication.controller_requests import Channel
 
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
-REQUEST_SIZE_MAX = 2000
-"""Replicas of one request, as in Kafka's AssignmentsManager."""
 RETRY_S = 0.5
 
 Replica = tuple[bytes, bytes, int]
@@ -41,8 +40,8 @@ class DirectoryReports:
         channel: connection to the active controller.
 
     Attributes:
-        target_of: returns the id of the directory to report for a replica that moves, instead of the one where it is;
-            None for one that does not move, or not yet.
+        target_of: returns the id of the directory to report for a replica that moves, instead of its present one; None
+            for a replica that does not move, or whose copy is not complete.
     """
 
     def __init__(
@@ -56,12 +55,12 @@ class DirectoryReports:
         self._wake = trio.Event()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Looks for new replicas. A subscriber of metadata changes."""
+        """Reports new replicas. A subscriber of metadata changes."""
         if new.delta.created_topics or new.delta.changed_topics:
             self._wake.set()
 
-    def hurry(self) -> None:
-        """Looks at all replicas now: one moves, or moves no more."""
+    def report_now(self) -> None:
+        """Checks all replicas now, after a move of a replica has begun or ended."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -69,15 +68,15 @@ class DirectoryReports:
         while True:
             wake = self._wake
             replicas = list(self._unreported())
-            for start in range(0, len(replicas), REQUEST_SIZE_MAX):
-                await self._report(replicas[start : start + REQUEST_SIZE_MAX])
+            for start in range(0, len(replicas), REPLICAS_PER_REQUEST):
+                await self._report(replicas[start : start + REPLICAS_PER_REQUEST])
             with trio.move_on_after(RETRY_S if replicas else float("inf")):
                 await wake.wait()
             if wake.is_set() and self._wake is wake:
                 self._wake = trio.Event()
 
     def _unreported(self) -> Iterator[Replica]:
-        """Replicas whose directory is another one than the metadata says."""
+        """Replicas whose directory differs from that in the metadata."""
         image = self._image()
         if self._node_id not in image.brokers:
             return
@@ -92,35 +91,13 @@ class DirectoryReports:
                     yield wanted, topic.topic_id, number
 
     async def _report(self, replicas: list[Replica]) -> None:
-        from pykbroker.protocol.messages.assign_replicas_to_dirs import (
-            AssignReplicasToDirsRequest,
-            DirectoryData,
-            PartitionData,
-            TopicData,
-        )
-
-        directories: dict[bytes, dict[bytes, list[Any]]] = {}
-        for directory_id, topic_id, number in replicas:
-            topics = directories.setdefault(directory_id, {})
-            topics.setdefault(topic_id, []).append(PartitionData(partition_index=number))
-        request = AssignReplicasToDirsRequest(
-            broker_id=self._node_id,
-            broker_epoch=self._image().brokers[self._node_id].epoch,
-            directories=[
-                DirectoryData(
-                    id=directory_id,
-                    topics=[
-                        TopicData(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()
-                    ],
-                )
-                for directory_id, topics in directories.items()
-            ],
-        )
+        broker_epoch = self._image().brokers[self._node_id].epoch
+        request = assignment_request(self._node_id, broker_epoch, replicas)
         try:
             response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
         except KafkaError as error:
-            log.warning("the controller was not told the log directories of %d replica(s): %s", len(replicas), error)
+            log.warning("the log directories of %d replica(s) could not be reported: %s", len(replicas), error)
             return
         if response.error_code:
-            code = ErrorCode(response.error_code).name
-            log.warning("the controller did not take the log directories of %d replica(s): %s", len(replicas), code)
+            code = answered_error(response.error_code).name
+            log.warning("the controller refused the log directories of %d replica(s): %s", len(replicas), code)

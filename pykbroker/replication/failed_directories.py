@@ -32,7 +32,7 @@ class FailedDirectories:
         metadata_path: directory of the metadata log, without which the broker cannot go on.
         on_failure: called when a directory has gone offline.
         registered_ids: returns the ids that the cluster's metadata has as this broker's directories; () for a broker
-            that reports to nobody.
+            that reports to no controller.
         report_timeout_s: time within which the metadata must have the failure (`log.dir.failure.timeout.ms`).
     """
 
@@ -58,7 +58,7 @@ class FailedDirectories:
         self._wake = trio.Event()
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created. The task looks at the directory then."""
+        """Reports that a record could not be written, or a log not created. The task then checks the directory."""
         self._reported.append(error)
         self._wake.set()
 
@@ -79,7 +79,7 @@ class FailedDirectories:
             for error in reported:
                 directory_id = self._directories.with_path(error.path)
                 if directory_id is not None:
-                    self._look(directory_id, error, partitions)
+                    self._check(directory_id, error, partitions)
 
     def _check_deadlines(self) -> None:
         now = trio.current_time()
@@ -88,14 +88,14 @@ class FailedDirectories:
             if directory_id in self._registered_ids():
                 raise StorageError(
                     self._directories.offline[directory_id],
-                    f"has failed, and the controller was not told within {self._report_timeout_s:.0f} s "
+                    f"has failed, and the controller did not learn it within {self._report_timeout_s:.0f} s "
                     "(log.dir.failure.timeout.ms)",
                 )
 
-    def _look(self, directory_id: bytes, error: StorageError, partitions: Partitions) -> None:
+    def _check(self, directory_id: bytes, error: StorageError, partitions: Partitions) -> None:
         directory = self._directories.online[directory_id]
         if not isinstance(error, StorageFull) and can_write(directory.filesystem, directory.path):
-            # One file is at fault; housekeeping tries it again.
+            # Only one file has failed; housekeeping tries it again.
             return
         lost = self._directories.take_offline(directory_id)
         partitions.take_offline(lost)

@@ -23,8 +23,8 @@ EVICTION_MS = 120_000
 
 
 PARTITIONS_MAX = 200_000
-"""Largest number of partitions of all sessions together. Kafka limits only the number of sessions, and each may name
-any partitions, also ones that do not exist: a thousand sessions could take gigabytes, also after their clients left."""
+"""Largest number of partitions in all sessions together. Kafka limits only the number of sessions, and a session may
+name any partitions, also such that do not exist: a thousand sessions could take gigabytes."""
 
 
 class PartitionKey(NamedTuple):
@@ -63,8 +63,8 @@ class FetchedPartition:
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
-    def would_be_news(self, data: PartitionData) -> bool:
-        """As `is_news`, and stores nothing."""
+    def would_change_response(self, data: PartitionData) -> bool:
+        """As `changes_response`, and stores nothing."""
         return bool(
             (data.records is not None and len(data.records))
             or data.high_watermark != self.sent_high_watermark
@@ -74,7 +74,7 @@ class FetchedPartition:
             or data.error_code
         )
 
-    def is_news(self, data: PartitionData) -> bool:
+    def changes_response(self, data: PartitionData) -> bool:
         """True if an incremental response must carry `data`; stores the offsets sent with it (P-74)."""
         news = bool(data.records is not None and len(data.records))
         if data.high_watermark != self.sent_high_watermark:
@@ -110,8 +110,8 @@ class FetchContext(NamedTuple):
     """The plan for one Fetch request.
 
     Attributes:
-        partitions: what to read, in order; changed in place by `record_response`.
-        session: the session the request belongs to, or None.
+        partitions: the partitions to read, in order; `is_in_response` moves those with records to the end.
+        session: the session of the request, None without one.
         is_incremental: True if the response may leave out unchanged partitions.
         error: an error for the whole request; then nothing is read.
     """
@@ -127,13 +127,13 @@ class FetchContext(NamedTuple):
 
     def would_be_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
         """As `is_in_response`, and does not change the session."""
-        return self.session is None or not self.is_incremental or partition.would_be_news(data)
+        return self.session is None or not self.is_incremental or partition.would_change_response(data)
 
     def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
         """True if the response carries the partition; updates the session."""
         if self.session is None:
             return True
-        news = partition.is_news(data)
+        news = partition.changes_response(data)
         has_records = data.records is not None and len(data.records) > 0
         # While this request waited, a request of another connection may have removed the partition.
         if self.is_incremental and has_records and self.partitions.pop(partition.key, None) is not None:
@@ -146,7 +146,7 @@ class FetchSessions:
     """A bounded cache of sessions.
 
     Args:
-        slots: most sessions held (`max.incremental.fetch.session.cache.slots`).
+        slots: largest number of sessions (`max.incremental.fetch.session.cache.slots`).
         random: for session ids.
     """
 
@@ -252,7 +252,7 @@ def _merge(session: FetchSession, request: FetchRequest) -> bool:
 
 
 def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
-    """The partitions a request names, in its order."""
+    """The partitions in a request, in its order."""
     partitions: dict[PartitionKey, FetchedPartition] = {}
     for topic in request.topics:
         for asked in topic.partitions:

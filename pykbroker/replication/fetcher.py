@@ -133,8 +133,8 @@ class Fetcher:
 
     async def _ask_offsets(self, followed: FollowedPartition) -> bool:
         """Requests start and end of the leader's log for a partition out of its range; True if it can fetch again."""
-        ends = [await self._offset(followed, timestamp) for timestamp in (EARLIEST, LATEST)]
-        start, end = ends
+        start = await self._offset(followed, EARLIEST)
+        end = None if start is None else await self._offset(followed, LATEST)
         if start is None or end is None:
             return False
         return followed.on_offsets(start, end, self._clock.now_ms()) is Outcome.GO_ON
@@ -155,7 +155,5 @@ class Fetcher:
                 if answer.error_code == ErrorCode.NONE:
                     offset: int = answer.offset
                     return offset
-                log.info(
-                    "%s: leader %d does not tell its offsets: error %d", partition, self._leader_id, answer.error_code
-                )
+                log.info("%s: leader %d refuses ListOffsets: error %d", partition, self._leader_id, answer.error_code)
         return None

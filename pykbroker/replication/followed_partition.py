@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError, StorageError, UnexpectedAppendOffset
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError
 
@@ -94,7 +94,7 @@ class FollowedPartition:
             return Outcome.GO_ON
         try:
             if data.error_code:
-                return self._on_error(ErrorCode(data.error_code))
+                return self._on_error(answered_error(data.error_code))
             if data.diverging_epoch.epoch != UNDEFINED or data.diverging_epoch.end_offset != UNDEFINED:
                 self._truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
                 return Outcome.GO_ON

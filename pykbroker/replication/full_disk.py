@@ -1,4 +1,4 @@
-"""FullDisk: gives up replicas while the disk of this broker is full, and takes them up again when there is space.
+"""FullDisk: gives up replicas while the disk of this broker is full, and takes them up again when it has space.
 
 Only in a cluster of several brokers; a single broker refuses records until they fit. Decisions are in
 `full_disk_rules`. The order is:
@@ -11,14 +11,15 @@ Only in a cluster of several brokers; a single broker refuses records until they
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageFull
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
+from pykbroker.replication.controller_requests import REPLICAS_PER_REQUEST, assignment_request
 from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     can_write,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.errors import StorageError
     from pykbroker.logstore.log_directory import LogDirectory
-    from pykbroker.protocol.fields import Message
+    from pykbroker.replication.controller_requests import Channel
     from pykbroker.replication.partitions import Partitions
 
 log = logging.getLogger(__name__)
@@ -43,18 +44,9 @@ RETRY_S = 0.5
 TAIL_S = 1.0
 """Time in seconds for other replicas to fetch the end of a log; after it leadership is given up in any case."""
 TAIL_PAUSE_S = 0.02
-REQUEST_SIZE_MAX = 2000
-"""Replicas in one request; Kafka's brokers send 2250 at most."""
 NEVER = float("inf")
 
 Key = tuple[bytes, int]
-
-
-class Channel(Protocol):
-    """The part of `ControllerChannel` that is used."""
-
-    async def request(self, message: Message, timeout_ms: int) -> Any:
-        """The active controller's response. Raises KafkaError."""
 
 
 class ReportedFailures:
@@ -134,8 +126,8 @@ class FullDisk:
         self._follow_all = follow_all
         # True if the metadata may have replicas of this broker in the lost directory, at first from an earlier run.
         self._may_have_lost = True
-        self._has_looked = False
-        self._came_back: set[Key] = set()
+        self._has_checked_space = False
+        self._taken_up: set[Key] = set()
         # Time of the last request for each replica, by (replica, True to give it up); the metadata changes later.
         self._asked: dict[tuple[Key, bool], float] = {}
         self._is_failing = False
@@ -166,53 +158,53 @@ class FullDisk:
                 self._may_have_lost = True
                 self._follow_all()
             if self._room.is_full and trio.current_time() >= self._room.check_at:
-                self._look()
-            again_at = await self._settle() if self._may_have_lost else NEVER
+                self._check_space()
+            again_at = await self._request_moves() if self._may_have_lost else NEVER
             if self._room.is_full:
                 again_at = min(again_at, self._room.check_at)
             with trio.move_on_at(again_at):
                 await failures.wake.wait()
 
-    def _look(self) -> None:
+    def _check_space(self) -> None:
         """Checks whether the disk has space again."""
-        self._has_looked = True
+        self._has_checked_space = True
         self._room.checked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
         if not self._room.is_full:
             log.info("%s: there is space again", self._directory.path)
             self._follow_all()
 
-    async def _settle(self) -> float:
+    async def _request_moves(self) -> float:
         """Sends the controller the due moves of replicas. Returns the time of the next call, on trio's clock."""
         image = self._image()
-        moves = replica_moves(image, self._node_id, self._came_back, is_full=self._room.is_full)
-        if moves.come_back and not self._has_looked and not self._room.is_full:
+        moves = replica_moves(image, self._node_id, self._taken_up, is_full=self._room.is_full)
+        if moves.take_up and not self._has_checked_space and not self._room.is_full:
             # Given up by an earlier run of this broker: taken up again only if there is space now.
-            self._has_looked = True
+            self._has_checked_space = True
             if not has_room(self._directory.filesystem, self._directory.path):
                 self._failures.fill(f"{self._directory.path}: the disk is still full")
                 return 0.0
-        self._came_back = {key for key in self._came_back if self._waits_for_leader(image, key)}
+        self._taken_up = {key for key in self._taken_up if self._is_without_leader(image, key)}
         broker = image.brokers.get(self._node_id)
         if broker is None:
             return NEVER
         now = trio.current_time()
-        ready = [key for key in moves.leave if self._may_leave(key, now)]
+        ready = [key for key in moves.give_up if self._may_give_up(key, now)]
         asked = {key: at for key, at in self._asked.items() if now < at + RETRY_S}
-        leave = [key for key in ready if (key, True) not in asked]
-        come_back = [key for key in moves.come_back if (key, False) not in asked]
-        self._asked = asked | {(key, True): now for key in leave} | {(key, False): now for key in come_back}
-        self._came_back.update(come_back)
-        for keys, directory in ((leave, LOST_DIRECTORY), (come_back, self._directory_id)):
-            for start in range(0, len(keys), REQUEST_SIZE_MAX):
-                await self._tell(broker.epoch, directory, keys[start : start + REQUEST_SIZE_MAX])
-        if len(ready) < len(moves.leave):
+        give_up = [key for key in ready if (key, True) not in asked]
+        take_up = [key for key in moves.take_up if (key, False) not in asked]
+        self._asked = asked | {(key, True): now for key in give_up} | {(key, False): now for key in take_up}
+        self._taken_up.update(take_up)
+        for keys, directory in ((give_up, LOST_DIRECTORY), (take_up, self._directory_id)):
+            for start in range(0, len(keys), REPLICAS_PER_REQUEST):
+                await self._request(broker.epoch, directory, keys[start : start + REPLICAS_PER_REQUEST])
+        if len(ready) < len(moves.give_up):
             return trio.current_time() + TAIL_PAUSE_S
-        if moves.leave or moves.come_back or self._came_back:
+        if moves.give_up or moves.take_up or self._taken_up:
             return trio.current_time() + RETRY_S
         self._may_have_lost = self._room.is_full
         return NEVER
 
-    def _may_leave(self, key: Key, now: float) -> bool:
+    def _may_give_up(self, key: Key, now: float) -> bool:
         """True if the in-sync followers have the whole log or had TAIL_S to fetch it, or this broker is not leader."""
         partition = self._partitions.get_by_id(*key)
         return (
@@ -222,37 +214,25 @@ class FullDisk:
             or partition.is_in_every_isr_log(partition.log.log_end_offset)
         )
 
-    def _waits_for_leader(self, image: ClusterImage, key: Key) -> bool:
+    def _is_without_leader(self, image: ClusterImage, key: Key) -> bool:
         topic = image.topics_by_id.get(key[0])
         partition = None if topic is None else topic.partitions.get(key[1])
         return partition is not None and is_offline_last_replica(partition, self._node_id)
 
-    async def _tell(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
-        # Imported here: most brokers never send this request.
-        from pykbroker.protocol.messages.assign_replicas_to_dirs import (
-            AssignReplicasToDirsRequest,
-            DirectoryData,
-            PartitionData,
-            TopicData,
-        )
-
-        topics: dict[bytes, TopicData] = {}
-        for topic_id, number in keys:
-            topic = topics.setdefault(topic_id, TopicData(topic_id=topic_id))
-            topic.partitions.append(PartitionData(partition_index=number))
-        request = AssignReplicasToDirsRequest(
-            broker_id=self._node_id,
-            broker_epoch=broker_epoch,
-            directories=[DirectoryData(id=directory, topics=list(topics.values()))],
-        )
+    async def _request(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
+        replicas = [(directory, *key) for key in keys]
+        request = assignment_request(self._node_id, broker_epoch, replicas)
         try:
             response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
-            code = ErrorCode(response.error_code)
+            code = answered_error(response.error_code)
             failure = "" if code is ErrorCode.NONE else code.name
         except KafkaError as error:
             failure = str(error)
         if failure and not self._is_failing:
-            log.warning("the controller was not told which replicas this broker gives up or takes up: %s", failure)
+            log.warning(
+                "replicas that this broker gives up or takes up could not be reported: %s",
+                failure,
+            )
         self._is_failing = bool(failure)
         if not failure:
             # A single replica that was refused stays in `replica_moves`, and is requested again.

@@ -26,13 +26,13 @@ PAUSE_MAX_S = 60.0
 within CALM_S after it had space."""
 CALM_S = 300.0
 """Time in seconds with space after which the pause is PAUSE_MIN_S again."""
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 
 ROOM_SHARE = 100
 ROOM_MIN_BYTES = 4 << 20
 ROOM_MAX_BYTES = 1 << 30
-"""A hundredth of the volume must be free, within these bounds, before replicas are taken up again: each has records to
-catch up with, and a disk that is full again a second later would only move leaders back and forth."""
+"""Part of the volume that must be free, within these bounds, before replicas are taken up again. They have records to
+catch up with; if that filled the disk again at once, leaders would only move back and forth."""
 
 PROBE_FILE = "room-probe"
 _PROBE = bytes(64 << 10)
@@ -68,7 +68,7 @@ class DiskFullness:
             self.is_full = False
             self._emptied_at = now
         else:
-            self.check_at = now + LOOK_S
+            self.check_at = now + CHECK_INTERVAL_S
 
 
 def required_space(total_bytes: int) -> int:
@@ -99,16 +99,16 @@ def can_write(filesystem: FileSystem, directory: str) -> bool:
 class ReplicaMoves(NamedTuple):
     """(topic id, partition) of the replicas to give up, and of those to take up again."""
 
-    leave: list[tuple[bytes, int]]
-    come_back: list[tuple[bytes, int]]
+    give_up: list[tuple[bytes, int]]
+    take_up: list[tuple[bytes, int]]
 
 
 def replica_moves(
-    image: ClusterImage, node_id: int, came_back: Collection[tuple[bytes, int]], *, is_full: bool
+    image: ClusterImage, node_id: int, taken_up: Collection[tuple[bytes, int]], *, is_full: bool
 ) -> ReplicaMoves:
     """Replicas of this broker that must be given up or taken up again.
 
-    `came_back`: replicas that this process has taken up again and that may still wait for a leader. Kafka's controller
+    `taken_up`: replicas that this process has taken up again and that may still wait for a leader. Kafka's controller
     elects no leader when a replica leaves the lost directory, but does so when the request is repeated.
     """
     moves = ReplicaMoves([], [])
@@ -119,12 +119,12 @@ def replica_moves(
             key = (topic.topic_id, number)
             is_last = is_last_replica(partition, node_id)
             if is_full and node_id in partition.isr and not is_last:
-                moves.leave.append(key)
+                moves.give_up.append(key)
             elif partition.is_lost_on(node_id):
                 if is_last or not is_full:
-                    moves.come_back.append(key)
-            elif key in came_back and is_offline_last_replica(partition, node_id):
-                moves.come_back.append(key)
+                    moves.take_up.append(key)
+            elif key in taken_up and is_offline_last_replica(partition, node_id):
+                moves.take_up.append(key)
     return moves
 
 

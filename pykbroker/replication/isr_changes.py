@@ -7,17 +7,18 @@ responds. A partition ignores a response that is older than its metadata (`Leade
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.protocol.fields import Message
+    from pykbroker.replication.controller_requests import Channel
     from pykbroker.replication.leadership import Proposal
     from pykbroker.replication.replica_environment import ProposingPartition
 
@@ -37,14 +38,7 @@ _OVERTAKEN = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.NEW_LEADER_ELECTED,
 )
-"""Errors of a controller that has newer metadata: the proposal stays pending until this broker has applied that."""
-
-
-class Channel(Protocol):
-    """The part of `ControllerChannel` that is used."""
-
-    async def request(self, message: Message, timeout_ms: int) -> Any:
-        """The active controller's response. Raises KafkaError."""
+"""Errors of a controller with newer metadata: the proposal stays pending until this broker has applied it."""
 
 
 class _Item(NamedTuple):
@@ -96,7 +90,7 @@ class IsrChanges:
             self._put_back(items)
             return False
         if response.error_code:
-            log.warning("AlterPartition was refused: %s", ErrorCode(response.error_code).name)
+            log.warning("AlterPartition was refused: %s", answered_error(response.error_code).name)
             self._put_back(items)
             return False
         for topic in response.topics:
@@ -141,7 +135,7 @@ class IsrChanges:
     def _take(self, item: _Item, answer: Any) -> bool:
         """Passes the result of a proposal to its partition; False to send the proposal again."""
         partition, proposal = item
-        code = ErrorCode(answer.error_code)
+        code = answered_error(answer.error_code)
         if code is ErrorCode.NONE:
             partition.on_proposal_accepted(proposal, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch)
             return True

@@ -1,7 +1,7 @@
 """All partitions that follow one leader, and the client side of their incremental fetch session (KIP-227).
 
 Pure: time comes as an argument; changes of logs are in `followed_partition`. A request names only partitions whose
-fetch parameters changed since the previous request; the leader fetches the others again without being sent their names.
+fetch parameters changed since the previous request; the leader reads the others again from its copy of the session.
 """
 
 from __future__ import annotations

@@ -37,18 +37,18 @@ class Waiter:
             place.discard(self)
 
     def register(self, place: OffsetWaiters) -> None:
-        """Count the bytes of a partition from now on."""
+        """Counts the bytes of a partition from now on."""
         place.add(self)
         self._places.append(place)
 
     def add(self, size_bytes: int) -> None:
-        """Count bytes; end the wait when there are enough."""
+        """Counts bytes; ends the wait when there are enough."""
         self.bytes_wanted -= size_bytes
         if self.bytes_wanted <= 0 and self._completion is not None:
             self._completion.complete()
 
     async def wait(self, deadline: float) -> None:
-        """Wait for the bytes that are still missing, until the deadline on trio's clock."""
+        """Waits for the bytes that are still missing, until the deadline on trio's clock."""
         if self.bytes_wanted <= 0:
             return
         self._completion = Completion()
@@ -65,17 +65,17 @@ class OffsetWaiters:
         self._waiters: dict[Waiter, None] = {}
 
     def notify(self, size_bytes: int) -> None:
-        """Count bytes that became readable; `ALL` wakes every waiter, as for a deleted partition."""
+        """Counts bytes that became readable; `ALL` wakes every waiter, as for a deleted partition."""
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.add(size_bytes)
 
     def add(self, waiter: Waiter) -> None:
-        """Add a waiter."""
+        """Adds a waiter."""
         self._waiters[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
-        """Remove a waiter."""
+        """Removes a waiter."""
         self._waiters.pop(waiter, None)
 
     def __len__(self) -> int:

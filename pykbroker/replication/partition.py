@@ -38,7 +38,7 @@ NO_EPOCH = -1
 
 
 class CaughtUpFollower:
-    """An in-sync follower that has the leader's whole log: until something changes its fetches need no read of the log.
+    """An in-sync follower that has the leader's whole log, so that its fetches need no read until something changes.
 
     Most partitions of a fetch session are in this state most of the time, and a session has hundreds.
     """
@@ -89,7 +89,8 @@ class Partition:
         log: the replica's log.
         leader_id: the broker that leads it, -1 for none.
         leader_epoch: the epoch under which it leads; stamped on every batch.
-        leadership: state of a leader; None on a follower. Another object means that leadership was lost meanwhile.
+        leadership: state of a leader; None on a follower. A different object means that leadership was lost and
+            regained.
         replicas: ids of the brokers that the metadata assigns it to.
         is_adding: True while this broker is being added to its replicas by a reassignment.
         is_lost: True while this broker has given the replica up, as its disk is full.
@@ -320,7 +321,7 @@ class Partition:
         log = self.log
         if self._environment.storage_failures.is_disk_full and len(leadership.isr) > 1:
             # Even if these records would fit: the log must not grow while leadership is handed over.
-            raise StorageFull(str(self), "the disk was full, others are to lead")
+            raise StorageFull(str(self), "the disk was full, and another replica is to lead")
         stable_before = self.replica.stable_before()
         try:
             result = log.append_as_leader(
@@ -344,7 +345,7 @@ class Partition:
         return result
 
     def _appended(self, size: int, stable_before: int) -> None:
-        """Handles `size` new bytes in the log. Without followers they can be read at once."""
+        """Makes `size` new bytes readable, to followers if there are any, else to consumers."""
         leadership = self.leadership
         if leadership is not None and leadership.followers:
             self.end_waiters.notify(size)

@@ -1,4 +1,4 @@
-"""The partitions of this broker: looked up by name or id, created and dropped as the metadata says."""
+"""Partitions: the replicas of this broker, by topic name and id, created and deleted as the metadata changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Partitions:
         clock: time of day, for log files.
 
     Attributes:
-        cleaned: (topic, partition) of the log that is compacted just now; None if none is.
+        cleaned: (topic, partition) of the log that is being compacted; None for none.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Partitions:
             partition = held.get(number)
             if self._node_id not in partition_image.replicas:
                 if partition is not None:
-                    log.info("%s goes to other brokers; its log here is deleted", partition)
+                    log.info("%s is not assigned to this broker any more; its log is deleted", partition)
                     self._delete(held.pop(number))
                 self._offline.discard((topic.name, number))
             elif partition is not None:
@@ -220,7 +220,7 @@ class Partitions:
             log.error("the log of %s could not be deleted: %s", partition, error)
 
     def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
-        """Hands changed topic settings, or changed defaults of this broker, to the open logs."""
+        """Applies changed topic settings, or changed defaults of this broker, to the open logs."""
         topics = {name for kind, name in changed if kind == TOPIC_RESOURCE}
         if any(kind != TOPIC_RESOURCE for kind, _ in changed):
             topics = set(self._by_name)

@@ -106,20 +106,20 @@ class Replica:
     # Waiters
 
     def wake_all(self) -> None:
-        """Wake every waiter, to check the new state of the partition."""
+        """Wakes every waiter, to check the new state of the partition."""
         for waiters in (self.waiters, self.stable_waiters, self.end_waiters, self.low_waiters):
             waiters.notify(ALL)
         for waiter in self._ack_waiters:
             waiter.complete()
 
     def wake_acks(self) -> None:
-        """Wake the waiters whose offset the high watermark has reached."""
+        """Wakes the waiters whose offset the high watermark has reached."""
         for waiter in self._ack_waiters:
             if waiter.end_offset <= self.high_watermark:
                 waiter.complete()
 
     async def wait_for_high_watermark(self, end_offset: int, deadline: float) -> None:
-        """Wait until the high watermark reaches an offset, `wake_all`, or a deadline on trio's clock."""
+        """Waits until the high watermark reaches an offset, `wake_all`, or a deadline on trio's clock."""
         waiter = AckWaiter(end_offset)
         self._ack_waiters[waiter] = None
         try:
@@ -128,7 +128,7 @@ class Replica:
             del self._ack_waiters[waiter]
 
     def move_high_watermark(self, offset: int) -> None:
-        """Raise the high watermark, and wake its waiters."""
+        """Raises the high watermark, and wakes its waiters."""
         before = self.high_watermark
         stable_before = self.stable_before()
         self.high_watermark = offset
@@ -139,7 +139,7 @@ class Replica:
         self.wake_acks()
 
     def all_is_readable(self, size: int, stable_before: int) -> None:
-        """Raise the high watermark to the log end, `size` bytes on. Without followers no request waits for acks."""
+        """Raises the high watermark to the log end, `size` bytes on. Without followers no request waits for acks."""
         self.high_watermark = self.log.log_end_offset
         if self.waiters:
             self.waiters.notify(size)
@@ -151,7 +151,7 @@ class Replica:
         return self.last_stable_offset if self.stable_waiters else -1
 
     def notify_stable(self, stable_before: int) -> None:
-        """Wake readers of committed records by the bytes that became readable; several segments wake all of them."""
+        """Wakes readers of committed records by the bytes that became readable; several segments wake all of them."""
         if stable_before < 0:
             return
         stable = self.last_stable_offset

@@ -1,4 +1,4 @@
-"""Replication throttles (KIP-73): limits of the bytes per second that go to, or come in for, replicas not in sync.
+"""Replication throttles (KIP-73): limits of the bytes per second sent to, or fetched by, replicas not in sync.
 
 Pure: time comes as an argument. `kafka-reassign-partitions --throttle` sets `leader.replication.throttled.rate` and
 `follower.replication.throttled.rate` on brokers, and on topics `leader.replication.throttled.replicas` and
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ALL_REPLICAS = "*"
 WINDOW_S = 1.0
-"""Burst in seconds: one second's bytes pass at once; beyond it replicas wait until the average is within the rate."""
+"""Burst in seconds: the bytes of one second may pass at once. Further ones wait until the average is below the rate."""
 
 
 def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
@@ -24,7 +24,7 @@ def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
     found = set()
     for pair in text.split(","):
         partition, _, broker = pair.strip().partition(":")
-        if partition.isdigit() and broker.isdigit() and int(broker) == broker_id:
+        if partition.isdecimal() and broker.isdecimal() and int(broker) == broker_id:
             found.add(int(partition))
     return frozenset(found)
 
@@ -66,7 +66,7 @@ class ReplicationThrottle:
             self._debt_bytes += size_bytes
 
     def is_exceeded(self, now: float) -> bool:
-        """True if throttled replicas have to wait."""
+        """True while throttled replicas must wait."""
         rate = self._rate()
         if rate is None:
             self._debt_bytes = 0.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pykbroker.audit")
 
 NAMES_MAX = 10
-"""Most names of one line; the others are counted."""
+"""Largest number of names in one line; the others are counted."""
 
 CHANGES = frozenset(
     {
@@ -68,7 +68,7 @@ AUTHORIZATION_FAILED = frozenset(
 
 
 def audit_refused_login(connection: ConnectionInfo, mechanism: str, error: KafkaError) -> None:
-    """A login that failed. The reason that the client is not told is in the line."""
+    """Logs a failed login, with the reason that the client does not get."""
     reason = error.message if error.__cause__ is None else f"{error.message} ({error.__cause__})"
     log.info(
         "login refused from %s on %s by %s: %s", connection.client_host, connection.listener_name, mechanism, reason
@@ -82,7 +82,7 @@ def audit_refusals(
     request: Any,
     response: Any,
 ) -> None:
-    """A request with refused (operation, resource type, name), unless the response only leaves out what was refused."""
+    """Logs a request with refused (operation, resource type, name), unless the response only leaves these out."""
     if not log.isEnabledFor(logging.INFO):
         return
     is_refused = not AUTHORIZATION_FAILED.isdisjoint(error_codes(response))
@@ -93,7 +93,7 @@ def audit_refusals(
 
 
 def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, response: Any) -> None:
-    """A request that changes metadata, with the names of what it changes and the errors of its response."""
+    """Logs a request that changes metadata, with the names of the changed resources and the errors of its response."""
     if not log.isEnabledFor(logging.INFO):
         return
     errors = sorted({ErrorCode(code).name for code in error_codes(response)})

@@ -1,4 +1,4 @@
-"""The client of a connection: its address, its principal, and the listener to which it has connected."""
+"""ConnectionInfo: the client of a connection, with its address, principal and listener."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ReplyInWaiting(Protocol):
 
 
 class RepeatedRequests(Protocol):
-    """Serves requests that are like earlier ones."""
+    """Serves requests that differ from earlier ones only in their records."""
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | ReplyInWaiting | None:
         """Chunks of the reply, also in waiting; None for a request that has to be served in full."""
 
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Keeps what is needed to serve others like this request, which was served in full."""
+        """Notes a request that was served in full, for later ones like it."""
 
 
 class ListenerKind(Enum):
@@ -51,12 +51,12 @@ class ListenerKind(Enum):
 
 
 class ConnectionInfo:
-    """The client of a connection, and the address that it has dialled.
+    """The client of a connection, and the local address to which it is connected.
 
     Attributes:
         listener_name, listener_kind: name of the listener, such as ``PLAINTEXT``, and its kind.
         client_host, client_port: the client's address.
-        local_host, local_port: the address that the client has dialled; a single broker on every address
+        local_host, local_port: local address of the connection; a single broker that listens on every address
             advertises it to this client.
         principal: ``User:ANONYMOUS`` until SASL authentication.
         is_forwarded: True for the client of a request in an Envelope (KIP-590).
@@ -113,7 +113,7 @@ class ConnectionInfo:
         self.software_name = self.software_version = "unknown"
 
     def when_closed(self, owner: str, callback: Callable[[], None]) -> None:
-        """Has a callback of a handler called once, when the connection has ended; an owner has one, the last."""
+        """Registers a callback for the end of the connection; it replaces an earlier one of the same owner."""
         if self._closings is None:
             self._closings = {}
         self._closings[owner] = callback

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAMPLE_NAME = "hardcode"
-"""Name of the resource in the question for any resource of a type, as in Kafka."""
+"""Name of the resource in a question about any resource of a type, as in Kafka."""
 
 
 class Action(NamedTuple):
@@ -39,11 +39,11 @@ class Authorizer(Protocol):
     """A class for `authorizer.class.name`.
 
     It is constructed once, with the settings of the node by key, and a function that returns the access control
-    entries of the cluster, which CreateAcls and DeleteAcls change as ever.
+    entries of the cluster, which CreateAcls and DeleteAcls change.
     """
 
     def allows(self, action: Action) -> bool:
-        """True to allow the action. What it raises refuses the action, and is logged.
+        """True to allow the action. An exception refuses the action, and is logged.
 
         It must return at once: the thread that calls it serves all clients.
         """
@@ -54,7 +54,7 @@ class CustomAuthorizer:
     """A user's authorizer, in the form that requests need.
 
     Attributes:
-        may_be_asked_again: False, as the user's class may count or log what it is asked.
+        may_be_asked_again: False, because the user's class may count or log the questions.
     """
 
     may_be_asked_again: Final = False
@@ -77,5 +77,5 @@ class CustomAuthorizer:
             return False
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """True if the principal may do the operation on a resource with a name that hardly exists (KIP-679)."""
+        """True if the principal may do the operation on a resource with an unlikely name (KIP-679)."""
         return self.allows(principal, host, operation, resource_type, SAMPLE_NAME)

@@ -1,8 +1,8 @@
 """Server side of SASL/GSSAPI with Kerberos (RFC 4752, P-320), as a state machine without I/O.
 
 The client's tokens establish a security context. Then the server offers security layers and a buffer size, the client
-answers with its choice and an authorization id, and the login is complete. Kafka has no security layers (that is what
-TLS is for): the server offers none, with the buffer size that Java names, and no other choice is accepted.
+answers with its choice and an authorization id, and the login is complete. Kafka has no security layers, because it has
+TLS: the server offers none, with the buffer size of Java's server, and accepts no other choice.
 
 Tickets, keys and checksums are behind `SecurityContext`.
 """
@@ -24,7 +24,7 @@ NO_SECURITY_LAYER = 1
 """Bit of the security layer "none" in offers and choices."""
 
 RECEIVE_BUFFER_SIZE = 1 << 16
-"""Size in bytes that Java's server names in its offer; without a security layer nothing is done with it."""
+"""Size in bytes in the offer of Java's server; it has no effect without a security layer."""
 
 OFFER = bytes([NO_SECURITY_LAYER]) + RECEIVE_BUFFER_SIZE.to_bytes(3, "big")
 CHOICE_SIZE_MIN = 4

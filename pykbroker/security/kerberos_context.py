@@ -85,7 +85,7 @@ class AcceptorContext(_Context):
 
 
 class Initiator:
-    """Logins of a principal at services. Tickets are kept in memory, and got anew by its key when they are nearly over.
+    """Logins of a principal at services. Tickets are kept in memory, and renewed by its key before they end.
 
     Args:
         principal: name of the client, such as ``kafka/broker.example.com@REALM``.
@@ -147,7 +147,7 @@ def _file(key_table: str) -> str:
 
 
 def _host_name(host: str) -> str:
-    """The host name of an address, as Java's clients look for it; any other host as it is."""
+    """The host name of an address, as Java's clients determine it; any other host unchanged."""
     try:
         ipaddress.ip_address(host)
         return socket.gethostbyaddr(host)[0].lower()

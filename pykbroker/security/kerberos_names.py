@@ -35,10 +35,10 @@ class KerberosName(NamedTuple):
 
 
 def parse_name(principal: str) -> KerberosName:
-    """The parts of a principal; a text without a realm is a service and nothing else.
+    """The parts of a principal; a text without a realm is a service alone.
 
     Raises:
-        NoUserName: a realm behind something that is not one or two components.
+        NoUserName: there is a realm, but not one or two components before it.
     """
     found = _NAME.fullmatch(principal)
     if found is not None:
@@ -79,7 +79,7 @@ class UserNames:
         default_realm: realm of the machine's Kerberos configuration; "" if it names none.
 
     Raises:
-        ValueError: something that is not a rule; the text is Kafka's where Kafka has one.
+        ValueError: a text is not a rule; the error's text is Kafka's where Kafka has one.
     """
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
@@ -91,7 +91,7 @@ class UserNames:
         """The user name of a principal such as ``alice/host@REALM``.
 
         Raises:
-            NoUserName: no rule applies, or the first one that does makes something that is not a name.
+            NoUserName: no rule applies, or the first one that applies gives an invalid name.
         """
         name = parse_name(principal)
         if name.realm is None:

@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 
 class LoginRefused(Exception):
-    """The login failed; the client is told this text (Kafka's SaslAuthenticationException)."""
+    """The login failed; the client gets this text (Kafka's SaslAuthenticationException)."""
 
 
 class InvalidCredentials(Exception):
-    """The login failed; the client is told the mechanism and nothing else (Kafka's SaslException).
+    """The login failed; the client gets a text that names only the mechanism (Kafka's SaslException).
 
     The text is for the log of the server.
     """
@@ -61,7 +61,8 @@ class Mechanism(NamedTuple):
     make: makes the exchange of one login.
     max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
         (`connections.max.reauth.ms`, KIP-368).
-    prepare: awaited with the exchange and each token before that is evaluated; None if the mechanism has all it needs.
+    prepare: awaited with the exchange and each token, before the token is evaluated; None if there is nothing to wait
+        for.
     """
 
     make: Callable[[], Exchange]

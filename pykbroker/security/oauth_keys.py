@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 FETCH_TIMEOUT_S = 10.0
 SIZE_MAX = 1 << 20
 MISSING_KEY_PAUSE_S = 60.0
-"""Shortest time in seconds between two refreshes because of unknown key ids, which anybody can invent."""
+"""Shortest time in seconds between two refreshes because of unknown key ids, which any client can invent."""
 
 
 class KeySetSettings(NamedTuple):
@@ -52,12 +52,16 @@ class KeySet:
         self.keys: Sequence[Mapping[str, Any]] = ()
         self._due_s = 0.0
         self._is_loaded = False
-        self._is_fetching = False
+        # Set at the end of the fetch that runs now; None without one.
+        self._fetched: trio.Event | None = None
         self._missing_due_s = 0.0
         self._failures = 0
 
     async def prepare(self, key_id: str | None) -> None:
-        """Fetches the keys if they are due, or if none of them has this id. A failure is logged, and old keys stay."""
+        """Fetches the keys if they are due, or if none of them has this id; waits for a fetch that another login began.
+
+        A failure is logged, and the old keys stay.
+        """
         now_s = self._now_s()
         is_due = not self._is_loaded or now_s >= self._due_s
         if not is_due and key_id is not None and all(key.get("kid") != key_id for key in self.keys):
@@ -66,10 +70,13 @@ class KeySet:
                 self._missing_due_s = now_s + MISSING_KEY_PAUSE_S
         if self._failures and now_s < self._due_s:
             is_due = False
-        if not is_due or self._is_fetching:
+        if not is_due:
+            return
+        if self._fetched is not None:
+            await self._fetched.wait()
             return
         settings = self._settings
-        self._is_fetching = True
+        fetched = self._fetched = trio.Event()
         try:
             await self._run_in_thread(self._load)
         except (OSError, ValueError) as error:
@@ -79,7 +86,8 @@ class KeySet:
             log.warning("the keys at %s cannot be read: %s", settings.url, error)
             return
         finally:
-            self._is_fetching = False
+            self._fetched = None
+            fetched.set()
         self._failures = 0
         self._is_loaded = True
         self._due_s = self._now_s() + settings.refresh_ms / 1000
@@ -94,12 +102,16 @@ def fetch_document(url: str) -> str:
     Raises:
         OSError, ValueError: it cannot be read, or is too large.
     """
+    from http.client import HTTPException
     from urllib.request import urlopen
 
     if not url.startswith(("http://", "https://", "file:/")):
         raise ValueError("only http, https and file URLs can be read")
-    with urlopen(url, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310  the schemes are checked above
-        data: bytes = response.read(SIZE_MAX + 1)
+    try:
+        with urlopen(url, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310  the schemes are checked above
+            data: bytes = response.read(SIZE_MAX + 1)
+    except HTTPException as error:
+        raise OSError(f"not a response of HTTP: {error!r}") from error
     if len(data) > SIZE_MAX:
         raise ValueError(f"it has more than {SIZE_MAX} bytes")
     return data.decode()

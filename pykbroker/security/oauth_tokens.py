@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.security.oauthbearer import InvalidToken, ValidToken, missing_scope
@@ -166,7 +166,7 @@ class UnsecuredTokenRules(NamedTuple):
 
 
 def validate_unsecured(token: str, rules: UnsecuredTokenRules, now_ms: int) -> ValidToken:
-    """Checks the claims of a JWT without a signature (``alg`` none). Anybody can make such a token.
+    """Checks the claims of a JWT without a signature (``alg`` none). Any client can make such a token.
 
     Raises:
         InvalidToken: the token is refused.
@@ -252,6 +252,3 @@ def _check_scope(value: object, name: str) -> None:
     texts = [_text(part, name) for part in parts]
     if len(set(texts)) < len(texts):
         raise InvalidToken(f"the claim {name} has duplicates")
-
-
-Validator = Callable[[str], ValidToken]

@@ -70,7 +70,7 @@ def oauth_mechanism(
         raise ConfigError(f"{_PREFIX}jwks.endpoint.url", "", f"must be set for {handler}")
     if not url or handler == UNSECURED_HANDLER:
         log.warning(
-            "listener %s accepts OAUTHBEARER tokens without a signature: anybody can log in as anybody. "
+            "listener %s accepts OAUTHBEARER tokens without a signature: any client can log in as any user. "
             "Set sasl.oauthbearer.jwks.endpoint.url to require signed tokens.",
             listener_name,
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PLAIN = "PLAIN"
 TOKENS_MAX = 4
-"""Kafka counts no further than one token too many."""
+"""Kafka counts at most one token more than there may be."""
 
 
 class PlainExchange:

@@ -35,7 +35,7 @@ class PrincipalBuilder(Protocol):
     """A class for `principal.builder.class`. It is constructed once with the settings of the node, by key."""
 
     def build(self, context: AuthenticationContext) -> str:
-        """The principal of the connection, as ``Type:name``. What it raises refuses the login.
+        """The principal of the connection, as ``Type:name``. An exception refuses the login.
 
         It must return at once: the thread that calls it serves all clients.
         """

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from pykbroker.security.mechanism import Exchange, Mechanism
 
-RECEIVE_SIZE_MAX = 524288
-"""Kafka's default for the largest frame before authentication, in bytes (P-7)."""
-
 REAUTH_INTERVAL_MIN_S = 1.0
 """Shortest time in seconds between the beginnings of two re-authentications of a connection, as in Kafka."""
 
@@ -56,14 +53,14 @@ class SaslSession:
     """SASL on one connection.
 
     Args:
-        mechanisms: what the listener offers, by name.
+        mechanisms: mechanisms of the listener, by name.
         receive_size_max: largest frame before authentication, in bytes (`sasl.server.max.receive.size`).
         now_s: a clock in seconds that does not jump, for the end of sessions.
 
     Attributes:
         mechanisms: names of the offered mechanisms, in the order of Kafka's responses.
         mechanism: name of the chosen one.
-        result: what the last complete login has found; None before.
+        result: result of the last complete login; None before.
         is_again: True while a client that is logged in logs in again.
     """
 
@@ -88,7 +85,7 @@ class SaslSession:
 
     @property
     def allows_requests(self) -> bool:
-        """True if requests that are not part of a login are allowed: the client has logged in for longer than now."""
+        """True if other requests than those of a login are allowed: the client has a session that has not ended."""
         return self.state is State.COMPLETE and (self._ends_at_s is None or self._now_s() <= self._ends_at_s)
 
     def frame_size_max(self, authenticated_max: int) -> int:

@@ -9,7 +9,7 @@ import trio
 
 from pykbroker.controller.node_client import session_ends
 from pykbroker.protocol.codec import decode_from, encode
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_response_header, request_header
@@ -140,7 +140,7 @@ class _Exchanges:
     async def _token(self, token: bytes) -> bytes:
         answer = await self._exchange(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
         if answer.error_code != ErrorCode.NONE:
-            raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
+            raise LoginRefused(answer.error_message or answered_error(answer.error_code).name)
         self._lifetime_ms = answer.session_lifetime_ms
         return bytes(answer.auth_bytes)
 

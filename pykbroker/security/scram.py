@@ -22,6 +22,8 @@ MECHANISM_NUMBERS: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 ITERATIONS_MIN = 4096
 TOKEN_AUTH = "tokenauth"  # noqa: S105  the name of an extension
+SALT_SIZE = 26
+"""Characters of a salt: those of Kafka's tools are numbers of 130 bits in base 36."""
 CHANNEL_BINDING = b64encode(b"n,,")
 
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -64,8 +66,8 @@ class ScramCredentials(NamedTuple):
 
     of_user: the credential of a user; None if the user has none.
     of_token: the credential of a delegation token by its id; None if there is no such token.
-    decoy: a credential for a user or token that does not exist: the same one for the same name, in a form that cannot
-        be told from a real one.
+    decoy: a credential for a user or token that does not exist: the same one for the same name, in a form that
+        cannot be distinguished from a real one.
     """
 
     of_user: Callable[[str], ScramCredential | None]
@@ -96,17 +98,19 @@ def credential_of_password(
 def decoy_credential(hash_name: str, secret: bytes, name: str) -> ScramCredential:
     """A credential that no password fits, derived from a secret and a name: its salt is the same at each attempt."""
     seed = hmac.digest(secret, name.encode(), "sha512")
-    # Salts of Kafka's tools are numbers of 130 bits in base 36: about 26 characters.
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    salt = "".join(digits[byte % 36] for byte in seed[:26]).encode()
     size = hashlib.new(hash_name).digest_size
-    return ScramCredential(salt, hmac.digest(secret, seed, hash_name)[:size], bytes(size), ITERATIONS_MIN)
+    return ScramCredential(
+        _salt_text(seed[:SALT_SIZE]), hmac.digest(secret, seed, hash_name)[:size], bytes(size), ITERATIONS_MIN
+    )
 
 
 def random_salt(randbytes: Callable[[int], bytes]) -> bytes:
-    """A new salt, of the form of Kafka's own."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    return "".join(digits[byte % 36] for byte in randbytes(26)).encode()
+    """A new salt, in the form of Kafka's tools."""
+    return _salt_text(randbytes(SALT_SIZE))
+
+
+def _salt_text(data: bytes) -> bytes:
+    return bytes(b"0123456789abcdefghijklmnopqrstuvwxyz"[byte % 36] for byte in data)
 
 
 class ScramExchange:
@@ -239,7 +243,7 @@ class ScramLogin:
         """Checks the server's final message.
 
         Raises:
-            InvalidCredentials: the server does not know the password either, or has refused the login.
+            InvalidCredentials: the server does not have the password, or has refused the login.
         """
         found = _SERVER_FINAL.fullmatch(answer.decode(errors="replace"))
         if found is None or found["error"] is not None:

@@ -1,6 +1,6 @@
 """Authorization by the access control entries of the cluster, with the rules of Kafka's StandardAuthorizer.
 
-A decision depends on the entries, the super users and one default, and on nothing else.
+A decision depends on the entries, the super users and one default alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StandardAuthorizer:
         allow_everyone_if_no_acl_found: decision for a resource without any entry.
 
     Attributes:
-        may_be_asked_again: True, as to ask twice for one request has no other effect than to ask once.
+        may_be_asked_again: True, because a second question about a request has no effect.
     """
 
     may_be_asked_again: Final = True
@@ -106,7 +106,7 @@ class StandardAuthorizer:
         """True if the principal may do the operation on some resource of this type (KIP-679).
 
         As in Kafka, no operation implies another one here, and the default for resources without entries is examined
-        with a name that hardly exists.
+        with a name that is unlikely to exist.
         """
         if self.allows(principal, host, operation, resource_type, "hardcode"):
             return True
@@ -144,18 +144,18 @@ class StandardAuthorizer:
     def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         host = java_host_address(host)
         allowed_by = _ALLOWED_BY.get(operation) or (operation, ALL)
-        is_spoken_of = is_allowed = False
-        for acl in self._about(resource_type, name):
-            is_spoken_of = True
+        has_entry = is_allowed = False
+        for acl in self._matching_entries(resource_type, name):
+            has_entry = True
             if acl.principal not in (principal, ANY_PRINCIPAL) or acl.host not in (host, WILDCARD):
                 continue
             if acl.permission_type == ALLOW:
                 is_allowed = is_allowed or acl.operation in allowed_by
             elif acl.operation in (operation, ALL):
                 return False
-        return is_allowed if is_spoken_of else self._default
+        return is_allowed if has_entry else self._default
 
-    def _about(self, resource_type: int, name: str) -> Iterable[Acl]:
+    def _matching_entries(self, resource_type: int, name: str) -> Iterable[Acl]:
         """Entries whose pattern matches the resource."""
         entries = self._entries.get(resource_type)
         if entries is None:

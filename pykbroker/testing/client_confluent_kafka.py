@@ -41,10 +41,12 @@ class ConfluentKafka:
     ) -> None:
         """Create a topic and wait for it."""
         admin = AdminClient(_settings(access))
-        wish = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
+        new_topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config)
+        )
         try:
-            # Waits, because a node of a cluster that does not have the topic yet would answer that there is none.
-            admin.create_topics([wish], operation_timeout=timeout_s, request_timeout=timeout_s)[name].result()
+            # With a timeout, as a node that has not replayed the topic's record yet would answer that there is none.
+            admin.create_topics([new_topic], operation_timeout=timeout_s, request_timeout=timeout_s)[name].result()
         except KafkaException as error:
             raise LocalBrokerError(f"topic {name} was not created: {_words(error)}") from None
 

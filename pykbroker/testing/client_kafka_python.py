@@ -81,14 +81,14 @@ class KafkaPython:
         """Create a topic and wait for it."""
         with _errors(f"topic {name} was not created"), closing(_admin(access, timeout_s)) as admin:
             try:
-                wish = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
+                new_topic = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
             except KafkaError:
                 # kafka-python 2.0 cannot leave the factor to the broker.
-                wish = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
+                new_topic = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
             deadline = time.monotonic() + timeout_s
             while True:
                 try:
-                    admin.create_topics([wish], timeout_ms=int(timeout_s * 1000))
+                    admin.create_topics([new_topic], timeout_ms=int(timeout_s * 1000))
                     return
                 except _NOT_SENT:
                     if time.monotonic() >= deadline:

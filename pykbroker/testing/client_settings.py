@@ -1,4 +1,4 @@
-"""Access of a client to a LocalBroker or LocalCluster, as settings in the words of each client library."""
+"""Settings with which a client connects to a LocalBroker or LocalCluster, by client library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Access"]
 
 
 class Access(NamedTuple):
-    """Address of brokers, and how they are spoken to.
+    """Addresses of brokers, and the certificates for connections to them.
 
     Attributes:
         bootstrap_servers: `host:port`, or several with commas.

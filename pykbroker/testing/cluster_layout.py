@@ -14,7 +14,7 @@ from pykbroker.config.listener_addresses import is_every_address
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
 
 INTERNAL_HOST = "127.0.0.1"
-"""Host by which nodes of one machine reach each other; clients may be told another address."""
+"""Host by which nodes of one machine reach each other; the advertised address for clients may be another one."""
 
 LOCAL_CLUSTER_DEFAULTS = {
     # A dead node is replaced within a second: the voters notice at once that the port of the quorum's leader refuses
@@ -101,8 +101,8 @@ def properties_of_nodes(
         listeners = [f"{name}://{host}:{place.port}"]
         protocols = [f"{name}:{_protocol(name, base)}"]
         # Without a host every node advertises the name of this machine.
-        told = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
-        advertises = [f"{name}://{told}:{place.port}"]
+        host_of_clients = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
+        advertises = [f"{name}://{host_of_clients}:{place.port}"]
         if needs_internal:
             listeners.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
             protocols.append("INTERNAL:PLAINTEXT")

@@ -112,7 +112,7 @@ class LocalBroker(LocalClient):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # What a client needs
+    # Settings for clients
 
     @property
     def bootstrap_servers(self) -> str:
@@ -130,7 +130,7 @@ class LocalBroker(LocalClient):
     def _tls_directory(self) -> str | None:
         return self.data_dir if self._tls else self._tls_of_cluster
 
-    # What a test looks at
+    # State and output
 
     @property
     def pid(self) -> int | None:
@@ -164,7 +164,7 @@ class LocalBroker(LocalClient):
         except FileNotFoundError:
             return ""
 
-    # Life and death
+    # Start and stop
 
     def start(self) -> Self:
         """Start the process and wait until it answers; returns the broker itself.
@@ -257,8 +257,8 @@ class LocalBroker(LocalClient):
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
-    def hurry(self) -> None:
-        """Make a process that is stopping no longer wait for the other nodes of its cluster."""
+    def stop_without_controller(self) -> None:
+        """Make a process that is stopping no longer wait for the controller's permission to shut down."""
         process = self._resources.process
         if process is not None:
             process.close_stdin()
@@ -279,8 +279,8 @@ class LocalBroker(LocalClient):
     def close(self) -> None:
         """End the broker and remove its temporary directory.
 
-        If its data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed,
-        as its data is removed anyway.
+        With `data_dir` or `keep` the broker is stopped in order, as by `stop()`. Otherwise it is killed, as its data is
+        removed anyway.
         """
         try:
             if not self._is_temporary:
@@ -288,7 +288,7 @@ class LocalBroker(LocalClient):
         finally:
             self._resources.release(self._keep)
 
-    # Inside
+    # Internals
 
     def _belong_to_temporary(self, directory: str) -> None:
         """For LocalCluster, before the start: the data lies in a directory that is removed when this process ends."""

@@ -194,7 +194,7 @@ class LocalCluster(LocalClient):
                 time.sleep(_POLL_S)
             # Without a majority there is no controller that can let the others finish their controlled shutdown.
             for node in self._running():
-                node.hurry()
+                node.stop_without_controller()
 
     def _running(self) -> list[LocalBroker]:
         return [node for node in self._nodes.values() if node.is_running]

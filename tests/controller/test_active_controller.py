@@ -372,6 +372,47 @@ async def test_brokers_that_stay_away_together_are_fenced_at_the_end_of_their_se
         nursery.cancel_scope.cancel()
 
 
+async def test_brokers_that_are_cut_off_are_checked_at_the_same_time() -> None:
+    """A refusal counts only if another broker is reachable; the check of a machine that is cut off takes a second."""
+    others = range(2, 12)
+    disk = FakeFileSystem()
+    async with cluster(1, *others, disk=disk):
+        pass
+    async with running(disk) as node, trio.open_nursery() as nursery:
+
+        async def refuses(endpoint: Endpoint) -> bool:
+            if endpoint.host != "host-1":
+                await trio.sleep(1)
+            return True
+
+        active = ActiveController(node, ActiveControllerSettings(), refuses)
+        began_s = trio.current_time()
+        assert not await active._is_another_reachable(refuses, 1)
+        assert trio.current_time() - began_s < 2
+
+        async def reachable_late(endpoint: Endpoint) -> bool:
+            await trio.sleep(int(endpoint.host.removeprefix("host-")))
+            return endpoint.host != "host-3"
+
+        began_s = trio.current_time()
+        assert await active._is_another_reachable(reachable_late, 1)
+        assert 3 <= trio.current_time() - began_s < 4, "the first broker that is reachable decides"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_process_that_has_ended_is_fenced_after_a_full_disk() -> None:
+    """Its session is over already, so no other duty would fence it later."""
+    disk = FakeFileSystem()
+    async with cluster(1, 2, disk=disk) as brokers:
+        disk.capacity_bytes = 0
+        await brokers.kill(1)
+        await trio.sleep(TIMEOUT_S + INTERVAL_S)
+        assert not brokers.is_fenced(1)
+        disk.capacity_bytes = None
+        await trio.sleep(INTERVAL_S)
+        assert brokers.is_fenced(1)
+
+
 async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
     """It is over before the task that would do them has begun."""
 

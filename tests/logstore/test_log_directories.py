@@ -254,6 +254,27 @@ def test_the_log_stays_if_its_copy_cannot_be_renamed() -> None:
     assert directories.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
 
 
+def test_a_copy_that_cannot_be_renamed_does_not_keep_the_log_from_its_deletion() -> None:
+    """A topic that is created again under the name would get the log of the deleted one."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    create(directories, 0, B)
+    append(directories.logs["t", 0], 5)
+    directories.create_future("t", 0, A, bytes(16), CONFIG, NOW_MS)
+    rename = filesystem.rename
+
+    def failing(old_path: str, new_path: str) -> None:
+        if old_path.startswith("/a/"):
+            raise StorageError(old_path, "Input/output error")
+        rename(old_path, new_path)
+
+    filesystem.rename = failing  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="Input/output"):
+        directories.delete_log("t", 0, NOW_MS)
+    assert directories.get("t", 0) is None
+    assert directories.create_log("t", 0, bytes(16), CONFIG, NOW_MS).log_end_offset == 0
+
+
 def test_names_of_copies() -> None:
     assert parse_future_name(f"a-b.c-7.{'0' * 32}-future") == ("a-b.c", 7)
     for name in ("t-0", f"t-0.{'0' * 32}-delete", "t-0-future", "-future", "t-0.-future", "t.1-future"):

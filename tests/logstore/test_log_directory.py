@@ -575,6 +575,7 @@ def test_a_damaged_checkpoint_costs_time_not_the_start(place: Place) -> None:
         ("t", None),
         ("-1", None),
         ("t-x", None),
+        ("t-\N{SUPERSCRIPT TWO}", None),
     ],
 )
 def test_folder_names(name: str, expected: tuple[str, int] | None) -> None:

@@ -1,8 +1,7 @@
 """Kafka's configuration keys: type, default, allowed values, update mode, and the attribute that a key sets.
 
-The tables are in `broker`, `topic` and `group`. The descriptions for users are apart, in `documentation`, which only
-DescribeConfigs imports: without such a request a broker does not hold 30 KB of sentences. The facts are those of Apache
-Kafka 4.3.1, read from its own ConfigDefs and DescribeConfigs.
+The tables are in `broker`, `topic` and `group`; their contents are those of Apache Kafka 4.3.1's ConfigDefs. The
+descriptions for users are in `documentation`, which only DescribeConfigs imports, as they take 30 KB of memory.
 """
 
 from __future__ import annotations
@@ -42,6 +41,8 @@ CLUSTER_WIDE = 2
 _JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)", re.ASCII)
 
 _INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}
+_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
+"""Java's form of an integer, without the underscores that `int` accepts; `int` refuses more than 4300 digits."""
 
 
 class ConfigError(ValueError):
@@ -190,7 +191,7 @@ def _is_duration(text: str) -> bool:
 
 def _is_pair_of_numbers(text: str) -> bool:
     left, colon, right = text.partition(":")
-    return bool(colon) and left.isdigit() and right.isdigit()
+    return bool(colon) and all(number.isascii() and number.isdigit() for number in (left, right))
 
 
 class ConfigDefinition(NamedTuple):
@@ -253,8 +254,7 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
     bits = _INTEGER_BITS.get(config_type)
     if bits is not None:
         limit = 1 << (bits - 1)
-        # int() would also take "1_000", which Java does not.
-        number = int(trimmed) if trimmed.lstrip("+-").isdecimal() and trimmed.count("-") < 2 else None
+        number = int(trimmed) if _is_integer(trimmed) else None
         if number is None or not -limit <= number < limit:
             raise ConfigError(name, text, f"Not a number of type {TYPE_NAMES[config_type]}")
         return number

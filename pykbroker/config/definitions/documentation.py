@@ -79,11 +79,11 @@ GROUP_DOCUMENTATION: dict[str, str] = {
 _BROKER_DOCUMENTATION: dict[str, str] = {
     "add.partitions.to.txn.retry.backoff.max.ms": "Longest wait for an ending transaction before a partition is added.",
     "add.partitions.to.txn.retry.backoff.ms": "First wait before adding a partition to a transaction is tried again.",
-    "advertised.listeners": "Addresses that clients are told to use, per listener; without it those of listeners. "
-    "For a host that means every address they are told the name of the machine; by a broker that is alone the host "
-    "that they dialled.",
-    "alter.config.policy.class.name": "Java class that judges changes of configs.",
-    "authorizer.class.name": "Java class that decides who may do what; empty allows everything.",
+    "advertised.listeners": "Addresses that clients get in Metadata, per listener; without it those of listeners. "
+    "In place of a host that means every address they get the name of the machine, from a broker that is alone the "
+    "host that they connected to.",
+    "alter.config.policy.class.name": "Java class that accepts or refuses changes of configs.",
+    "authorizer.class.name": "Class that decides which principal may do which operation; empty allows everything.",
     "auto.create.topics.enable": "Whether a topic that a client names is created when it does not exist.",
     "auto.leader.rebalance.enable": "Whether leadership goes back to preferred replicas by itself.",
     "background.threads": "Threads for background work.",
@@ -91,7 +91,7 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "broker.id": "Older name of node.id.",
     "broker.rack": "Rack or zone of this broker, for the placement of replicas and for reads nearby.",
     "broker.session.timeout.ms": "Time without heartbeat after which the controller fences a broker.",
-    "client.quota.callback.class": "Java class that works out client quotas.",
+    "client.quota.callback.class": "Java class that computes client quotas.",
     "config.providers": "Names of providers that replace variables in config values.",
     "connection.failed.authentication.delay.ms": "How long the answer to a failed authentication is held back.",
     "connections.max.idle.ms": "After what time a connection without traffic is closed.",
@@ -114,7 +114,7 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "controller.quorum.voters": "The quorum's voters as id@host:port, separated by commas.",
     "controller.socket.timeout.ms": "Socket timeout of the channels between controller and brokers.",
     "cordoned.log.dirs": "Log directories that take no new replicas.",
-    "create.topic.policy.class.name": "Java class that judges new topics.",
+    "create.topic.policy.class.name": "Java class that accepts or refuses new topics.",
     "default.replication.factor": "Replicas of a topic that does not ask for a number.",
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are removed.",
     "delegation.token.expiry.time.ms": "How long a delegation token lasts without renewal.",
@@ -344,13 +344,13 @@ _OAUTH_DOCUMENTATION: dict[str, str] = {
     "jwks.endpoint.refresh.ms": "how often the signing keys are fetched again.",
     "jwks.endpoint.retry.backoff.max.ms": "longest wait between two tries to fetch the signing keys.",
     "jwks.endpoint.retry.backoff.ms": "first wait between two tries to fetch the signing keys.",
-    "jwks.endpoint.url": "where the signing keys are.",
+    "jwks.endpoint.url": "URL of the signing keys.",
     "jwt.retriever.class": "Java class that gets tokens.",
     "jwt.validator.class": "Java class that checks tokens.",
     "scope": "scope that is asked for.",
     "scope.claim.name": "name of the claim with the scope.",
     "sub.claim.name": "name of the claim with the subject.",
-    "token.endpoint.url": "where tokens are got.",
+    "token.endpoint.url": "URL at which tokens are issued.",
 }
 
 _GROUP_KINDS = {"consumer": "consumer", "share": "share", "streams": "streams"}

@@ -20,7 +20,7 @@ def check_request_memory(config: ConfigValues) -> None:
 
 
 def check_idle_time(config: ConfigValues) -> None:
-    """The response to a failed login is delayed on purpose; the connection must not reach its idle limit before it."""
+    """Check that a connection is not closed as idle before the delayed response to its failed login is sent."""
     idle_ms, delay_ms = config.connections.max_idle_ms, config.connections.failed_authentication_delay_ms
     if 0 <= idle_ms <= delay_ms:
         raise ConfigError(
@@ -37,12 +37,12 @@ def check_limits_per_address(config: ConfigValues) -> None:
     given = text.rstrip(", ")
     for entry in given.split(",") if given else ():
         host, colon, count = entry.rpartition(":")
-        if not colon or not re.fullmatch(r"[+-]?\d+", count.strip()) or abs(int(count)) > _INT_MAX:
+        if not colon or not re.fullmatch(r"[+-]?\d{1,99}", count.strip()) or abs(int(count)) > _INT_MAX:
             raise ConfigError(key, text, f"{entry!r} is not of the form host:count")
         if not is_host(host.strip()):
             raise ConfigError(key, text, f"{host!r} is not the name or address of a host")
     if config.connections.max_per_ip == 0 and not text:
-        raise ConfigError("max.connections.per.ip", 0, f"can be zero only where {key} lets somebody in")
+        raise ConfigError("max.connections.per.ip", 0, f"can be zero only where {key} allows connections of an address")
 
 
 CHECKS = (check_request_memory, check_idle_time, check_limits_per_address)

@@ -27,7 +27,7 @@ def check_advertised(config: ConfigValues) -> None:
             )
         if address.host == "0.0.0.0":  # noqa: S104  compared, not bound
             raise ConfigError(
-                "advertised.listeners", address.host, "clients cannot dial it; use a host name or address"
+                "advertised.listeners", address.host, "clients cannot connect to it; use a host name or address"
             )
 
 

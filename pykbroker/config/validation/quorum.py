@@ -35,7 +35,9 @@ def check_addresses_of_voters(config: ConfigValues) -> None:
         if port == 0:
             raise ConfigError(_VOTERS, f"{voter_id}@{host}:0", "a voter needs a port")
         if is_every_address(host):
-            raise ConfigError(_VOTERS, f"{voter_id}@{host}:{port}", "nodes cannot dial it; use a host name or address")
+            raise ConfigError(
+                _VOTERS, f"{voter_id}@{host}:{port}", "nodes cannot connect to it; use a host name or address"
+            )
 
 
 CHECKS = (check_voters_and_roles, check_addresses_of_voters)

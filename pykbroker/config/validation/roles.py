@@ -124,7 +124,9 @@ def check_listeners_of_controller(config: ConfigValues) -> None:
         )
     for address in network.advertised_controller_listeners.values():
         if not address.host:
-            raise ConfigError("advertised.listeners", f"{address.name}://", "needs a host name that nodes can dial")
+            raise ConfigError(
+                "advertised.listeners", f"{address.name}://", "needs a host name that nodes can connect to"
+            )
 
 
 CHECKS = (

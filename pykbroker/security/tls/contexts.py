@@ -60,7 +60,7 @@ def server_context(settings: TlsSettings, stores: Stores) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _configure(context, settings, stores)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
-    # One ticket, as Java gives: each costs time, and a client that reconnects uses one.
+    # One ticket, as in Java: each costs time, and a client that reconnects uses one.
     context.num_tickets = 1
     return context
 
@@ -79,7 +79,7 @@ def client_context(settings: TlsSettings, stores: Stores) -> ssl.SSLContext:
 
 def _configure(context: ssl.SSLContext, settings: TlsSettings, stores: Stores) -> None:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # Any certificate of the trust store is an anchor, as in Java, also one that another one has issued.
+    # As in Java, each certificate of the trust store is an anchor, also an intermediate one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for key in stores.keys:
         key.load_into(context)

@@ -1,6 +1,6 @@
-"""Certificates for development: an authority of one data directory, and what it has issued (`start --tls`).
+"""Certificates for development: an authority of one data directory, and its certificates (`start --tls`).
 
-The files lie in the data directory itself, as Apache Kafka refuses a data directory with directories that are no logs:
+The files lie in the data directory itself, because Apache Kafka refuses one with directories that are no logs:
 
 * ``tls-ca.pem``: the certificate of the authority, which clients must trust; ``tls-ca-key.pem`` is its key.
 * ``tls-broker.pem``: key and certificate of the brokers on this machine.
@@ -50,7 +50,7 @@ SETTINGS_WRITTEN_HERE = (
     "ssl.truststore.location",
     "ssl.truststore.certificates",
 )
-"""Settings that a broker with these certificates cannot be given otherwise."""
+"""Settings that the user of these certificates must not set."""
 
 
 class Issued(NamedTuple):
@@ -159,7 +159,7 @@ def _general_name(host: str) -> Any:
 
 
 def prepare(directory: str, hosts: Sequence[str]) -> None:
-    """Makes the certificates of a data directory, or what is missing or about to expire among them.
+    """Makes the certificates of a data directory that are missing or about to expire.
 
     Args:
         directory: the data directory, which is created if it is not there.
@@ -285,7 +285,7 @@ def write_client_files(directory: str, bootstrap_servers: str) -> dict[str, str]
 
 
 def _write(path: str, text: str, mode: int) -> None:
-    """Replaces a file whole; a key is never readable by others, not even for a moment."""
+    """Replaces a file in one step; a key is never readable by other users."""
     temporary = f"{path}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, "w", encoding="ascii") as file:

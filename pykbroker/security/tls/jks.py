@@ -1,8 +1,8 @@
 """Reading of Java's old key store format, JKS. Pure.
 
-keytool writes PKCS12 since Java 9, whatever the file is called; JKS files are older, or were asked for by
-``-storetype JKS``. The format is small, and the one Python library for it has had no release since 2020, so it is read
-here. Private keys are protected by a key stream of SHA-1, as described in Java's documentation of the format.
+keytool writes PKCS12 since Java 9, also to a file with the suffix .jks; JKS files are older, or were made with
+``-storetype JKS``. The format is small, and the only Python library for it has had no release since 2020. Private keys
+are protected by a key stream of SHA-1, as described in Java's documentation of the format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ListenerTls: certificates and trust of one listener, for its server side and for this node's connections to others.
 
-New settings and changed files are taken while the node runs (P-244). Connections keep the certificates of their
+New settings and changed files take effect while the node runs (P-244). Connections keep the certificates of their
 handshakes. Sessions of earlier handshakes cannot be resumed under new certificates, as the keys of their tickets belong
 to the old context.
 """
@@ -77,7 +77,7 @@ class ListenerTls:
         return f"User:{self._loaded.settings.mapping.user_name(names_of(certificate).subject)}"
 
     def check(self, settings: TlsSettings) -> None:
-        """Refuses settings that Kafka would not take while the listener is open.
+        """Refuses settings to which Kafka would not change while the listener is open.
 
         Raises:
             ConfigError: a store cannot be read, has other names, or does not work together with the present one.
@@ -86,7 +86,7 @@ class ListenerTls:
             self._prepared(settings)
 
     def reconfigure(self, settings: TlsSettings) -> None:
-        """Takes new settings, or files that have changed under the same settings.
+        """Uses new settings, or files that have changed under the same settings.
 
         Raises:
             ConfigError: as `check`; everything stays as it is.
@@ -136,7 +136,7 @@ class _Loaded:
 
     @property
     def is_outdated(self) -> bool:
-        """True if a file was replaced since; a file that is missing for a moment is not."""
+        """True if a file was replaced since then; a missing file does not count."""
         return any(new is not None and new != old for old, new in zip(self._stamps, self._current(), strict=True))
 
     def _current(self) -> list[_Stamp]:

@@ -1,4 +1,4 @@
-"""NodeTls: the TLS of all listeners of one node, of its own ones and of those of other nodes that it connects to."""
+"""NodeTls: TLS of the listeners of one node, and of the listeners of other nodes to which it connects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NodeTls:
         return self._listeners.get(listener_name)
 
     def refusal_of_change(self, config: BrokerConfig) -> str | None:
-        """Kafka's error text for a change to these settings; None if they would be taken (P-244)."""
+        """Kafka's error text for a change to these settings; None if it is allowed (P-244)."""
         try:
             for name, settings in _settings(config).items():
                 self._listeners[name].check(settings)
@@ -68,7 +68,7 @@ class NodeTls:
         return None
 
     def apply(self, config: BrokerConfig) -> None:
-        """Takes the settings of this node after a change of metadata, and files that have changed."""
+        """Uses the settings of this node after a change of metadata, and files that have changed."""
         if config is self._config:
             self.take_changed_files()
             return

@@ -120,6 +120,10 @@ def test_requests_that_are_malformed() -> None:
         (TOPIC_RESOURCE, "", ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
         (TOPIC_RESOURCE, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, None),
         (BROKER_RESOURCE, "x", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        # Numbers for Python, but not for Java.
+        (BROKER_RESOURCE, "0_1", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        (BROKER_RESOURCE, " 1", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        (BROKER_RESOURCE, "2147483648", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
         (BROKER_RESOURCE, "-1", ErrorCode.INVALID_REQUEST, "Invalid negative broker ID."),
         (GROUP_RESOURCE, "", ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
     ],

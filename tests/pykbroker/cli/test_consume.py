@@ -133,6 +133,10 @@ def test_formats(run: Run, consumer: FakeConsumer) -> None:
     code, _, errors = run(*words, "-f", "{nope}")
     assert code == 2
     assert "'nope' is not one of topic, partition" in errors
+    for template in ("{value", "{value.size}", "{value[key]}", "{}"):
+        code, _, errors = run(*words, "-f", template)
+        assert code == 2
+        assert "its fields can be topic, partition" in errors
 
 
 def test_a_group_subscribes(run: Run, consumer: FakeConsumer) -> None:
@@ -162,6 +166,7 @@ def test_ctrl_c_leaves_the_position_at_the_first_record_that_was_not_printed(con
         ["--from-beginning", "--offset", "1"],
         ["--offset", "middle"],
         ["--timestamp", "noon"],
+        ["--timestamp", "0001-01-01T00:00:00+14:00"],
         ["-g", "g", "-p", "1"],
         ["-g", "g", "--offset", "1"],
         ["-g", "g", "--until-end"],

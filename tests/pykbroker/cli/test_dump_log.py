@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pykbroker.controller.metadata.record_framing import encode_record
 from pykbroker.logstore.producer_snapshot import encode_snapshot
@@ -178,3 +182,13 @@ def test_what_cannot_be_read(run: Run, tmp_path: Path) -> None:
     assert run("dump-log", str(tmp_path / "nope"))[2].endswith("nope: no such file or directory\n")
     assert "no .log files" in run("dump-log", str(tmp_path))[2]
     assert "not a .log" in run("dump-log", write(tmp_path, "meta.properties", b""))[2]
+
+
+def test_a_directory_that_may_not_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may run as a user that may read everything."""
+
+    def listdir(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert run("dump-log", str(tmp_path))[::2] == (1, f"pykbroker: {tmp_path}: Permission denied\n")

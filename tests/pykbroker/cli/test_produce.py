@@ -121,7 +121,9 @@ def test_json_lines(line: bytes, expected: OutgoingRecord) -> None:
     assert parse_line(line, 1, LineFormat(is_json=True)) == expected
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"headers": [1]}', b'{"partition": "x"}'])
+@pytest.mark.parametrize(
+    "line", [b"nonsense", b"[1]", b'{"headers": [1]}', b'{"partition": "x"}', b'{"partition": 1e999}']
+)
 def test_lines_that_are_no_json_record(line: bytes) -> None:
     with pytest.raises(CliError, match=r"line 5: not a record"):
         parse_line(line, 5, LineFormat(is_json=True))

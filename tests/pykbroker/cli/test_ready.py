@@ -55,7 +55,8 @@ def test_nobody_there(run: Run) -> None:
     assert run("ready", "-b", f"127.0.0.1:{port}", "--timeout", "0", "-q") == (1, "", "")
 
 
-def test_addresses(run: Run) -> None:
-    code, _, errors = run("ready", "-b", "localhost")
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":9092", "localhost:65536", "localhost:" + "9" * 5000])
+def test_addresses(run: Run, address: str) -> None:
+    code, _, errors = run("ready", "-b", address)
     assert code == 2
     assert "expected HOST:PORT" in errors

@@ -178,8 +178,13 @@ def test_the_authorizer_and_its_settings() -> None:
         ("num.io.threads", "0", "at least 1"),
         ("log.retention.ms", "0", "must be -1"),
         ("listeners", "9092", "expected NAME://host:port"),
+        ("listeners", "A://:" + "9" * 5000, "expected NAME://host:port"),
+        ("controller.quorum.voters", f"{2**31}@a:9093", "expected id@host:port"),
+        ("controller.quorum.voters", "1@a:" + "9" * 5000, "expected id@host:port"),
+        ("controller.quorum.bootstrap.servers", "a:" + "9" * 5000, "expected host:port"),
+        ("max.connections.per.ip.overrides", "localhost:" + "9" * 5000, "not of the form host:count"),
         ("listeners", "NOPE://:9092", "no entry in listener.security.protocol.map"),
-        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot dial it"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect to it"),
         ("controller.quorum.voters", "2@a:9093,3@b:9093", "must name this node (1)"),
     ],
 )
@@ -245,7 +250,7 @@ def test_values_are_read_as_java_reads_them(text: str, config_type: int, value: 
     assert parse_value("k", text, config_type) == value
 
 
-@pytest.mark.parametrize("text", ["1_000", "1.0", "--1", "", "0x10", "32768"])
+@pytest.mark.parametrize("text", ["1_000", "1.0", "--1", "+-1", "++1", "9" * 5000, "", "0x10", "32768"])
 def test_not_every_python_number_is_one(text: str) -> None:
     with pytest.raises(ConfigError, match="Not a number of type SHORT"):
         parse_value("k", text, SHORT)

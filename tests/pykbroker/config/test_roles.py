@@ -116,7 +116,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
         (BROKER, {"node.id": "2"}, "controller.quorum.voters", r"must not name this node \(2\)"),
         (BROKER, {"controller.quorum.voters": ""}, "controller.quorum.voters", "must name the controllers"),
         (BOTH, {"controller.quorum.voters": "1@one:9093,2@two:0"}, "controller.quorum.voters", "needs a port"),
-        (BOTH, {"controller.quorum.voters": "1@0.0.0.0:1,2@two:1"}, "controller.quorum.voters", "cannot dial it"),
+        (BOTH, {"controller.quorum.voters": "1@0.0.0.0:1,2@two:1"}, "controller.quorum.voters", "cannot connect to it"),
         (
             BOTH,
             {"controller.quorum.voters": "1@one:99999,2@two:1"},

@@ -25,10 +25,11 @@ from pykbroker.config.definitions import (
     SHORT,
     STRING,
     ConfigDefinition,
+    ConfigError,
     format_value,
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
-from pykbroker.config.definitions.topic import BROKER_SYNONYMS
+from pykbroker.config.definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
 
 TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
 SOURCE = Path(pykbroker.__file__).parent
@@ -210,3 +211,17 @@ def test_every_value_is_used() -> None:
         and not any(re.search(rf"\b{path if '.' in path else f'config.{path}'}\b", source) for source in sources)
     ]
     assert unused == []
+
+
+@pytest.mark.parametrize("value", ["0:1", "0:1,12:3", "*", ""])
+def test_throttled_replicas(value: str) -> None:
+    definition = TOPIC_CONFIGS["leader.replication.throttled.replicas"]
+    definition.parse("leader.replication.throttled.replicas", value)
+
+
+@pytest.mark.parametrize("value", ["0", "0:", "a:1", "\N{SUPERSCRIPT TWO}:1", "1:\N{ARABIC-INDIC DIGIT TWO}"])
+def test_throttled_replicas_that_kafka_refuses(value: str) -> None:
+    """Python takes other digits for numbers too; a broker that threw at them would end."""
+    definition = TOPIC_CONFIGS["leader.replication.throttled.replicas"]
+    with pytest.raises(ConfigError):
+        definition.parse("leader.replication.throttled.replicas", value)

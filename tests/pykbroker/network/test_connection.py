@@ -37,10 +37,11 @@ from pykbroker.requests.invocation import ELEMENTS_MAX, handlers_of
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PlainExchange
-from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession
+from pykbroker.security.sasl import SaslSession
 from pykbroker.wall_clock import SystemWallClock
 from tests.support.connections import FRAME_SIZE_MAX, Client, served
 
+RECEIVE_SIZE_MAX = 524288
 HANDLERS = handlers_of[ListenerKind.BROKER]
 
 
@@ -334,7 +335,7 @@ async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixt
         assert await slow.frame() is None
         await trio.testing.wait_all_tasks_blocked()
         assert memory.reserved_bytes == 0
-    assert "is in the way of others since 10 s (queued.max.request.bytes=400000)" in caplog.text
+    assert "has kept others waiting for 10 s (queued.max.request.bytes=400000)" in caplog.text
 
 
 async def test_mutated_frames_are_answered_or_close() -> None:

@@ -22,7 +22,7 @@ from tests.support.data_path import batch
 from tests.support.whole_broker import WholeBroker
 
 PROGRAM = """
-from pykbroker.node.process_memory import LOOKS, FreedMemory, anonymous_bytes
+from pykbroker.node.process_memory import ATTEMPTS, FreedMemory, anonymous_bytes
 freed = FreedMemory()
 assert not freed.give_back()
 before = anonymous_bytes()
@@ -35,7 +35,7 @@ del blocks
 assert freed.give_back(), "free by now"
 blocks = [bytearray(1_000_000) for _ in range(60)]
 del blocks[:-1]
-assert sum(freed.give_back() for _ in range(10)) == LOOKS
+assert sum(freed.give_back() for _ in range(10)) == ATTEMPTS
 print(anonymous_bytes() - before)
 """
 

@@ -269,6 +269,31 @@ async def test_a_kill(moment: str) -> None:
     assert not [name for name in rig.names("a") + rig.names("b") if name.endswith("-future")]
 
 
+async def test_a_stop_during_a_sync_keeps_the_copy() -> None:
+    """A cancelled sync has not failed: the next start need not copy the records again."""
+    rig = Rig()
+    rig.append()
+    rig.moves.begin(rig.partition, B)
+    future = rig.partition.future
+    assert future is not None
+    begins = trio.Event()
+
+    async def run_for_ever(work: Callable[[], None]) -> None:
+        if work.__name__ == "read":
+            await rig.run_in_thread(work)
+            return
+        begins.set()
+        await trio.sleep_forever()
+
+    rig.moves._run_in_thread = run_for_ever
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.moves.run)
+        await begins.wait()
+        nursery.cancel_scope.cancel()
+    assert rig.partition.future is future
+    assert future.log_end_offset == RECORDS
+
+
 async def test_a_clean_stop_in_between() -> None:
     """P-303."""
     rig = Rig()

@@ -15,7 +15,7 @@ from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykbroker.replication.full_disk_rules import (
     CALM_S,
-    LOOK_S,
+    CHECK_INTERVAL_S,
     PAUSE_MAX_S,
     PAUSE_MIN_S,
     ROOM_MAX_BYTES,
@@ -48,8 +48,8 @@ def test_who_was_full_looks_for_space_after_a_pause_that_grows() -> None:
         now = room.check_at
         room.checked(now, has_room=False)
         assert room.is_full
-        assert room.check_at == now + LOOK_S
-        now += LOOK_S
+        assert room.check_at == now + CHECK_INTERVAL_S
+        now += CHECK_INTERVAL_S
         room.checked(now, has_room=True)
         assert not room.is_full
     assert pauses == [PAUSE_MIN_S * 2**n for n in range(6)] + [PAUSE_MAX_S] * 3

@@ -158,7 +158,7 @@ async def scenario(folder: Path, monkeypatch: pytest.MonkeyPatch, eligible_level
             await both.until("alone", lambda found: found.leader_id == FULL and not found.offline_replicas)
             (disk,) = both.disks
             image = disk._image()
-            await disk._tell(image.brokers[FULL].epoch, LOST_DIRECTORY, [(alone, 0)])
+            await disk._request(image.brokers[FULL].epoch, LOST_DIRECTORY, [(alone, 0)])
             epoch = image.topics_by_name["alone"].partitions[0].leader_epoch
             await both.until("alone", lambda found: found.leader_id == FULL and found.leader_epoch > epoch)
             assert await both.produce(FULL, alone, -1) == ErrorCode.KAFKA_STORAGE_ERROR

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64encode
 from functools import cache
+from http.client import BadStatusLine
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
+import trio
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
-from pykbroker.security.oauth_keys import KeySet, KeySetSettings
+from pykbroker.security.oauth_keys import KeySet, KeySetSettings, fetch_document
+from pykbroker.security.oauth_login import TokenSource
 from pykbroker.security.oauth_tokens import (
     SignedTokenRules,
     UnsecuredTokenRules,
@@ -310,6 +315,60 @@ async def test_old_keys_stay_while_the_server_is_away() -> None:
     assert keys.keys.keys[0]["kid"] == "b"
 
 
+async def test_a_login_waits_for_the_keys_that_another_login_fetches() -> None:
+    """Else the second of two clients that connect at once would be refused."""
+    keys = Keys()
+    keys.documents = [document("a")]
+
+    async def slowly(work: Any) -> None:
+        await trio.sleep(3)
+        work()
+
+    keys.keys._run_in_thread = slowly
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keys.keys.prepare, "a")
+        await trio.sleep(1)
+        await keys.keys.prepare("a")
+        assert [key["kid"] for key in keys.keys.keys] == ["a"]
+    assert keys.fetches == 1
+
+
+def test_a_server_that_speaks_something_else_than_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    def urlopen(*_: Any, **__: Any) -> Any:
+        raise BadStatusLine("SSH-2.0")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    with pytest.raises(OSError, match="SSH"):
+        fetch_document("http://localhost/keys")
+
+
+@pytest.mark.parametrize("lifetime", ["null", '"soon"', "[]"])
+async def test_a_token_without_a_lifetime_is_used_once(monkeypatch: pytest.MonkeyPatch, lifetime: str) -> None:
+    asked = 0
+
+    def urlopen(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return BytesIO(f'{{"access_token": "t", "expires_in": {lifetime}}}'.encode())
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": "http://localhost/token"})
+    source = TokenSource(login, lambda: NOW_MS, run_here)
+    for _ in range(2):
+        assert await source.first_message() == initial_response("t")
+    assert asked == 2
+
+
+async def test_an_oauth_server_that_speaks_something_else_than_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    def urlopen(*_: Any, **__: Any) -> Any:
+        raise BadStatusLine("SSH-2.0")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": "http://localhost/token"})
+    with pytest.raises(OSError, match="SSH"):
+        await TokenSource(login, lambda: NOW_MS, run_here).first_message()
+
+
 async def run_here(work: Any) -> None:
     work()
 
@@ -337,7 +396,7 @@ async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
 def test_a_listener_without_a_key_set_is_unsecured_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """P-255."""
     mechanism = oauth_mechanism({}, "SASL", lambda: NOW_MS, run_here)
-    assert "anybody can log in as anybody" in caplog.text
+    assert "any client can log in as any user" in caplog.text
     assert mechanism.make().evaluate(initial_response(unsecured())) == b""
 
 

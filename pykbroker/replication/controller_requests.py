@@ -1,0 +1,43 @@
+"""Requests of a broker about its replicas to the active controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.fields import Message
+
+REPLICAS_PER_REQUEST = 2000
+"""Largest number of replicas in one AssignReplicasToDirs request, as in Kafka's AssignmentsManager."""
+
+
+class Channel(Protocol):
+    """The part of `ControllerChannel` that is used."""
+
+    async def request(self, message: Message, timeout_ms: int) -> Any:
+        """The active controller's response. Raises KafkaError."""
+
+
+def assignment_request(broker_id: int, broker_epoch: int, replicas: Iterable[tuple[bytes, bytes, int]]) -> Message:
+    """AssignReplicasToDirs (KIP-858) for replicas: (directory id, topic id, partition) each."""
+    # Imported here: most brokers never send this request.
+    from pykbroker.protocol.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        DirectoryData,
+        PartitionData,
+        TopicData,
+    )
+
+    directories: dict[bytes, DirectoryData] = {}
+    topics: dict[tuple[bytes, bytes], TopicData] = {}
+    for directory_id, topic_id, number in replicas:
+        directory = directories.setdefault(directory_id, DirectoryData(id=directory_id))
+        topic = topics.get((directory_id, topic_id))
+        if topic is None:
+            topic = topics[directory_id, topic_id] = TopicData(topic_id=topic_id)
+            directory.topics.append(topic)
+        topic.partitions.append(PartitionData(partition_index=number))
+    return AssignReplicasToDirsRequest(
+        broker_id=broker_id, broker_epoch=broker_epoch, directories=list(directories.values())
+    )

@@ -1,0 +1,105 @@
+"""RaftStorage: snapshots and the log beside them, when a leader's snapshot replaces both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.messages import Entries
+from pykbroker.controller.raft.output import Output
+from pykbroker.controller.raft.quorum import VoterSet
+from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
+from pykbroker.controller.snapshot_file import list_snapshots, snapshot_name, write_snapshot
+from pykbroker.logstore.errors import StorageError
+from tests.support.fake_filesystem import FakeFileSystem
+
+DATA = "/data"
+DIRECTORY = f"{DATA}/__cluster_metadata-0"
+FROM_LEADER = OffsetAndEpoch(50, 3)
+
+
+def opened(filesystem: FakeFileSystem) -> RaftStorage:
+    filesystem.make_directory(DATA)
+    return RaftStorage.open(DATA, filesystem=filesystem, settings=StorageSettings(), now_ms=0)
+
+
+def append(storage: RaftStorage, base_offset: int, count: int) -> None:
+    output = Output()
+    output.entries = [Entries(base_offset, 1, count, [b"record"] * count)]
+    storage.persist(output, 0, VoterSet(()))
+
+
+def content_of(snapshot: OffsetAndEpoch) -> bytes:
+    filesystem = FakeFileSystem()
+    filesystem.make_directory(DIRECTORY)
+    write_snapshot(filesystem, DIRECTORY, snapshot, [b"value"], log_timestamp_ms=0, now_ms=0)
+    content = filesystem.read_file(f"{DIRECTORY}/{snapshot_name(snapshot)}")
+    assert content is not None
+    return content
+
+
+def take(storage: RaftStorage, snapshot: OffsetAndEpoch) -> None:
+    storage.write_snapshot(snapshot, [b"value"], log_timestamp_ms=0, now_ms=0)
+    storage.truncate_behind(snapshot, 0)
+
+
+def test_a_snapshot_that_was_begun_before_the_leaders_was_installed_is_dropped() -> None:
+    """A thread writes this node's snapshot while a newer one is downloaded; the log before the newer one is gone."""
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    append(storage, 0, 10)
+    storage.write_snapshot(OffsetAndEpoch(10, 1), [b"value"], log_timestamp_ms=0, now_ms=0)
+    storage.install_snapshot(FROM_LEADER, content_of(FROM_LEADER), 0)
+    assert storage.truncate_behind(OffsetAndEpoch(10, 1), 0) == FROM_LEADER
+    assert storage.snapshots == list_snapshots(filesystem, DIRECTORY) == [FROM_LEADER]
+    storage.close()
+    again = opened(filesystem)
+    assert again.log_view().start == FROM_LEADER
+    assert again.end_offset == 50
+
+
+def failing(filesystem: FakeFileSystem, kept: str) -> Callable[[], None]:
+    """Lets the removal of one file fail, until the returned function is called."""
+    remove = filesystem.remove
+
+    def fail(path: str) -> None:
+        if path == kept:
+            raise StorageError(path, "the power failed")
+        remove(path)
+
+    filesystem.remove = fail  # type: ignore[method-assign]
+
+    def restore() -> None:
+        filesystem.remove = remove  # type: ignore[method-assign]
+
+    return restore
+
+
+def test_older_snapshots_that_a_crash_left_beside_the_leaders_do_not_start_the_log() -> None:
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    append(storage, 0, 10)
+    take(storage, OffsetAndEpoch(5, 1))
+    take(storage, OffsetAndEpoch(10, 1))
+    restore = failing(filesystem, f"{DIRECTORY}/{snapshot_name(OffsetAndEpoch(5, 1))}")
+    with pytest.raises(StorageError):
+        storage.install_snapshot(FROM_LEADER, content_of(FROM_LEADER), 0)
+    restore()
+    again = opened(filesystem)
+    assert again.end_offset == 50
+    assert again.log_view().start == FROM_LEADER, "the log has no record before the leader's snapshot"
+    append(again, 50, 5)
+    take(again, OffsetAndEpoch(55, 1))
+    assert again.log_view().start == FROM_LEADER
+    assert list_snapshots(filesystem, DIRECTORY) == [FROM_LEADER, OffsetAndEpoch(55, 1)]
+
+
+def test_a_restart_after_the_leaders_snapshot_was_installed_begins_at_its_end() -> None:
+    """With epoch 0 instead of the snapshot's, the leader would find a divergence at the next Fetch."""
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    storage.install_snapshot(FROM_LEADER, content_of(FROM_LEADER), 0)
+    storage.close()
+    assert opened(filesystem).log_view().end == FROM_LEADER
