@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykbroker.groups.modern.settings import bounded
-
 if TYPE_CHECKING:
     from pykbroker.config.values import ShareGroupValues
 
@@ -38,10 +36,29 @@ class SharePartitionSettings(NamedTuple):
     @classmethod
     def of_group(cls, share_groups: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
         """The settings of a group, from the configs of its GROUP resource, within the broker's bounds."""
+
+        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
+            return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
         return cls(
-            bounded(share_groups, configs, "share", "delivery_count_limit"),
-            bounded(share_groups, configs, "share", "partition_max_record_locks"),
-            bounded(share_groups, configs, "share", "record_lock_duration_ms"),
+            bounded(
+                "share.delivery.count.limit",
+                share_groups.delivery_count_limit,
+                share_groups.min_delivery_count_limit,
+                share_groups.max_delivery_count_limit,
+            ),
+            bounded(
+                "share.partition.max.record.locks",
+                share_groups.partition_max_record_locks,
+                share_groups.min_partition_max_record_locks,
+                share_groups.max_partition_max_record_locks,
+            ),
+            bounded(
+                "share.record.lock.duration.ms",
+                share_groups.record_lock_duration_ms,
+                share_groups.min_record_lock_duration_ms,
+                share_groups.max_record_lock_duration_ms,
+            ),
             configs.get("share.auto.offset.reset", LATEST),
             configs.get("share.isolation.level", "").lower() == READ_COMMITTED,
             configs.get("share.renew.acknowledge.enable", "true").lower() == "true",

@@ -25,7 +25,18 @@ class ShareStateSettings(NamedTuple):
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ShareStateSettings:
         """Settings from the broker's configuration."""
-        return cls(**{name: getattr(config.share_coordinator, name) for name in cls._fields})
+        share_coordinator = config.share_coordinator
+        return cls(
+            write_timeout_ms=share_coordinator.write_timeout_ms,
+            snapshot_update_records_per_snapshot=share_coordinator.snapshot_update_records_per_snapshot,
+            cold_partition_snapshot_interval_ms=share_coordinator.cold_partition_snapshot_interval_ms,
+            state_topic_compression_codec=share_coordinator.state_topic_compression_codec,
+            state_topic_min_isr=share_coordinator.state_topic_min_isr,
+            state_topic_num_partitions=share_coordinator.state_topic_num_partitions,
+            state_topic_prune_interval_ms=share_coordinator.state_topic_prune_interval_ms,
+            state_topic_replication_factor=share_coordinator.state_topic_replication_factor,
+            state_topic_segment_bytes=share_coordinator.state_topic_segment_bytes,
+        )
 
     def state_topic(self, live_broker_count: int) -> InternalTopic:
         """`__share_group_state` as it is created (KIP-932): records are deleted by the coordinator alone.

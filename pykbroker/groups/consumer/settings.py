@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import named_values, times_of_group
+from pykbroker.groups.modern.settings import times_of_group
 
 
 class ConsumerGroupSettings(NamedTuple):
     """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.consumer.`.
 
-    `classic_max_size` is the largest number of members of a classic group, for a downgrade.
+    `classic_max_size` is the greatest number of members of a classic group, for a downgrade.
     """
 
     session_timeout_ms: int = 45_000
@@ -48,15 +48,27 @@ class ConsumerGroupSettings(NamedTuple):
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ConsumerGroupSettings:
         """Settings of consumer groups from the broker's configuration."""
-        names = tuple(name for name in cls._fields if name not in ("migration_policy", "classic_max_size"))
+        consumer_groups = config.consumer_groups
         return cls(
-            **named_values(config.consumer_groups, names),
-            migration_policy=config.consumer_groups.migration_policy.lower(),
-            classic_max_size=config.groups.max_size,
+            consumer_groups.session_timeout_ms,
+            consumer_groups.min_session_timeout_ms,
+            consumer_groups.max_session_timeout_ms,
+            consumer_groups.heartbeat_interval_ms,
+            consumer_groups.min_heartbeat_interval_ms,
+            consumer_groups.max_heartbeat_interval_ms,
+            consumer_groups.assignment_interval_ms,
+            consumer_groups.min_assignment_interval_ms,
+            consumer_groups.max_assignment_interval_ms,
+            consumer_groups.max_size,
+            consumer_groups.assignors,
+            consumer_groups.migration_policy.lower(),
+            consumer_groups.regex_refresh_interval_ms,
+            config.groups.max_size,
         )
 
     def of_group(self, configs: Mapping[str, str]) -> ConsumerGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
         if not configs:
             return self
-        return self._replace(**times_of_group(self, configs, "consumer"))
+        times = times_of_group(self, configs, "consumer")
+        return self._replace(**times._asdict())

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
+from pykbroker.groups.modern.settings import MemberTimes
 from pykbroker.groups.modern.timers import DueTimer, SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
@@ -16,11 +17,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
 
-class SettingsOfKind(Protocol):
+class SettingsOfKind(MemberTimes, Protocol):
     """The settings of one kind of group."""
-
-    @property
-    def session_timeout_ms(self) -> int: ...
 
     def of_group(self, configs: Mapping[str, str]) -> Self:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""

@@ -1,34 +1,72 @@
-"""Settings that all newer group kinds have: from the broker's configuration, and of one group within its bounds."""
+"""Times that all newer group kinds have: of the broker, and of one group within the broker's bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-TIMES = ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms")
-"""Settings that a group of each newer kind may override."""
+from typing import NamedTuple, Protocol
 
 
-def named_values(source: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """Values of attributes, by name: those of a group of `BrokerConfig` for the fields of the same names."""
-    return {name: getattr(source, name) for name in names}
+class MemberTimes(Protocol):
+    """Settings of one group kind, in milliseconds; names are those of Kafka's keys after `group.<kind>.`."""
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def min_session_timeout_ms(self) -> int: ...
+    @property
+    def max_session_timeout_ms(self) -> int: ...
+    @property
+    def heartbeat_interval_ms(self) -> int: ...
+    @property
+    def min_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def max_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def assignment_interval_ms(self) -> int: ...
+    @property
+    def min_assignment_interval_ms(self) -> int: ...
+    @property
+    def max_assignment_interval_ms(self) -> int: ...
 
 
-def bounded(broker: object, configs: Mapping[str, str], kind: str, name: str) -> int:
-    """One setting of a group, moved to the nearest value within the broker's bounds.
+class GroupTimes(NamedTuple):
+    """Times of one group, in milliseconds."""
 
-    Args:
-        broker: the broker's settings, with the attributes `<name>`, which is the default, `min_<name>`, `max_<name>`.
-        configs: configs of the group's GROUP resource.
-        kind: consumer, share or streams.
-        name: such as session_timeout_ms, for the config `<kind>.session.timeout.ms`.
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+def bounded(configs: Mapping[str, str], key: str, default: int, lowest: int, highest: int) -> int:
+    """Value of a group's config, moved to the nearest value within the broker's bounds; `default` if it is not set."""
+    return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
+
+def times_of_group(broker: MemberTimes, configs: Mapping[str, str], kind: str) -> GroupTimes:
+    """Times of a group from the configs of its GROUP resource, such as `consumer.session.timeout.ms`.
+
+    `kind` is consumer, share or streams.
     """
-    key, default = f"{kind}.{name.replace('_', '.')}", getattr(broker, name)
-    if key not in configs:
-        return int(default)
-    return int(min(max(int(configs[key]), getattr(broker, f"min_{name}")), getattr(broker, f"max_{name}")))
-
-
-def times_of_group(broker: object, configs: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """The `TIMES` of a group, by name, in milliseconds."""
-    return {name: bounded(broker, configs, kind, name) for name in TIMES}
+    return GroupTimes(
+        bounded(
+            configs,
+            f"{kind}.session.timeout.ms",
+            broker.session_timeout_ms,
+            broker.min_session_timeout_ms,
+            broker.max_session_timeout_ms,
+        ),
+        bounded(
+            configs,
+            f"{kind}.heartbeat.interval.ms",
+            broker.heartbeat_interval_ms,
+            broker.min_heartbeat_interval_ms,
+            broker.max_heartbeat_interval_ms,
+        ),
+        bounded(
+            configs,
+            f"{kind}.assignment.interval.ms",
+            broker.assignment_interval_ms,
+            broker.min_assignment_interval_ms,
+            broker.max_assignment_interval_ms,
+        ),
+    )

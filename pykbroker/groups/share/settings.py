@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import named_values, times_of_group
+from pykbroker.groups.modern.settings import times_of_group
 
 
 class ShareGroupSettings(NamedTuple):
@@ -27,8 +27,22 @@ class ShareGroupSettings(NamedTuple):
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ShareGroupSettings:
         """Settings of share groups from the broker's configuration."""
-        return cls(**named_values(config.share_groups, cls._fields))
+        share_groups = config.share_groups
+        return cls(
+            share_groups.session_timeout_ms,
+            share_groups.min_session_timeout_ms,
+            share_groups.max_session_timeout_ms,
+            share_groups.heartbeat_interval_ms,
+            share_groups.min_heartbeat_interval_ms,
+            share_groups.max_heartbeat_interval_ms,
+            share_groups.assignment_interval_ms,
+            share_groups.min_assignment_interval_ms,
+            share_groups.max_assignment_interval_ms,
+            share_groups.max_size,
+            share_groups.initialize_retry_interval_ms,
+        )
 
     def of_group(self, configs: Mapping[str, str]) -> ShareGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
-        return self._replace(**times_of_group(self, configs, "share"))
+        times = times_of_group(self, configs, "share")
+        return self._replace(**times._asdict())

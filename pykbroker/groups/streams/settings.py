@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import named_values, times_of_group
+from pykbroker.groups.modern.settings import bounded, times_of_group
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 
@@ -36,19 +36,30 @@ class StreamsGroupSettings(NamedTuple):
     @classmethod
     def from_config(cls, config: BrokerConfig) -> StreamsGroupSettings:
         """Settings of Streams groups from the broker's configuration."""
-        return cls(**named_values(config.streams_groups, cls._fields))
+        streams_groups = config.streams_groups
+        return cls(
+            streams_groups.session_timeout_ms,
+            streams_groups.min_session_timeout_ms,
+            streams_groups.max_session_timeout_ms,
+            streams_groups.heartbeat_interval_ms,
+            streams_groups.min_heartbeat_interval_ms,
+            streams_groups.max_heartbeat_interval_ms,
+            streams_groups.assignment_interval_ms,
+            streams_groups.min_assignment_interval_ms,
+            streams_groups.max_assignment_interval_ms,
+            streams_groups.initial_rebalance_delay_ms,
+            streams_groups.num_standby_replicas,
+            streams_groups.max_standby_replicas,
+            streams_groups.max_size,
+        )
 
     def of_group(self, configs: Mapping[str, str]) -> StreamsGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
         if not configs:
             return self
-        standbys, key = self.num_standby_replicas, f"streams.{NUM_STANDBY_REPLICAS}"
-        if key in configs:
-            standbys = min(max(int(configs[key]), 0), self.max_standby_replicas)
-        return self._replace(
-            **times_of_group(self, configs, "streams"),
-            num_standby_replicas=standbys,
-            initial_rebalance_delay_ms=int(
-                configs.get("streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms)
-            ),
+        times = times_of_group(self, configs, "streams")
+        standbys = bounded(
+            configs, "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
         )
+        delay_ms = int(configs.get("streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms))
+        return self._replace(**times._asdict(), num_standby_replicas=standbys, initial_rebalance_delay_ms=delay_ms)
