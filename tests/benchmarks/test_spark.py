@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
 from benchmarks.spark import turns
 
 
