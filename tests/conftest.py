@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,16 @@ def _no_sockets_left_behind() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         close_refused_sockets(patch)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_log_handlers_left_behind() -> Iterator[None]:
+    """`pykbroker start` in this process logs to the standard error of its test, which is closed afterwards."""
+    yield
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
 
 
 @pytest.hookimpl(tryfirst=True)
