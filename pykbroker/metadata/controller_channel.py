@@ -15,7 +15,7 @@ import trio
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class ControllerChannel:
 
 def _unwrapped(answer: Any) -> bytes:
     """The reply inside an Envelope's response; raises as `ControllerChannel.forward`."""
-    code = ErrorCode(answer.error_code)
+    code = answered_error(answer.error_code)
     if code is ErrorCode.UNSUPPORTED_VERSION:
         raise CloseConnection("the active controller does not have this version of the request")
     if code is not ErrorCode.NONE or answer.response_data is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 
 if TYPE_CHECKING:
     from pykbroker.metadata.controller_channel import ControllerChannel
@@ -50,7 +50,7 @@ class ProducerIds:
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._metadata.broker_epoch())
         try:
             answer = await self._channel.request(request, ALLOCATION_TIMEOUT_MS)
-            code = ErrorCode(answer.error_code)
+            code = answered_error(answer.error_code)
         except KafkaError as error:
             code = error.error_code
         if code is not ErrorCode.NONE:
