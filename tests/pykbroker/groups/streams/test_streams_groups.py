@@ -36,6 +36,17 @@ def join_request(member_id: str = "") -> JoinGroupRequest:
     )
 
 
+def with_a_revoking_member() -> tuple[StreamsRig, Thread]:
+    """A member that is asked for one of its two tasks and keeps it; its rebalance timeout is 20 s."""
+    rig = StreamsRig({"clicks": 2})
+    first, second = Thread(rig, "a", stateless("clicks")), Thread(rig, "b", stateless("clicks"))
+    first.join(rebalance_timeout_ms=20_000)
+    second.join()
+    first.holds = True
+    first.beat()
+    return rig, first
+
+
 def test_a_member_gets_all_tasks() -> None:
     """P-210: it joins at epoch 0 and is told its tasks at the epoch of the assignment."""
     rig = StreamsRig({"clicks": 3})
@@ -283,12 +294,7 @@ def test_a_member_whose_leave_is_not_stored_is_fenced_by_its_timer(timeout_ms: i
 
 def test_a_member_that_keeps_its_tasks_is_fenced() -> None:
     """P-214: after its own rebalance timeout, unless it has moved on."""
-    rig = StreamsRig({"clicks": 2})
-    first, second = Thread(rig, "a", stateless("clicks")), Thread(rig, "b", stateless("clicks"))
-    first.join(rebalance_timeout_ms=20_000)
-    second.join()
-    first.holds = True
-    first.beat()
+    rig, first = with_a_revoking_member()
     other = rig.reloaded()
     other.advance(19_999)
     assert set(other.group.members) == {"a", "b"}
@@ -532,12 +538,7 @@ def test_a_group_is_deleted_when_it_is_empty() -> None:
 
 def test_a_confirmation_that_is_not_stored_leaves_the_rebalance_timeout() -> None:
     """P-214: without the timer the tasks would never come to the other member."""
-    rig = StreamsRig({"clicks": 2})
-    first, second = Thread(rig, "a", stateless("clicks")), Thread(rig, "b", stateless("clicks"))
-    first.join(rebalance_timeout_ms=20_000)
-    second.join()
-    first.holds = True
-    first.beat()
+    rig, first = with_a_revoking_member()
     rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     first.holds = False
     first.beat()
