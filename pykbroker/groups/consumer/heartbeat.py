@@ -76,11 +76,13 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     member = _find_or_add(group, request, owned, result.records)
     changed = _with_request(member, request, context)
     updated = update_member(group, member, changed, owned, context, result)
-    group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.session_timeout_ms)
+    group.timers.schedule(
+        TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.times.session_timeout_ms
+    )
     response = ConsumerGroupHeartbeatResponse(
         member_id=updated.member_id,
         member_epoch=updated.member_epoch,
-        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
     )
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
@@ -170,7 +172,7 @@ def update_target(
     is_homogeneous: bool,
 ) -> Target:
     """The member's target assignment; a new one is computed for a raised epoch, once in the assignment interval."""
-    interval_ms = context.settings.assignment_interval_ms
+    interval_ms = context.settings.times.assignment_interval_ms
     is_due = (
         group.assignment_timestamp_ms == 0
         or interval_ms == 0

@@ -6,24 +6,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import times_of_group
+from pykbroker.groups.modern.settings import MemberTimes
 
 
 class ConsumerGroupSettings(NamedTuple):
-    """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.consumer.`.
+    """Times in ms; Kafka's defaults. The names are those of Kafka's keys after `group.consumer.`.
 
     `classic_max_size` is the greatest number of members of a classic group, for a downgrade.
     """
 
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 45_000
-    max_session_timeout_ms: int = 60_000
-    heartbeat_interval_ms: int = 5_000
-    min_heartbeat_interval_ms: int = 5_000
-    max_heartbeat_interval_ms: int = 15_000
-    assignment_interval_ms: int = 1_000
-    min_assignment_interval_ms: int = 0
-    max_assignment_interval_ms: int = 15_000
+    times: MemberTimes = MemberTimes()
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"
@@ -50,15 +42,7 @@ class ConsumerGroupSettings(NamedTuple):
         """Settings of consumer groups from the broker's configuration."""
         consumer_groups = config.consumer_groups
         return cls(
-            consumer_groups.session_timeout_ms,
-            consumer_groups.min_session_timeout_ms,
-            consumer_groups.max_session_timeout_ms,
-            consumer_groups.heartbeat_interval_ms,
-            consumer_groups.min_heartbeat_interval_ms,
-            consumer_groups.max_heartbeat_interval_ms,
-            consumer_groups.assignment_interval_ms,
-            consumer_groups.min_assignment_interval_ms,
-            consumer_groups.max_assignment_interval_ms,
+            MemberTimes.from_values(consumer_groups),
             consumer_groups.max_size,
             consumer_groups.assignors,
             consumer_groups.migration_policy.lower(),
@@ -70,5 +54,5 @@ class ConsumerGroupSettings(NamedTuple):
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
         if not configs:
             return self
-        times = times_of_group(self, configs, "consumer")
-        return self._replace(**times._asdict())
+        times = self.times.of_group("consumer", configs)
+        return self._replace(times=times)

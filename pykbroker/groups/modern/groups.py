@@ -17,8 +17,11 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
 
-class SettingsOfKind(MemberTimes, Protocol):
+class SettingsOfKind(Protocol):
     """The settings of one kind of group."""
+
+    @property
+    def times(self) -> MemberTimes: ...
 
     def of_group(self, configs: Mapping[str, str]) -> Self:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
@@ -158,7 +161,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
     def schedule_loaded(self, now_ms: int) -> None:
         """Starts the timers of all groups, which were loaded: sessions, and rebalance timeouts of revoking members."""
         for group_id, group in self.by_id.items():
-            session_timeout_ms = self.settings_of(group_id).session_timeout_ms
+            session_timeout_ms = self.settings_of(group_id).times.session_timeout_ms
             for member_id, member in group.members.items():
                 group.timers.schedule(TimerKind.SESSION, member_id, now_ms + session_timeout_ms)
                 if member.is_revoking:

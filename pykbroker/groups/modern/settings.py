@@ -3,70 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pykbroker.config.values import ConsumerGroupValues, ShareGroupValues, StreamsGroupValues
 
 
-class MemberTimes(Protocol):
-    """Settings of one group kind, in milliseconds; names are those of Kafka's keys after `group.<kind>.`."""
+class MemberTimes(NamedTuple):
+    """Times of the members of one group kind, in ms; Kafka's defaults, and its names after `group.<kind>.`."""
 
-    @property
-    def session_timeout_ms(self) -> int: ...
-    @property
-    def min_session_timeout_ms(self) -> int: ...
-    @property
-    def max_session_timeout_ms(self) -> int: ...
-    @property
-    def heartbeat_interval_ms(self) -> int: ...
-    @property
-    def min_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def max_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def assignment_interval_ms(self) -> int: ...
-    @property
-    def min_assignment_interval_ms(self) -> int: ...
-    @property
-    def max_assignment_interval_ms(self) -> int: ...
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
+    assignment_interval_ms: int = 1_000
+    min_assignment_interval_ms: int = 0
+    max_assignment_interval_ms: int = 15_000
 
+    @classmethod
+    def from_values(cls, values: ConsumerGroupValues | ShareGroupValues | StreamsGroupValues) -> MemberTimes:
+        """Times from the broker's configuration of one group kind."""
+        return cls(
+            values.session_timeout_ms,
+            values.min_session_timeout_ms,
+            values.max_session_timeout_ms,
+            values.heartbeat_interval_ms,
+            values.min_heartbeat_interval_ms,
+            values.max_heartbeat_interval_ms,
+            values.assignment_interval_ms,
+            values.min_assignment_interval_ms,
+            values.max_assignment_interval_ms,
+        )
 
-class GroupTimes(NamedTuple):
-    """Times of one group, in milliseconds."""
+    def of_group(self, kind: str, configs: Mapping[str, str]) -> MemberTimes:
+        """Times of one group, from the configs of its GROUP resource, such as `consumer.session.timeout.ms`.
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
+        Args:
+            kind: consumer, share or streams.
+        """
+        return self._replace(
+            session_timeout_ms=bounded(
+                configs,
+                f"{kind}.session.timeout.ms",
+                self.session_timeout_ms,
+                self.min_session_timeout_ms,
+                self.max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=bounded(
+                configs,
+                f"{kind}.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+                self.min_heartbeat_interval_ms,
+                self.max_heartbeat_interval_ms,
+            ),
+            assignment_interval_ms=bounded(
+                configs,
+                f"{kind}.assignment.interval.ms",
+                self.assignment_interval_ms,
+                self.min_assignment_interval_ms,
+                self.max_assignment_interval_ms,
+            ),
+        )
 
 
 def bounded(configs: Mapping[str, str], key: str, default: int, lowest: int, highest: int) -> int:
     """Value of a group's config, moved to the nearest value within the broker's bounds; `default` if it is not set."""
     return min(max(int(configs[key]), lowest), highest) if key in configs else default
-
-
-def times_of_group(broker: MemberTimes, configs: Mapping[str, str], kind: str) -> GroupTimes:
-    """Times of a group from the configs of its GROUP resource, such as `consumer.session.timeout.ms`.
-
-    `kind` is consumer, share or streams.
-    """
-    return GroupTimes(
-        bounded(
-            configs,
-            f"{kind}.session.timeout.ms",
-            broker.session_timeout_ms,
-            broker.min_session_timeout_ms,
-            broker.max_session_timeout_ms,
-        ),
-        bounded(
-            configs,
-            f"{kind}.heartbeat.interval.ms",
-            broker.heartbeat_interval_ms,
-            broker.min_heartbeat_interval_ms,
-            broker.max_heartbeat_interval_ms,
-        ),
-        bounded(
-            configs,
-            f"{kind}.assignment.interval.ms",
-            broker.assignment_interval_ms,
-            broker.min_assignment_interval_ms,
-            broker.max_assignment_interval_ms,
-        ),
-    )

@@ -100,12 +100,12 @@ def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: S
     reconciled = _reconcile(updated, target_epoch, target, context.topics, has_changed=raised.is_raised)
     if reconciled != updated:
         result.records.append(current_record(group.group_id, reconciled))
-    deadline_ms = context.now_ms + context.settings.session_timeout_ms
+    deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, reconciled.member_id, deadline_ms)
     response = ShareGroupHeartbeatResponse(
         member_id=reconciled.member_id,
         member_epoch=reconciled.member_epoch,
-        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or names is not None or reconciled.assigned != member.assigned:
         response.assignment = AssignmentMessage(
@@ -159,7 +159,7 @@ def _update_target(
     group: ShareGroup, raised: _Epoch, member: ShareMember, context: ShareHeartbeatContext, result: GroupResult
 ) -> tuple[int, Assignment]:
     """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
-    interval_ms = context.settings.assignment_interval_ms
+    interval_ms = context.settings.times.assignment_interval_ms
     is_due = (
         group.assignment_timestamp_ms == 0
         or interval_ms == 0

@@ -75,7 +75,7 @@ class StreamsGroupRequests:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""
         place = self._runtime.find(group_id)
-        return 0 if isinstance(place, ErrorCode) else place[1].streams.settings_of(group_id).heartbeat_interval_ms
+        return 0 if isinstance(place, ErrorCode) else place[1].streams.settings_of(group_id).times.heartbeat_interval_ms
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Describes one group, for StreamsGroupDescribe."""

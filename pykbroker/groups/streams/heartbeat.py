@@ -107,7 +107,7 @@ def heartbeat(
     _begin_initial_delay(group, context)
     target_epoch, target = _update_target(group, epoch, updated, configured, context, result, statuses)
     reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
-    deadline_ms = context.now_ms + context.settings.session_timeout_ms
+    deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
     if request.shutdown_application:
         group.request_shutdown(member.member_id)
@@ -304,7 +304,7 @@ def _update_target(
 
 
 def _is_assignment_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> bool:
-    interval_ms = context.settings.assignment_interval_ms
+    interval_ms = context.settings.times.assignment_interval_ms
     if group.assignment_timestamp_ms == 0 or interval_ms == 0:
         return True
     return context.now_ms >= group.assignment_timestamp_ms + interval_ms
@@ -369,7 +369,7 @@ def _response(
     response = StreamsGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.member_epoch,
-        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or new.assigned != old.assigned:
         response.active_tasks, response.standby_tasks, response.warmup_tasks = (

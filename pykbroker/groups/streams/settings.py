@@ -6,23 +6,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import bounded, times_of_group
+from pykbroker.groups.modern.settings import MemberTimes, bounded
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 
 
 class StreamsGroupSettings(NamedTuple):
-    """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.streams.`."""
+    """Times in ms; Kafka's defaults. The names are those of Kafka's keys after `group.streams.`."""
 
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 45_000
-    max_session_timeout_ms: int = 60_000
-    heartbeat_interval_ms: int = 5_000
-    min_heartbeat_interval_ms: int = 5_000
-    max_heartbeat_interval_ms: int = 15_000
-    assignment_interval_ms: int = 1_000
-    min_assignment_interval_ms: int = 0
-    max_assignment_interval_ms: int = 15_000
+    times: MemberTimes = MemberTimes()
     initial_rebalance_delay_ms: int = 3_000
     num_standby_replicas: int = 0
     max_standby_replicas: int = 2
@@ -38,15 +30,7 @@ class StreamsGroupSettings(NamedTuple):
         """Settings of Streams groups from the broker's configuration."""
         streams_groups = config.streams_groups
         return cls(
-            streams_groups.session_timeout_ms,
-            streams_groups.min_session_timeout_ms,
-            streams_groups.max_session_timeout_ms,
-            streams_groups.heartbeat_interval_ms,
-            streams_groups.min_heartbeat_interval_ms,
-            streams_groups.max_heartbeat_interval_ms,
-            streams_groups.assignment_interval_ms,
-            streams_groups.min_assignment_interval_ms,
-            streams_groups.max_assignment_interval_ms,
+            MemberTimes.from_values(streams_groups),
             streams_groups.initial_rebalance_delay_ms,
             streams_groups.num_standby_replicas,
             streams_groups.max_standby_replicas,
@@ -57,9 +41,9 @@ class StreamsGroupSettings(NamedTuple):
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
         if not configs:
             return self
-        times = times_of_group(self, configs, "streams")
+        times = self.times.of_group("streams", configs)
         standbys = bounded(
             configs, "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
         )
         delay_ms = int(configs.get("streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms))
-        return self._replace(**times._asdict(), num_standby_replicas=standbys, initial_rebalance_delay_ms=delay_ms)
+        return self._replace(times=times, num_standby_replicas=standbys, initial_rebalance_delay_ms=delay_ms)

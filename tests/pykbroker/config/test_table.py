@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -30,6 +30,7 @@ from pykbroker.config.definitions import (
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
+from pykbroker.groups.modern.settings import MemberTimes
 
 TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
 SOURCE = Path(pykbroker.__file__).parent
@@ -196,6 +197,19 @@ def test_every_key_without_an_effect_is_reported() -> None:
             assert config.unknown_keys == ()
 
 
+def names_read(function: Callable[[Any], object]) -> set[str]:
+    """Attributes that a function reads from its argument."""
+    names = set()
+
+    class Values:
+        def __getattr__(self, name: str) -> int:
+            names.add(name)
+            return 0
+
+    function(Values())
+    return names
+
+
 def test_every_value_is_used() -> None:
     """Each is read as config.quorum.fetch_timeout_ms or quorum.fetch_timeout_ms by a module that does not make it."""
     makers = {"definitions", "parsing.py", "values.py"}
@@ -204,10 +218,13 @@ def test_every_value_is_used() -> None:
         for path in SOURCE.rglob("*.py")
         if not makers & set(path.relative_to(SOURCE).parts)
     ]
+    read_elsewhere = {"process_roles"}  # by is_broker and is_controller
+    for group in ("consumer_groups", "share_groups", "streams_groups"):
+        read_elsewhere |= {f"{group}.{name}" for name in names_read(MemberTimes.from_values)}
     unused = [
         path
         for path in FIELDS
-        if path != "process_roles"  # is_broker and is_controller read it
+        if path not in read_elsewhere
         and not any(re.search(rf"\b{path if '.' in path else f'config.{path}'}\b", source) for source in sources)
     ]
     assert unused == []

@@ -24,6 +24,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
+from tests.pykbroker.groups.modern_settings import with_values
 from tests.pykbroker.groups.shards import make_shard
 
 GROUP = "g"
@@ -64,8 +65,7 @@ class Rig:
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int | str) -> None:
         base = GroupSettings()
-        consumer = base.consumer._replace(assignment_interval_ms=0)._replace(**settings)  # type: ignore[arg-type]
-        self.settings = base._replace(consumer=consumer)
+        self.settings = base._replace(consumer=with_values(base.consumer, **{"assignment_interval_ms": 0, **settings}))
         self.topics = dict(topics)
         self.configs: dict[str, dict[str, str]] = {}
         self.shard = make_shard(self.settings, image_of(topics), self.configs)

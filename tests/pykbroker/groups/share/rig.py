@@ -14,6 +14,7 @@ from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatConte
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.pykbroker.groups.consumer.rig import GROUP, START_MS, image_of
+from tests.pykbroker.groups.modern_settings import with_values
 from tests.pykbroker.groups.shards import make_shard
 
 
@@ -26,7 +27,7 @@ class ShareRig:
 
     def __init__(self, topics: Mapping[str, int], **settings: int) -> None:
         base = GroupSettings()
-        self.settings = base._replace(share=base.share._replace(assignment_interval_ms=0)._replace(**settings))
+        self.settings = base._replace(share=with_values(base.share, **{"assignment_interval_ms": 0, **settings}))
         self.topics = dict(topics)
         self.configs: dict[str, dict[str, str]] = {}
         self.shard = make_shard(self.settings, image_of(topics), self.configs)

@@ -21,6 +21,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     Topology,
 )
 from tests.pykbroker.groups.consumer.rig import GROUP, START_MS, image_of
+from tests.pykbroker.groups.modern_settings import with_values
 from tests.pykbroker.groups.shards import make_shard
 
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
@@ -37,8 +38,8 @@ class StreamsRig:
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int) -> None:
         base = GroupSettings()
-        streams = base.streams._replace(assignment_interval_ms=0, initial_rebalance_delay_ms=0)._replace(**settings)
-        self.settings = base._replace(streams=streams)
+        without_delays = {"assignment_interval_ms": 0, "initial_rebalance_delay_ms": 0}
+        self.settings = base._replace(streams=with_values(base.streams, **{**without_delays, **settings}))
         self.topics = dict(topics)
         self.configs: dict[str, dict[str, str]] = {}
         self.shard = make_shard(self.settings, image_of(topics), self.configs)
