@@ -20,15 +20,16 @@ _FLAGS = (("is_transactional", "transactional"), ("is_control", "control"))
 @click.option(
     "--as",
     "contents",
-    type=click.Choice(["text", "offsets", "metadata"]),
+    type=click.Choice(["text", "offsets", "transactions", "share-state", "metadata"]),
     help="What the records are [default: by the directory's name].",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per batch or entry, one per line.")
 def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, as_json: bool) -> None:
     """Print segments, indexes, producer snapshots and metadata snapshots; check every CRC.
 
-    A directory of a partition stands for all its segments. Records of __consumer_offsets and __cluster_metadata are
-    decoded. Exit code 1 when something in a file is damaged. The broker may be running.
+    A directory of a partition stands for all its segments. Records of __consumer_offsets, __transaction_state,
+    __share_group_state and __cluster_metadata are decoded. Exit code 1 when something in a file is damaged. The broker
+    may be running.
     """
     from pykbroker.cli.log_files import find_files, read_file
 

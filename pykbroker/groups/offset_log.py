@@ -1,20 +1,18 @@
 """Groups and committed offsets as records of `__consumer_offsets`, in exactly Kafka's formats (P-117), and back.
 
-A key is an int16 type with its fields; a value begins with its own int16 version; a null value is a tombstone.
+`coordination/coordinator_records.py` has the frame of the records.
 """
 
 from __future__ import annotations
 
-import struct
-
+from pykbroker.coordination import coordinator_records
+from pykbroker.coordination.coordinator_records import kinds_of
 from pykbroker.groups.classic_subscription import subscribed_topics
 from pykbroker.groups.group import STABLE, Group
 from pykbroker.groups.members import Member
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
 from pykbroker.protocol.log_messages import share_group_records as share_records
 from pykbroker.protocol.log_messages import streams_group_records as streams_records
@@ -59,31 +57,20 @@ def group_tombstone(group_id: str) -> LogRecord:
 
 def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
     """Key and value as bytes."""
-    key_type = type(record.key).KEY
-    key = struct.pack(">h", key_type) + encode(record.key, 0)
-    return key, None if record.value is None else encode_versioned(record.value, record.value_version)
+    return coordinator_records.encode_record(record.key, record.value, record.value_version)
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
     """Decodes what `encode_record` encoded; None for an unknown key type, to be skipped.
 
-    Later versions of Kafka may write other key types.
-
     Raises:
         DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.
     """
-    key_type = int.from_bytes(key[:2], "big", signed=True)
-    if key_type not in _CLASSES:
-        return None
-    key_class, value_class = _CLASSES[key_type]
-    decoded_key = decode(key_class, 0, key[2:])
-    if value is None:
-        return LogRecord(decoded_key, None)
-    version = int.from_bytes(value[:2], "big", signed=True)
-    return LogRecord(decoded_key, decode_versioned(value_class, value), version)
+    record = coordinator_records.decode_record(OFFSETS_KINDS, key, value)
+    return None if record is None else LogRecord(*record)
 
 
-_PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
+OFFSETS_KINDS = kinds_of(
     (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
     (OffsetCommitKey, OffsetCommitValue),
     (GroupMetadataKey, GroupMetadataValue),
@@ -119,8 +106,7 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (streams_records.StreamsGroupCurrentMemberAssignmentKey, streams_records.StreamsGroupCurrentMemberAssignmentValue),
     (streams_records.StreamsGroupTopologyKey, streams_records.StreamsGroupTopologyValue),
 )
-
-_CLASSES: dict[int, tuple[type[Message], type[Message]]] = {key.KEY: (key, value) for key, value in _PAIRS}
+"""The types of records of `__consumer_offsets`: classic groups and offsets, and the newer group kinds."""
 
 
 def committed_offset_from(

@@ -1,16 +1,15 @@
 """The records of `__share_group_state` in Kafka's formats, and back (KIP-932).
 
 A snapshot has the whole state of a share partition, an update only what has changed since; a tombstone has the key of a
-snapshot. A key is an int16 type with its fields; a value begins with its own int16 version.
+snapshot. `coordination/coordinator_records.py` has the frame of the records.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.coordination import coordinator_records
 from pykbroker.protocol.log_messages import share_state_records as messages
 from pykbroker.protocol.log_messages.share_state_records import (
     ShareSnapshotKey,
@@ -21,6 +20,11 @@ from pykbroker.protocol.log_messages.share_state_records import (
 from pykbroker.share_state.state import SharePartitionKey, StateBatch
 
 VERSION = 0
+
+SHARE_STATE_KINDS = coordinator_records.kinds_of(
+    (ShareSnapshotKey, ShareSnapshotValue), (ShareUpdateKey, ShareUpdateValue)
+)
+"""The types of records of `__share_group_state`."""
 
 
 @dataclass(slots=True)
@@ -36,8 +40,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
     group_id, topic_id, partition = record.key
     key_class = ShareUpdateKey if isinstance(record.value, ShareUpdateValue) else ShareSnapshotKey
     fields = key_class(group_id=group_id, topic_id=topic_id, partition=partition)
-    key = struct.pack(">h", key_class.KEY) + encode(fields, VERSION)
-    return key, None if record.value is None else encode_versioned(record.value, VERSION)
+    return coordinator_records.encode_record(fields, record.value, VERSION)
 
 
 def decode_record(key: bytes, value: bytes | None) -> StateRecord | None:
@@ -46,18 +49,17 @@ def decode_record(key: bytes, value: bytes | None) -> StateRecord | None:
     Raises:
         DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.
     """
-    key_type = int.from_bytes(key[:2], "big", signed=True)
-    classes = _CLASSES.get(key_type)
-    if classes is None:
+    record = coordinator_records.decode_record(SHARE_STATE_KINDS, key, value)
+    if record is None:
         return None
-    fields = decode(classes[0], VERSION, key[2:])
+    fields, value_read = record.key, record.value
+    assert isinstance(fields, ShareSnapshotKey | ShareUpdateKey)
     partition_key = SharePartitionKey(fields.group_id, fields.topic_id, fields.partition)
-    if value is None:
+    if value_read is None:
         # Kafka ignores the tombstone of an update.
-        return StateRecord(partition_key, None) if classes[0] is ShareSnapshotKey else None
-    decoded = decode_versioned(classes[1], value)
-    assert isinstance(decoded, ShareSnapshotValue | ShareUpdateValue)
-    return StateRecord(partition_key, decoded)
+        return StateRecord(partition_key, None) if isinstance(fields, ShareSnapshotKey) else None
+    assert isinstance(value_read, ShareSnapshotValue | ShareUpdateValue)
+    return StateRecord(partition_key, value_read)
 
 
 def batches_of(value: ShareSnapshotValue | ShareUpdateValue) -> list[StateBatch]:
@@ -79,9 +81,3 @@ def batch_messages(batches: Iterable[StateBatch]) -> list[messages.StateBatch]:
         )
         for batch in batches
     ]
-
-
-_CLASSES: dict[int, tuple[type[ShareSnapshotKey | ShareUpdateKey], type[ShareSnapshotValue | ShareUpdateValue]]] = {
-    ShareSnapshotKey.KEY: (ShareSnapshotKey, ShareSnapshotValue),
-    ShareUpdateKey.KEY: (ShareUpdateKey, ShareUpdateValue),
-}

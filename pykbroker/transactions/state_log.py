@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import struct
-
-from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.coordination.coordinator_records import decode_record as decode_coordinator_record
+from pykbroker.coordination.coordinator_records import encode_record, kinds_of
+from pykbroker.protocol.codec import encode_versioned
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.log_messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from pykbroker.transactions.states import ENDED, ENDING, LoggedState, TransactionState
+
+TRANSACTION_KINDS = kinds_of((TransactionLogKey, TransactionLogValue))
+"""The one type of records of `__transaction_state`."""
 
 FLEXIBLE_VALUE_LEVEL = 1
 """From this transaction.version on values are written in version 1, with the fields of KIP-890."""
@@ -18,7 +21,8 @@ WRITTEN = ENDED | ENDING | {TransactionState.ONGOING}
 
 def encode_key(transactional_id: str) -> bytes:
     """The key of a transactional id's records; with a null value the record is a tombstone."""
-    return struct.pack(">h", TransactionLogKey.KEY) + encode(TransactionLogKey(transactional_id=transactional_id), 0)
+    key, _ = encode_record(TransactionLogKey(transactional_id=transactional_id), None, 0)
+    return key
 
 
 def encode_value(state: LoggedState, level: int) -> bytes:
@@ -55,12 +59,15 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[str, LoggedState | N
     Raises:
         DecodeError, UnsupportedVersion: the record cannot be read.
     """
-    if int.from_bytes(key[:2], "big", signed=True) != TransactionLogKey.KEY:
+    record = decode_coordinator_record(TRANSACTION_KINDS, key, value)
+    if record is None:
         return None
-    transactional_id = decode(TransactionLogKey, 0, key[2:]).transactional_id
-    if value is None:
+    assert isinstance(record.key, TransactionLogKey)
+    transactional_id = record.key.transactional_id
+    read = record.value
+    if read is None:
         return transactional_id, None
-    read = decode_versioned(TransactionLogValue, value)
+    assert isinstance(read, TransactionLogValue)
     if read.transaction_status not in WRITTEN:
         reason = f"a state of number {read.transaction_status} is never written"
         raise DecodeError("TransactionLogValue", 0, "transaction_status", 0, reason)

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from pykbroker.controller.metadata.record_framing import encode_record
+from pykbroker.coordination import coordinator_records
 from pykbroker.logstore.producer_snapshot import encode_snapshot
 from pykbroker.logstore.producer_state import CachedBatch, ProducerEntry
 from pykbroker.protocol.codec import encode, encode_versioned
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -27,9 +32,15 @@ from pykbroker.protocol.log_messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from pykbroker.protocol.log_messages.raft_records import LeaderChangeMessage
+from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
+from pykbroker.protocol.log_messages.share_state_records import ShareUpdateKey, ShareUpdateValue, StateBatch
+from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupTopologyKey
+from pykbroker.protocol.log_messages.transaction_log import TransactionLogValue
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
 from pykbroker.protocol.records.record import Record
+from pykbroker.transactions.state_log import encode_key, encode_value
+from pykbroker.transactions.states import LoggedState, TransactionState
 from tests.pykbroker.cli.conftest import Run
 
 LOG = "00000000000000000000.log"
@@ -107,6 +118,68 @@ def test_offsets_records_are_decoded_by_the_folder_name(run: Run, tmp_path: Path
     assert second["value"]["members"][0]["subscription"]["topics"] == ["t"]
     assert third["value"] is None
     assert fourth["type"] == 99
+
+
+def test_records_of_newer_groups_are_decoded(run: Run, tmp_path: Path) -> None:
+    pairs = [
+        (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+            ConsumerGroupCurrentMemberAssignmentValue(member_epoch=3, previous_member_epoch=2, state=0),
+        ),
+        (ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=5, metadata_hash=7)),
+        (StreamsGroupTopologyKey(group_id="k"), None),
+    ]
+    keys = [coordinator_records.encode_record(key, value, 0) for key, value in pairs]
+    records = [record(number, key, value) for number, (key, value) in enumerate(keys)]
+    write(tmp_path / "__consumer_offsets-7", LOG, build_batch(records))
+    [batch] = dump(run, str(tmp_path / "__consumer_offsets-7"))
+    assert [(each["type"], each["key"]) for each in batch["records"]] == [
+        ("ConsumerGroupCurrentMemberAssignment", {"group_id": "g", "member_id": "m"}),
+        ("ShareGroupMetadata", {"group_id": "s"}),
+        ("StreamsGroupTopology", {"group_id": "k"}),
+    ]
+    values = [each["value"] for each in batch["records"]]
+    assert values[0]["member_epoch"] == 3
+    assert values[1:] == [{"epoch": 5, "metadata_hash": 7}, None]
+
+
+def test_transactions_are_decoded(run: Run, tmp_path: Path) -> None:
+    state = LoggedState(
+        producer_id=9, producer_epoch=1, state=TransactionState.ONGOING, partitions=frozenset({("t", 3)})
+    )
+    records = [
+        record(0, encode_key("id"), encode_value(state, 2)),
+        record(1, encode_key("id"), None),
+        record(2, encode_key("id"), encode_versioned(TransactionLogValue(transaction_status=99), 1)),
+    ]
+    write(tmp_path / "__transaction_state-1", LOG, build_batch(records))
+    code, output, _ = run("dump-log", "--json", str(tmp_path / "__transaction_state-1"))
+    [first, tombstone, wrong] = json.loads(output)["records"]
+    assert (first["type"], first["key"]) == ("TransactionLog", {"transactional_id": "id"})
+    assert (first["value"]["producer_id"], first["value"]["transaction_status"]) == (9, "Ongoing")
+    assert first["value"]["transaction_partitions"] == [{"topic": "t", "partition_ids": [3]}]
+    assert (tombstone["key"], tombstone["value"]) == (first["key"], None)
+    assert (code, wrong["problem"]) == (1, "99 is not a valid TransactionState")
+
+
+def test_share_state_is_decoded(run: Run, tmp_path: Path) -> None:
+    key, value = coordinator_records.encode_record(
+        ShareUpdateKey(group_id="g", topic_id=bytes(15) + b"\1", partition=2),
+        ShareUpdateValue(
+            snapshot_epoch=1,
+            start_offset=5,
+            state_batches=[StateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)],
+        ),
+        0,
+    )
+    path = write(tmp_path / "copied", LOG, build_batch([record(0, key, value)]))
+    [batch] = dump(run, path, "--as", "share-state")
+    [update] = batch["records"]
+    assert update["type"] == "ShareUpdate"
+    assert update["key"] == {"group_id": "g", "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": 2}
+    assert update["value"]["state_batches"] == [
+        {"first_offset": 5, "last_offset": 9, "delivery_state": 2, "delivery_count": 1}
+    ]
 
 
 def test_metadata_records_are_decoded(run: Run, tmp_path: Path) -> None:
