@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pykbroker.coordination import coordinator_records
 from pykbroker.coordination.coordinator_records import kinds_of
-from pykbroker.groups.classic_subscription import subscribed_topics
-from pykbroker.groups.group import STABLE, Group
-from pykbroker.groups.members import Member
+from pykbroker.groups.classic.group import STABLE, Group
+from pykbroker.groups.classic.members import Member
+from pykbroker.groups.classic.subscription import subscribed_topics
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.settings import GroupSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
+from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
-from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import GroupResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
-from pykbroker.groups.group import EMPTY, STABLE, Group
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.uuids import ZERO_UUID
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pykbroker.coordination.shard import CoordinatorResult
-from pykbroker.groups.members import Member
+from pykbroker.groups.classic.members import Member
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.fields import Message
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
-from pykbroker.groups import joins, leaves, syncs
+from pykbroker.groups.classic import joins, leaves, syncs
+from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
 from pykbroker.groups.consumer import classic_members
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext
-from pykbroker.groups.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import (

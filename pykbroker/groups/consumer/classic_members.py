@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
+from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
     HeartbeatContext,

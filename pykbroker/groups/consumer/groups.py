@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
+from pykbroker.groups.classic.group import EMPTY, Group
+from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
@@ -19,7 +20,6 @@ from pykbroker.groups.consumer.migration import check_upgrade, upgrade
 from pykbroker.groups.consumer.records import group_tombstones
 from pykbroker.groups.consumer.regexes import RegexRefresh, resolved
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
-from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from pykbroker.groups.classic.group import STABLE, Group
+from pykbroker.groups.classic.members import Member
+from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ClassicMember, ConsumerMember, PartitionEpochs
 from pykbroker.groups.consumer.records import (
@@ -16,8 +18,6 @@ from pykbroker.groups.consumer.records import (
     target_record,
 )
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
-from pykbroker.groups.group import STABLE, Group
-from pykbroker.groups.members import Member
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.modern.timers import SoftState, TimerKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pykbroker.groups.group import EMPTY, Group
+from pykbroker.groups.classic.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.timers import DueTimer, TimerKind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pykbroker.groups import offset_requests
-from pykbroker.groups.group import Group, GroupState
+from pykbroker.groups.classic.group import Group, GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult, Requester
 from pykbroker.groups.settings import GroupSettings

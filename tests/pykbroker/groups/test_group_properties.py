@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE, Group
+from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, Group
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.driver import Driver, Parked, subscription
 

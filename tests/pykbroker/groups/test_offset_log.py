@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.groups.group import EMPTY, STABLE
+from pykbroker.groups.classic.group import EMPTY, STABLE
 from pykbroker.groups.offset_log import decode_record, encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord

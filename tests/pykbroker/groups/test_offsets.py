@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups import offset_requests
-from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING
+from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pykbroker.groups.group import GroupState
+from pykbroker.groups.classic.group import GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups.classic.group import PREPARING, STABLE
 from pykbroker.groups.consumer.migration import decode_assignment
-from pykbroker.groups.group import PREPARING, STABLE
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_protocol import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
+from pykbroker.groups.classic.group import COMPLETING, PREPARING, STABLE, Group
 from pykbroker.groups.result import GroupResult
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import MemberIdentity, MemberResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
+from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.driver import DELAY_MS, Driver, subscription
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pykbroker.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from pykbroker.groups.members import Member, Members
+from pykbroker.groups.classic.members import Member, Members
+from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.waiter import Waiter

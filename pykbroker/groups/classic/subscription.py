@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykbroker.groups.members import Member
+from pykbroker.groups.classic.members import Member
 from pykbroker.protocol.codec import decode
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription

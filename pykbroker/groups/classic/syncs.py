@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
+from pykbroker.groups.classic.group import COMPLETING, PREPARING, STABLE, Group
 from pykbroker.groups.result import AssignmentStored, GroupResult
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode

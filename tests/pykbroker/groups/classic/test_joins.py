@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
+from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupResponseMember

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.group import COMPLETING, DEAD, PREPARING, STABLE, Group
-from pykbroker.groups.members import Member, Protocols
+from pykbroker.groups.classic.group import COMPLETING, DEAD, PREPARING, STABLE, Group
+from pykbroker.groups.classic.members import Member, Protocols
 from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored
 from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.groups.waiter import Waiter
