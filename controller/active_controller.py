@@ -16,9 +16,9 @@ import trio
 from pykbroker.controller.broker_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.command_queue import not_leader
 from pykbroker.controller.heartbeats import NEVER_MS, BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.broker_elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import Command, CommandRefused
-from pykbroker.controller.metadata.elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.image import ClusterImage, Endpoint
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
 from pykbroker.controller.running_clock import RunningClock

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.heartbeats import BrokerHeartbeats, BrokerState, Heartbeat, is_caught_up
+from pykbroker.controller.metadata.broker_elections import changes_when_broker_leaves
 from pykbroker.controller.metadata.brokers import (
     FenceBroker,
     RegisterBroker,
@@ -14,7 +15,6 @@ from pykbroker.controller.metadata.brokers import (
     registered_broker,
 )
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
-from pykbroker.controller.metadata.elections import changes_when_broker_leaves
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT

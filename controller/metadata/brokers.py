@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
-from pykbroker.controller.metadata.elections import (
+from pykbroker.controller.metadata.broker_elections import (
     Registering,
     changes_when_broker_is_replaced,
     changes_when_broker_leaves,
     changes_when_broker_restarted,
     changes_when_broker_serves,
 )
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
 from pykbroker.controller.metadata.metadata_versions import (
     CONTROLLER_REGISTRATION,

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pykbroker.controller.metadata.brokers import registered_broker
-from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
-from pykbroker.controller.metadata.elections import (
+from pykbroker.controller.metadata.broker_elections import (
     changes_when_broker_serves,
     changes_when_replicas_leave,
     is_irreplaceable,
 )
+from pykbroker.controller.metadata.brokers import registered_broker
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,

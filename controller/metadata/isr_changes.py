@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pykbroker.controller.metadata.broker_elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.eligible_replicas import RECOVERING
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition

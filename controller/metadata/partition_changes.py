@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from pykbroker.controller.metadata.broker_elections import has_its_directory, start_epoch_for_shrink
 from pykbroker.controller.metadata.commands import PlanContext
-from pykbroker.controller.metadata.elections import has_its_directory, start_epoch_for_shrink
 from pykbroker.controller.metadata.eligible_replicas import (
     Eligibility,
     elect_leader,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pykbroker.controller.metadata.broker_elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.commands import (
     NO_ERROR,
     RECORD_COUNT_MAX,
@@ -18,7 +19,6 @@ from pykbroker.controller.metadata.commands import (
     Plan,
     PlanContext,
 )
-from pykbroker.controller.metadata.elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.partition_changes import (
     Assignment,

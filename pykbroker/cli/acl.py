@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from pykbroker.cli import completion
-from pykbroker.cli.cluster import Cluster
-from pykbroker.cli.cluster_acls import CLUSTER_NAME, OPERATIONS, Entry
+from pykbroker.cli import shell_completion as completion
+from pykbroker.cli.client.acls import CLUSTER_NAME, OPERATIONS, Entry
+from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option

@@ -1,184 +1,123 @@
-"""Operations of the client commands on a Kafka cluster, with plain values and one kind of error.
-
-The client library is kafka-python. Of the command line only this module, the cluster_*.py beside it, client_errors.py,
-produce.py and consume.py use it, and tests replace this class by a fake. Values have the shape that `--json` prints.
-"""
+"""`pykbroker cluster ...`"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
-from pykbroker.cli.client_config import client_settings
-from pykbroker.cli.client_errors import error_text, explained_errors, prepare_client_library
-from pykbroker.cli.cluster_acls import ClusterAcls
-from pykbroker.cli.cluster_configs import ClusterConfigs
-from pykbroker.cli.cluster_groups import ClusterGroups
-from pykbroker.cli.cluster_state import ClusterState
-from pykbroker.cli.cluster_transactions import ClusterTransactions
+import click
+
+from pykbroker.cli.client.cluster import Cluster
+from pykbroker.cli.client.health import health_of, problems_of
+from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
+from pykbroker.cli.options import cluster_options, json_option
+from pykbroker.cli.output import print_json, print_table
 
-_RETRY_S = 0.2
-EARLIEST = -2
-LATEST = -1
-
-
-class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterTransactions):
-    """An open admin connection; use it as a context manager.
-
-    It has the operations on topics; its base classes have the others.
-    """
-
-    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
-        """Connect.
-
-        Raises:
-            CliError: no broker answered within `timeout_s`.
-        """
-        prepare_client_library()
-        from kafka import KafkaAdminClient
-
-        self._deadline = time.monotonic() + timeout_s
-        timeout_ms = max(1, round(timeout_s * 1000))
-        with explained_errors(bootstrap_servers):
-            self._admin = KafkaAdminClient(
-                bootstrap_servers=bootstrap_servers.split(","),
-                client_id="pykbroker-cli",
-                bootstrap_timeout_ms=timeout_ms,
-                request_timeout_ms=timeout_ms,
-                **client_settings(),
-            )
-        self._bootstrap_servers = bootstrap_servers
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._admin.close()
-
-    # Topics
-
-    def topics(self) -> list[dict[str, Any]]:
-        """Return every topic: name, topic_id, is_internal, partitions (as `describe_topics`), sorted by name."""
-        found = self._ask(lambda: self._admin.describe_topics(None))
-        return sorted((_topic(item) for item in found), key=lambda topic: str(topic["name"]))
-
-    def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the named topics, with each partition's leader, replicas and in-sync replicas.
-
-        Raises:
-            CliError: one of them does not exist or has an impossible name.
-        """
-        found = self._ask(lambda: self._admin.describe_topics(list(names)))
-        for item in found:
-            if item["error_code"]:
-                raise CliError(f"topic {item['name']}: {error_text(item['error_code'])}")
-        return [_topic(item) for item in found]
-
-    def create_topic(
-        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
-    ) -> tuple[int, str]:
-        """Create a topic (-1: the broker's default); return its error code, 0 when created, and the error message."""
-        topic = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
-        result = self._ask(lambda: self._admin.create_topics({name: topic}, raise_errors=False))
-        return _outcome(result["topics"][0])
-
-    def delete_topic(self, name: str) -> tuple[int, str]:
-        """Delete a topic; return its error code, 0 when deleted, and the error message."""
-        result = self._ask(lambda: self._admin.delete_topics([name], raise_errors=False))
-        return _outcome(result["topics"][0])
-
-    def create_partitions(self, name: str, count: int) -> tuple[int, str]:
-        """Grow a topic to `count` partitions; return the error code, 0 when done, and the error message."""
-        result = self._ask(lambda: self._admin.create_partitions({name: count}, raise_errors=False))
-        return _outcome(result.results[0].to_dict())
-
-    def topic_configs(self, names: Iterable[str], *, modified_only: bool) -> dict[str, dict[str, str]]:
-        """Return each topic's settings, all or those that differ from the defaults of Kafka and of the broker."""
-        from kafka.admin import ConfigResource
-
-        resources = [ConfigResource("topic", name) for name in names]
-        if not resources:
-            return {}
-        config_filter = "modified" if modified_only else "all"
-        found = self._ask(lambda: self._admin.describe_configs(resources, config_filter=config_filter))
-        return {
-            name: {
-                key: "(hidden)" if item["is_sensitive"] else item["value"]
-                for key, item in configs.items()
-                if not (modified_only and item["config_source"] != "DYNAMIC_TOPIC_CONFIG")
-            }
-            for name, configs in found.get("topic", {}).items()
-        }
-
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
-        """Set and unset settings of a topic in one request; raises CliError with the broker's error message."""
-        self.alter_configs("topic", name, changes, unset)
-
-    def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
-        """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: no record since then)."""
-        from kafka import TopicPartition
-
-        wanted = {TopicPartition(topic, partition): timestamp for topic, partition in partitions}
-        if not wanted:
-            return {}
-        found = self._ask(lambda: self._admin.list_partition_offsets(wanted))
-        return {
-            (where.topic, where.partition): item.offset if item.offset >= 0 else None for where, item in found.items()
-        }
-
-    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Delete the records before an offset of each partition, and return the new log start offsets.
-
-        Raises:
-            CliError: a partition was refused; others may have been trimmed.
-        """
-        from kafka import TopicPartition
-
-        wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
-        found = self._ask(lambda: self._admin.delete_records(wanted))
-        return {(where.topic, where.partition): int(item["low_watermark"]) for where, item in found.items()}
-
-    def _send(self, request: Any, node_id: int | None = None) -> Any:
-        # The library's public methods drop fields of some responses, and support fewer values than the protocol has.
-        manager = self._admin._manager
-        return self._ask(lambda: manager.run(manager.send, request, node_id))
-
-    def _ask(self, request: Callable[[], Any]) -> Any:
-        """Run a request, repeat it on retriable errors until the deadline, and raise errors as CliError."""
-        from kafka.errors import RetriableError, UnknownTopicOrPartitionError
-
-        with explained_errors(self._bootstrap_servers):
-            while True:
-                try:
-                    return request()
-                except RetriableError as error:
-                    is_final = isinstance(error, UnknownTopicOrPartitionError)
-                    if is_final or time.monotonic() + _RETRY_S > self._deadline:
-                        raise
-                time.sleep(_RETRY_S)
+_POLL_S = 0.2
 
 
-def _outcome(item: Mapping[str, Any]) -> tuple[int, str]:
-    code = int(item["error_code"])
-    return code, str(item.get("error_message") or error_text(code)) if code else ""
+@click.group(cls=CommandGroup)
+def cluster() -> None:
+    """Show a cluster's brokers and whether they are well."""
 
 
-def _topic(item: Mapping[str, Any]) -> dict[str, Any]:
-    topic_id = item.get("topic_id")
-    return {
-        "name": item["name"],
-        "topic_id": None if topic_id is None else str(topic_id),
-        "is_internal": bool(item.get("is_internal")),
-        "partitions": [
-            {
-                "partition": partition["partition_index"],
-                "leader": partition["leader_id"],
-                "replicas": list(partition["replica_nodes"]),
-                "isr": list(partition["isr_nodes"]),
-                "offline_replicas": list(partition.get("offline_replicas") or ()),
-            }
-            for partition in sorted(item["partitions"], key=lambda partition: int(partition["partition_index"]))
-        ],
+@cluster.command()
+@json_option
+@cluster_options
+def info(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """Show the cluster's id, controller, brokers, features, and how many topics and partitions it has."""
+    with Cluster(bootstrap_servers, timeout_s) as connected:
+        found = connected.brokers()
+        topics = connected.topics()
+        features = connected.features()
+        quorum = connected.quorum()
+    partitions = [part for item in topics for part in item["partitions"]]
+    for broker in found["brokers"]:
+        broker["leaders"] = sum(part["leader"] == broker["broker_id"] for part in partitions)
+        broker["replicas"] = sum(broker["broker_id"] in part["replicas"] for part in partitions)
+    shown = {
+        **found,
+        "controller_id": quorum["leader_id"] if quorum else found["controller_id"],
+        "features": features,
+        "topics": len(topics),
+        "internal_topics": sum(item["is_internal"] for item in topics),
+        "partitions": len(partitions),
+        "quorum": quorum,
     }
+    if as_json:
+        print_json(shown)
+        return
+    controller = shown["controller_id"] if shown["controller_id"] >= 0 else "none"
+    click.echo(f"cluster {shown['cluster_id']}  controller {controller}")
+    click.echo(f"  topics {shown['topics']} ({shown['internal_topics']} internal)  partitions {shown['partitions']}")
+    if features:
+        click.echo("  " + "  ".join(f"{name} {level}" for name, level in features.items()))
+    print_table(
+        ["broker", "host", "port", "rack", "state", "leads", "replicas"],
+        [
+            [
+                *(broker[key] for key in ("broker_id", "host", "port", "rack")),
+                "fenced" if broker["is_fenced"] else "active",
+                broker["leaders"],
+                broker["replicas"],
+            ]
+            for broker in found["brokers"]
+        ],
+    )
+
+
+@cluster.command()
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Ask again for so long, until the cluster is healthy.",
+)
+@json_option
+@cluster_options
+def health(wait_s: float, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """Say whether the cluster is healthy: exit code 0 if it is, 1 if it is not.
+
+    Healthy: a controller leads, every known broker is there, each partition has a leader and all its replicas in
+    sync, and every voter of the metadata quorum keeps up.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        is_last = time.monotonic() + _POLL_S > deadline
+        try:
+            with Cluster(bootstrap_servers, timeout_s) as connected:
+                found = health_of(connected)
+        except CliError:
+            if is_last:
+                raise
+        else:
+            if found["is_healthy"] or is_last:
+                break
+        time.sleep(_POLL_S)
+    if as_json:
+        print_json(found)
+    else:
+        _print_health(found)
+    if not found["is_healthy"]:
+        raise click.exceptions.Exit(1)
+
+
+def _print_health(found: dict[str, Any]) -> None:
+    click.echo(f"cluster {found['cluster_id']}: {'healthy' if found['is_healthy'] else 'NOT healthy'}")
+    for problem in problems_of(found):
+        click.echo(f"  {problem}")
+    if found["quorum"] and found["quorum"]["voters"]:
+        rows = [
+            [
+                node["node_id"],
+                "leader" if node["node_id"] == found["quorum"]["leader_id"] else role,
+                node["lag"],
+                node["caught_up_ms_ago"],
+            ]
+            for role, nodes in (("voter", found["quorum"]["voters"]), ("observer", found["quorum"]["observers"]))
+            for node in nodes
+        ]
+        print_table(["quorum node", "role", "lag", "caught up ms ago"], rows)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykbroker.cli.cluster_calls import Where
+from pykbroker.cli.client.calls import Where
 from pykbroker.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from pykbroker.cli.cluster import Cluster
+    from pykbroker.cli.client.cluster import Cluster
 
 
 def partitions_of(cluster: Cluster, topics: Iterable[str], option: str) -> list[Where]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import completion
-from pykbroker.cli.cluster import Cluster
-from pykbroker.cli.cluster_transactions import STATES
+from pykbroker.cli import shell_completion as completion
+from pykbroker.cli.client.cluster import Cluster
+from pykbroker.cli.client.hanging_transactions import find_hanging, owner_of
+from pykbroker.cli.client.transactions import STATES
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.hanging_transactions import find_hanging, owner_of
 from pykbroker.cli.options import cluster_options, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of

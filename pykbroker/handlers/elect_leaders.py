@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
-from pykbroker.controller.metadata.leader_elections import ElectLeaders
+from pykbroker.controller.metadata.elect_leaders import ElectLeaders
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult

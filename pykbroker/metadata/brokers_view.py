@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.elections import has_its_directory
+from pykbroker.controller.metadata.broker_elections import has_its_directory
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

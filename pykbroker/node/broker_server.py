@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.directory_reports import DirectoryReports
     from pykbroker.replication.failed_directories import FailedDirectories
     from pykbroker.replication.full_disk import FullDisk
-    from pykbroker.replication.replica_manager import ReplicaManager
+    from pykbroker.replication.replication_tasks import ReplicationTasks
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.share_partitions.registry import SharePartitions
     from pykbroker.share_state.state import SharePersister
@@ -195,7 +195,7 @@ async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[Non
 class Replication(NamedTuple):
     """Tasks of a broker whose cluster can have other brokers."""
 
-    replicas: ReplicaManager
+    replicas: ReplicationTasks
     full_disk: FullDisk | None
 
 
@@ -359,7 +359,7 @@ def _replicate(
     """Partitions of a broker with other brokers, and the tasks that replicate them."""
     from pykbroker.replication.full_disk import FullDisk, ReportedFailures
     from pykbroker.replication.isr_changes import IsrChanges
-    from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
+    from pykbroker.replication.replication_tasks import ReplicationSettings, ReplicationTasks
 
     node_id, controller = parts.config.node_id, parts.controller
     channel = make_channel(parts, call, "alter-partition")
@@ -369,7 +369,7 @@ def _replicate(
         brokers, controller.clock.now_s, isr_changes, failures if directories is None else directories.failed
     )
     partitions = _open_partitions(parts, environment)
-    replicas = ReplicaManager(
+    replicas = ReplicationTasks(
         partitions,
         parts.host.clock,
         isr_changes,

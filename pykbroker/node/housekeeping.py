@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.network.listener import Listener
     from pykbroker.replication.partition import Partition
-    from pykbroker.replication.replica_manager import ReplicaManager
+    from pykbroker.replication.replication_tasks import ReplicationTasks
     from pykbroker.requests.context import BrokerServices, NodeServices
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def start_housekeeping(
     nursery: trio.Nursery,
     services: BrokerServices,
     listeners: Sequence[Listener],
-    replicas: ReplicaManager | None = None,
+    replicas: ReplicationTasks | None = None,
 ) -> None:
     """Starts the tasks in a nursery; they end when it is cancelled. `replicas` is None on a single broker."""
     config = services.config
@@ -337,7 +337,7 @@ async def _give_back_memory(services: NodeServices) -> None:
         await trio.sleep(MEMORY_INTERVAL_S)
 
 
-async def _open_offline_logs(services: BrokerServices, replicas: ReplicaManager | None) -> None:
+async def _open_offline_logs(services: BrokerServices, replicas: ReplicationTasks | None) -> None:
     """Tries again to open logs that could not be opened, created or read, for example on a full disk."""
     while True:
         await trio.sleep(OFFLINE_INTERVAL_S)

@@ -33,7 +33,7 @@ MODULES = (
     "pykbroker.node.broker",
     "pykbroker.metadata.broker_clients",
     "pykbroker.controller.active_controller",
-    "pykbroker.controller.metadata.elections",
+    "pykbroker.controller.metadata.broker_elections",
     "pykbroker.controller.metadata.image_builder",
     "pykbroker.controller.metadata.image_delta",
     "pykbroker.controller.metadata.periodic_elections",
@@ -56,7 +56,7 @@ MODULES = (
     "pykbroker.protocol.messages.list_offsets",
     "pykbroker.replication.fetcher",
     "pykbroker.replication.isr_changes",
-    "pykbroker.replication.replica_manager",
+    "pykbroker.replication.replication_tasks",
 )
 
 _RECORDS = "pykbroker.protocol.log_messages."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.protocol.fields import Message
-    from pykbroker.replication.leader_session import LeaderSession
+    from pykbroker.replication.fetch_session_handler import FetchSessionHandler
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Fetcher:
     def __init__(
         self,
         leader_id: int,
-        session: LeaderSession,
+        session: FetchSessionHandler,
         connect: Callable[[], Client],
         broker_epoch: Callable[[], int],
         clock: WallClock,

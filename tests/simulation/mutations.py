@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from pykbroker.controller.metadata import elections, partition_changes
+from pykbroker.controller.metadata import broker_elections, partition_changes
 from pykbroker.controller.metadata.eligible_replicas import Eligibility
 from pykbroker.controller.raft import election, leader
 from pykbroker.controller.raft.log_view import LogView
@@ -121,12 +121,12 @@ def _shrinks_alone() -> list[Patch]:
 
 def _unclean_leader() -> list[Patch]:
     # Where it is called, not where it is defined.
-    original = vars(elections)["elect_leader"]
+    original = vars(broker_elections)["elect_leader"]
 
     def elect(*arguments: Any, **options: Any) -> Any:
         return original(*arguments, **{**options, "allow_unclean": True})
 
-    return [(module, "elect_leader", elect) for module in (elections, partition_changes)]
+    return [(module, "elect_leader", elect) for module in (broker_elections, partition_changes)]
 
 
 def _always_eligible() -> list[Patch]:

@@ -19,8 +19,8 @@ from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykbroker.replication.fetch_session_handler import FetchLimits, FetchSessionHandler
 from pykbroker.replication.fetch_sessions import FetchSessions
-from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
@@ -96,7 +96,7 @@ class ReplicaBroker:
         self.services = Services(**values)
 
     def _make_session(self) -> None:
-        self.session = LeaderSession(self.broker_id, FetchLimits(max_wait_ms=0), BACKOFF_S)
+        self.session = FetchSessionHandler(self.broker_id, FetchLimits(max_wait_ms=0), BACKOFF_S)
 
     def stop(self) -> None:
         """Ends as a killed process: what it has written stays, nothing is tidied up. High watermarks of the last

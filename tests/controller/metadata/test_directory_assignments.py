@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.broker_elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
-from pykbroker.controller.metadata.elections import UNCLEAN_KEY
+from pykbroker.controller.metadata.elect_leaders import PREFERRED, ElectLeaders
 from pykbroker.controller.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, PartitionImage
-from pykbroker.controller.metadata.leader_elections import PREFERRED, ElectLeaders
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode

@@ -12,11 +12,12 @@ import pytest
 
 from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.broker_elections import has_its_directory
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnregisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
-from pykbroker.controller.metadata.elections import has_its_directory
+from pykbroker.controller.metadata.elect_leaders import PREFERRED, UNCLEAN, ElectLeaders
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES, FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.image import (
     EMPTY_IMAGE,
@@ -28,7 +29,6 @@ from pykbroker.controller.metadata.image import (
 )
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
-from pykbroker.controller.metadata.leader_elections import PREFERRED, UNCLEAN, ElectLeaders
 from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,

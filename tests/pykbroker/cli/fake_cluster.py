@@ -1,11 +1,11 @@
-"""A cluster in memory with the operations of `pykbroker.cli.cluster.Cluster`."""
+"""A cluster in memory with the operations of `pykbroker.cli.client.cluster.Cluster`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
-from pykbroker.cli.cluster import EARLIEST, LATEST
+from pykbroker.cli.client.cluster import EARLIEST, LATEST
 from pykbroker.cli.errors import CliError
 
 Where = tuple[str, int]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.cli.client_config import translate
+from pykbroker.cli.client.config import translate
 from tests.pykbroker.cli.conftest import Run
 from tests.pykbroker.security.tls.certificates import authority, client, file_texts
 

@@ -103,7 +103,7 @@ def test_the_other_commands_load_client_library_and_tables_when_they_run() -> No
         "for name in top.list_commands(context): top.get_command(context, name)"
     )
     loaded = modules_after(walk)
-    assert "pykbroker.cli.cluster_transactions" in loaded
+    assert "pykbroker.cli.client.transactions" in loaded
     assert not {"kafka", "rich"} & loaded
 
 

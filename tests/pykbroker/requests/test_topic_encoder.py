@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.controller.metadata.elections import has_its_directory
+from pykbroker.controller.metadata.broker_elections import has_its_directory
 from pykbroker.controller.metadata.image import (
     LOST_DIRECTORY,
     UNASSIGNED_DIRECTORY,

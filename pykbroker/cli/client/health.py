@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pykbroker.cli.cluster import Cluster
+    from pykbroker.cli.client.cluster import Cluster
 
 VOTER_SILENCE_MS_MAX = 10_000
 """A voter lags if it was not caught up for longer, in ms: five times Kafka's controller.quorum.fetch.timeout.ms."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykbroker.cli.client_errors import error_text
-from pykbroker.cli.cluster_calls import TRANSACTION, ClusterCalls, Where
+from pykbroker.cli.client.calls import TRANSACTION, ClusterCalls, Where
+from pykbroker.cli.client.errors import error_text
 from pykbroker.cli.errors import CliError
 
 STATES = (

@@ -8,8 +8,8 @@ import pytest
 
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.elect_leaders import PREFERRED, UNCLEAN, ElectLeaders
 from pykbroker.controller.metadata.image import PartitionImage
-from pykbroker.controller.metadata.leader_elections import PREFERRED, UNCLEAN, ElectLeaders
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord

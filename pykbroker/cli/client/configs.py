@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykbroker.cli.client_errors import error_text, refusal_text
-from pykbroker.cli.cluster_calls import ClusterCalls
+from pykbroker.cli.client.calls import ClusterCalls
+from pykbroker.cli.client.errors import error_text, refusal_text
 from pykbroker.cli.errors import CliError
 
 RESOURCE_TYPES = {"topic": 2, "broker": 4, "cluster": 4, "group": 32, "client-metrics": 16, "broker-logger": 8}

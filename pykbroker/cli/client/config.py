@@ -71,7 +71,7 @@ def translate(properties: dict[str, str]) -> dict[str, Any]:
         raise ValueError(f"security.protocol={protocol}: expected one of {', '.join(_PROTOCOLS)}")
     found["security_protocol"] = protocol
     if protocol.startswith("SASL_"):
-        from pykbroker.cli.client_login import login_settings
+        from pykbroker.cli.client.login import login_settings
 
         found |= login_settings(properties)
     if protocol.endswith("SSL"):

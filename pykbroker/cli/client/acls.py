@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykbroker.cli.client_errors import refusal_text
-from pykbroker.cli.cluster_calls import ClusterCalls
+from pykbroker.cli.client.calls import ClusterCalls
+from pykbroker.cli.client.errors import refusal_text
 from pykbroker.cli.errors import CliError
 
 RESOURCE_TYPES = {

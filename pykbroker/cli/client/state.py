@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykbroker.cli.cluster_calls import ClusterCalls
+from pykbroker.cli.client.calls import ClusterCalls
 from pykbroker.cli.errors import CliError
 
 _TOPIC = 2

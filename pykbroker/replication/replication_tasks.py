@@ -1,4 +1,4 @@
-"""ReplicaManager: the replication tasks of a broker.
+"""ReplicationTasks: the replication tasks of a broker.
 
 One fetcher per leader that its replicas follow; the sender of changed in-sync sets; the check for lagging followers.
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from pykbroker.replication.fetch_session_handler import FetchLimits, FetchSessionHandler
 from pykbroker.replication.fetcher import Fetcher
-from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class ReplicationSettings(NamedTuple):
         )
 
 
-class ReplicaManager:
+class ReplicationTasks:
     """Fetchers, in-sync set changes and lag checks of a broker's replicas.
 
     Args:
@@ -157,7 +157,7 @@ class ReplicaManager:
         backoff_s = settings.backoff_ms / 1000
         fetcher = self._fetchers[leader_id] = Fetcher(
             leader_id,
-            LeaderSession(self._node_id, settings.limits, backoff_s, self._throttle),
+            FetchSessionHandler(self._node_id, settings.limits, backoff_s, self._throttle),
             partial(self._connect, leader_id),
             self._broker_epoch,
             self._clock,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.cli.cluster_health import judge, problems_of
+from pykbroker.cli.client.health import judge, problems_of
 
 
 def brokers(*ids: int, fenced: tuple[int, ...] = ()) -> dict[str, Any]:

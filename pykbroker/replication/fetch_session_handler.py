@@ -46,7 +46,7 @@ class _SentPartition(NamedTuple):
     log_start_offset: int
 
 
-class LeaderSession:
+class FetchSessionHandler:
     """The fetch session of a follower with one leader.
 
     Args:

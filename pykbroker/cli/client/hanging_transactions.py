@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pykbroker.cli.cluster import Cluster
-    from pykbroker.cli.cluster_calls import Where
+    from pykbroker.cli.client.calls import Where
+    from pykbroker.cli.client.cluster import Cluster
 
 
 def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from pykbroker.cli.cluster import Cluster
+    from pykbroker.cli.client.cluster import Cluster
 
 TIMEOUT_S = 1.0
 
@@ -25,7 +25,7 @@ def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) ->
     """Make a click completer from a function that gets names from a cluster."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        from pykbroker.cli.cluster import Cluster
+        from pykbroker.cli.client.cluster import Cluster
         from pykbroker.cli.options import DEFAULT_BOOTSTRAP_SERVERS
 
         given: Any = ctx.params.get("bootstrap_servers")

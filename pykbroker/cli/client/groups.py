@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.cli.client_errors import error_name, error_number, refusal_text
-from pykbroker.cli.cluster_calls import GROUP, ClusterCalls, Where
+from pykbroker.cli.client.calls import GROUP, ClusterCalls, Where
+from pykbroker.cli.client.errors import error_name, error_number, refusal_text
+from pykbroker.cli.client.library_messages import request_class
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.library_messages import request_class
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 

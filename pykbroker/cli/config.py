@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import completion
-from pykbroker.cli.cluster import Cluster
-from pykbroker.cli.cluster_configs import DEFAULT, RESOURCE_TYPES
+from pykbroker.cli import shell_completion as completion
+from pykbroker.cli.client.cluster import Cluster
+from pykbroker.cli.client.configs import DEFAULT, RESOURCE_TYPES
 from pykbroker.cli.command_group import CommandGroup, suggestion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, parse_pairs
