@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
+from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.alter_partition import (
     AlterPartitionResponse,
@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.alter_partition import (
 from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
-    from pykbroker.controller.metadata.isr_changes import IsrChangeResult
+    from pykbroker.controller.metadata.alter_partition import IsrChangeResult
     from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest, PartitionData
     from pykbroker.requests.context import ControllerContext
 

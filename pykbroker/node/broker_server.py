@@ -357,22 +357,22 @@ def _replicate(
     directories: DirectoryTasks | None,
 ) -> tuple[Partitions, Replication]:
     """Partitions of a broker with other brokers, and the tasks that replicate them."""
+    from pykbroker.replication.alter_partition_manager import AlterPartitionManager
     from pykbroker.replication.full_disk import FullDisk, ReportedFailures
-    from pykbroker.replication.isr_changes import IsrChanges
     from pykbroker.replication.replication_tasks import ReplicationSettings, ReplicationTasks
 
     node_id, controller = parts.config.node_id, parts.controller
     channel = make_channel(parts, call, "alter-partition")
-    isr_changes = IsrChanges(node_id, partial(brokers.epoch, node_id), channel)
+    alter_partition = AlterPartitionManager(node_id, partial(brokers.epoch, node_id), channel)
     failures = ReportedFailures()
     environment = ReplicaEnvironment(
-        brokers, controller.clock.now_s, isr_changes, failures if directories is None else directories.failed
+        brokers, controller.clock.now_s, alter_partition, failures if directories is None else directories.failed
     )
     partitions = _open_partitions(parts, environment)
     replicas = ReplicationTasks(
         partitions,
         parts.host.clock,
-        isr_changes,
+        alter_partition,
         partial(clients.connect, purpose="replica-fetcher", lends=True),
         ReplicationSettings.from_config(parts.config),
         _throttle(parts.metadata, node_id, "follower"),

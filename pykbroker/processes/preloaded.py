@@ -55,7 +55,7 @@ MODULES = (
     "pykbroker.protocol.messages.controller_registration",
     "pykbroker.protocol.messages.list_offsets",
     "pykbroker.replication.fetcher",
-    "pykbroker.replication.isr_changes",
+    "pykbroker.replication.alter_partition_manager",
     "pykbroker.replication.replication_tasks",
 )
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ProposingPartition(Protocol):
-    """The part of a leader's `Partition` that `IsrChanges` uses."""
+    """The part of a leader's `Partition` that `AlterPartitionManager` uses."""
 
     topic: str
     topic_id: bytes

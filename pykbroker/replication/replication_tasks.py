@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+    from pykbroker.replication.alter_partition_manager import AlterPartitionManager
     from pykbroker.replication.fetcher import Client
-    from pykbroker.replication.isr_changes import IsrChanges
     from pykbroker.replication.partition import Partition
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -63,7 +63,7 @@ class ReplicationTasks:
     Args:
         partitions: the replicas; their `apply` must be called before the one of this class.
         clock: time of day, for log files.
-        isr_changes: proposals of changed in-sync sets.
+        alter_partition: proposals of changed in-sync sets.
         connect: returns a client of a broker by its id, whose response bytes are valid until its next request; raises
             NodeUnreachable.
         settings: settings of replication.
@@ -74,7 +74,7 @@ class ReplicationTasks:
         self,
         partitions: Partitions,
         clock: WallClock,
-        isr_changes: IsrChanges,
+        alter_partition: AlterPartitionManager,
         connect: Callable[[int], Client],
         settings: ReplicationSettings,
         throttle: ReplicationThrottle | None = None,
@@ -86,7 +86,7 @@ class ReplicationTasks:
         self._settings = settings
         self._throttle = throttle
         self._brokers = partitions.environment.brokers
-        self._isr_changes = isr_changes
+        self._alter_partition = alter_partition
         # By leader.
         self._fetchers: dict[int, Fetcher] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
@@ -185,7 +185,7 @@ class ReplicationTasks:
             try:
                 for leader_id, fetcher in self._fetchers.items():
                     self._run_fetcher(nursery, leader_id, fetcher)
-                nursery.start_soon(self._isr_changes.run)
+                nursery.start_soon(self._alter_partition.run)
                 nursery.start_soon(self._shrink_isrs)
                 task_status.started()
                 await trio.sleep_forever()

@@ -6,6 +6,7 @@ import pytest
 
 from pykbroker.controller.broker_commands import AdmitBroker
 from pykbroker.controller.heartbeats import BrokerHeartbeats
+from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
 from pykbroker.controller.metadata.configs import (
     DELETE,
@@ -24,7 +25,6 @@ from pykbroker.controller.metadata.features import (
     UpdateFeatures,
 )
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint, PartitionImage
-from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClearElrRecord, PartitionRecord

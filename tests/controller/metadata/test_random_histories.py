@@ -12,6 +12,7 @@ import pytest
 
 from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.broker_elections import has_its_directory
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnregisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
@@ -28,7 +29,6 @@ from pykbroker.controller.metadata.image import (
     TopicImage,
 )
 from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange, IsrChangeResult
 from pykbroker.controller.metadata.brokers import FenceBroker, StartControlledShutdown
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import PartitionImage
-from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange, IsrChangeResult
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode

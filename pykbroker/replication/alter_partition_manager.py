@@ -1,4 +1,4 @@
-"""IsrChanges: proposed in-sync sets, sent to the controller by AlterPartition (KIP-497).
+"""AlterPartitionManager: proposed in-sync sets, sent to the controller by AlterPartition (KIP-497).
 
 One request is in flight at a time; the next one has all waiting proposals. A request is repeated until the controller
 responds. A partition ignores a response that is older than its metadata (`Leadership.accept`).
@@ -46,7 +46,7 @@ class _Item(NamedTuple):
     proposal: Proposal
 
 
-class IsrChanges:
+class AlterPartitionManager:
     """Queue of proposed in-sync sets, and the task that sends them.
 
     Args:
