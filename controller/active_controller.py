@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -22,6 +22,7 @@ from pykbroker.controller.metadata.commands import Command, CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage, Endpoint
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
 from pykbroker.controller.running_clock import RunningClock
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 log = logging.getLogger(__name__)

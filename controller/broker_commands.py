@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.heartbeats import BrokerHeartbeats, BrokerState, Heartbeat, is_caught_up
 from pykbroker.controller.metadata.broker_elections import changes_when_broker_leaves
@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanCon
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
 

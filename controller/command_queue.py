@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.record_framing import encode_records
 from pykbroker.controller.raft.roles import NEVER_MS
 from pykbroker.logstore.errors import StorageError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 TIMEOUT_MIN_MS = 100

@@ -10,9 +10,9 @@ controlled shutdown this module also keeps the offset that other brokers must ha
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.named_tuple import NamedTuple
 
 NEVER_MS = 1 << 62
 UNKNOWN_OFFSET = -1

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import trio
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError

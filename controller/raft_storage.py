@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pykbroker.controller.control_records import control_of, records_of
 from pykbroker.controller.quorum_state_file import read_quorum_state, write_quorum_state
@@ -40,6 +40,7 @@ from pykbroker.logstore.log_directory import parse_directory_name
 from pykbroker.logstore.log_loader import base_offset_of
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.control_records import control_of
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.named_tuple import NamedTuple
 
 
 class ControllerSettings(NamedTuple):

@@ -8,13 +8,13 @@ incomplete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from pykbroker.controller.control_records import control_values, read_control, records_of
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.log_messages.raft_records import SnapshotFooterRecord, SnapshotHeaderRecord

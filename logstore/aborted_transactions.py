@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import IndexFile
+from pykbroker.named_tuple import NamedTuple
 
 _ENTRY: Final = Struct(">hqqqq")
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import zlib
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.layout import (
     ATTRIBUTES_POSITION,

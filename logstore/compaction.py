@@ -9,7 +9,7 @@ never change; a batch that loses records keeps its offset range, sequence and ep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
@@ -18,6 +18,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import CLEANED_SUFFIX, IndexBuilder, SealedSegment, Segment
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.layout import read_header
 

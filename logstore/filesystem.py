@@ -17,11 +17,12 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from pykbroker.logstore import append_mapping
 from pykbroker.logstore.append_mapping import AppendMapping
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
+from pykbroker.named_tuple import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 

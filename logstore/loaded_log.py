@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.active_segment import ActiveSegment
@@ -26,6 +25,7 @@ from pykbroker.logstore.producer_state import Verification
 from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
 from pykbroker.logstore.segment import CLEANED_SUFFIX, SWAP_SUFFIX, SealedSegment, Segment
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches, iter_headers
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import codec_of_topic

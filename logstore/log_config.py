@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 _INT64_MAX = (1 << 63) - 1
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
@@ -21,6 +19,7 @@ from pykbroker.logstore.segment import (
     Segment,
 )
 from pykbroker.logstore.segment_list import SegmentList
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.layout import HEADER_SIZE
 
 

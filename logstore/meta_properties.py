@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
 
 FILE_NAME: Final = "meta.properties"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from pykbroker.logstore.errors import TransactionCoordinatorFenced as CoordinatorFenced
+from pykbroker.named_tuple import NamedTuple
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

@@ -7,7 +7,7 @@ mapping, without a copy. The indexes of a scanned segment are always rebuilt.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.batch_scan import is_valid, max_timestamp_of
@@ -15,6 +15,7 @@ from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.producer_state import BATCHES_KEPT, CompletedTransaction, ProducerState
 from pykbroker.logstore.segment import IndexBuilder, Segment
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.control import (

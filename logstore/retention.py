@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pykbroker.logstore.log_config import LogConfig
+from pykbroker.named_tuple import NamedTuple
 
 
 class SegmentFacts(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
 from pykbroker.logstore.batch_scan import Located, first_batch_reaching, last_offset_at
@@ -17,6 +17,7 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from pykbroker.logstore.open_files import OpenFiles, SegmentFile
 from pykbroker.logstore.time_index import TimeIndex
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.layout import (

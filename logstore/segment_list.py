@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch
 
 _POSITIONS_KEPT: Final = 64

@@ -7,8 +7,8 @@ one irregularity of the protocol, a client id that stays an int16 string in the 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec_source import Malformed, read_uvarint
 from pykbroker.protocol.errors import DecodeError
 

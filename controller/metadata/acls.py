@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import (
     NO_ERROR,
@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.commands import (
 from pykbroker.controller.metadata.image import Acl, ClusterImage
 from pykbroker.controller.metadata.snapshot import access_control_entry_record
 from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import (
     ALLOW,
     ANY,

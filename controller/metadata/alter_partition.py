@@ -8,7 +8,6 @@ A change that adds the last new replica of a reassignment to the set also comple
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.broker_elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.brokers import registered_broker
@@ -17,6 +16,7 @@ from pykbroker.controller.metadata.eligible_replicas import RECOVERING
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 

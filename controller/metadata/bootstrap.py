@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import Plan, PlanContext
 from pykbroker.controller.metadata.features import (
@@ -14,6 +14,7 @@ from pykbroker.controller.metadata.features import (
 )
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.metadata_versions import METADATA_TRANSACTIONS, METADATA_VERSION
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
 
 

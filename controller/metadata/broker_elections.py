@@ -7,7 +7,6 @@ leader, unless its topic allows an unclean election: then any active replica lea
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.eligible_replicas import (
@@ -28,6 +27,7 @@ from pykbroker.controller.metadata.image import (
 )
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
 from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 UNCLEAN_KEY = "unclean.leader.election.enable"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.broker_elections import (
     Registering,
@@ -20,6 +20,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
 )
 from pykbroker.controller.metadata.registrations import endpoints_as, features_as
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     BrokerEndpoint,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage, quota_key
 from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
 

@@ -8,8 +8,9 @@ error of one item of a request is data in the result (`ApiError`), never an exce
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused, Plan, PlanContext
 from pykbroker.controller.metadata.eligible_replicas import cleared_eligible_replicas
@@ -23,6 +23,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 

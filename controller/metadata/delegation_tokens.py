@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.metadata_versions import DELEGATION_TOKENS
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from pykbroker.protocol.uuids import random_uuid, uuid_to_text

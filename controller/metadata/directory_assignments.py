@@ -9,7 +9,7 @@ those leave the in-sync set, and others lead. Kafka's brokers never report it; K
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.broker_elections import (
     changes_when_broker_serves,
@@ -27,6 +27,7 @@ from pykbroker.controller.metadata.image import (
 )
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import (
     NO_ERROR,
@@ -15,6 +14,7 @@ from pykbroker.controller.metadata.commands import (
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
 from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 

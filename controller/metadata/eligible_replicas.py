@@ -8,7 +8,7 @@ set then, or leaves it that small, lacks nothing that was committed, so it may l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.features import MIN_ISR_KEY, are_eligible_replicas_enabled
@@ -20,6 +20,7 @@ from pykbroker.controller.metadata.image import (
     TopicImage,
 )
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
 RECOVERING = 1

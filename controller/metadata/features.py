@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     STREAMS_VERSION_1,
     TRANSACTION_VERSION_2,
 )
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, FeatureLevelRecord
 

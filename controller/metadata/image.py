@@ -9,9 +9,10 @@ of microseconds, which is why the tables are plain dictionaries and not trees.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
+from pykbroker.named_tuple import NamedTuple
 
 NO_LEADER = -1
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.broker_elections import has_its_directory, start_epoch_for_shrink
 from pykbroker.controller.metadata.commands import PlanContext
@@ -22,6 +21,7 @@ from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, To
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.placement import default_directory
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.broker_elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.commands import Plan, PlanContext
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 ELECTION_COUNT_MAX = 1000

@@ -8,7 +8,6 @@ both. `partition_changes.change_partition` makes the second one with the change 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.broker_elections import is_unclean_election_allowed
 from pykbroker.controller.metadata.commands import (
@@ -27,6 +26,7 @@ from pykbroker.controller.metadata.partition_changes import (
     is_being_reassigned,
 )
 from pykbroker.controller.metadata.placement import assignment_error
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 

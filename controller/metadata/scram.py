@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.metadata_versions import SCRAM
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     RemoveUserScramCredentialRecord,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.metadata.commands import (
     NO_ERROR,
@@ -34,6 +34,7 @@ from pykbroker.controller.metadata.placement import (
     usable_brokers,
 )
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, collision_form, reason_invalid
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     ConfigRecord,

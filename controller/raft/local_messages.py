@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 from pykbroker.controller.raft.voter_history import ControlRecord
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 # Leadership and the log

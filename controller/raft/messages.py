@@ -9,13 +9,14 @@ UNKNOWN_LEADER_EPOCH the responding node is in an earlier epoch than the request
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter
 from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.controller.raft.voter_history import KRaftVersion as KRaftVersion
 from pykbroker.controller.raft.voter_history import LeaderChange as LeaderChange
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 NO_LEADER = -1

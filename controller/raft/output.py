@@ -18,12 +18,11 @@ driver sends an ApiVersions request to each of `probes`, and steps VersionsRecei
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pykbroker.controller.raft.local_messages import ChangeAnswer
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, Entries, Message
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
+from pykbroker.named_tuple import NamedTuple
 
 
 class QuorumState(NamedTuple):

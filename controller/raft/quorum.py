@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 NO_DIRECTORY_ID = bytes(16)
 """Directory id of a voter of a static quorum (kraft.version 0), which is identified by its node id alone."""

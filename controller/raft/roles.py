@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.named_tuple import NamedTuple
 
 NEVER_MS = 1 << 62
 """A deadline that is never reached."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.named_tuple import NamedTuple
 
 
 class LeaderChange(NamedTuple):

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from mmap import mmap
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
+
+from pykbroker.named_tuple import NamedTuple
 
 Buffer = bytes | bytearray | memoryview | mmap
 

@@ -7,8 +7,8 @@ again; all other batches are only scanned, by `record_scan.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.errors import InvalidRecord
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -17,8 +17,9 @@ Compared with Apache Kafka 4.3.1 on 467 crafted batches; the remaining differenc
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records import compression
 from pykbroker.protocol.records.batch import (
     CREATE_TIME,

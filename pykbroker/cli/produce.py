@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -16,6 +16,7 @@ from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, parse_pairs
 from pykbroker.cli.output import note
+from pykbroker.named_tuple import NamedTuple
 
 
 class OutgoingRecord(NamedTuple):

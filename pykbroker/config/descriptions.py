@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
 from pykbroker.config.definitions import ConfigDefinition, format_value
@@ -12,6 +11,7 @@ from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_C
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.named_tuple import NamedTuple
 
 # Config sources as on the wire.
 TOPIC_SOURCE = 1

@@ -8,11 +8,12 @@ the same keys as in Kafka. The column `attribute` or `part_of` of definitions/br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.config.definitions import ConfigDefinition
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+from pykbroker.named_tuple import NamedTuple
 
 BROKER = "broker"
 CONTROLLER = "controller"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
 from pykbroker.protocol.fields import Message
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.streams.settings import StreamsGroupSettings
+from pykbroker.named_tuple import NamedTuple
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""

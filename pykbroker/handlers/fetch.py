@@ -21,12 +21,13 @@ thousands of partitions is read in turns, between which other clients are served
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData

@@ -19,13 +19,14 @@ here concerns it too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.definitions import ProviderError
@@ -24,6 +24,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.metadata.advertised_listeners import broker_listeners
 from pykbroker.metadata.encoded_topics import EncodedTopics
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pykbroker.security.connection_info import ConnectionInfo

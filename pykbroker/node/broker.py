@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,6 +22,7 @@ from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.parsing import listeners_between_nodes
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata.metadata_cache import MetadataCache
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.node.broker_server import BrokerServer
 from pykbroker.node.host import Host
 from pykbroker.node.node_directory import identify, open_directories, raise_descriptor_limit

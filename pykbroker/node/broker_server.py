@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +16,7 @@ from pykbroker.groups.settings import GroupSettings
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.node.broker_registration import Registration, refuse_unknown_features, register_again, register_at_once
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping

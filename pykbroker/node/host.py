@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.controller.node_client import OpenStream
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.network.listening import Listening
 from pykbroker.wall_clock import SystemWallClock, WallClock
 

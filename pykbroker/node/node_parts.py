@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.security.named_class import is_named_class, load_class
 

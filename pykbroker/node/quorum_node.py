@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,6 +22,7 @@ from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.metadata.advertised_listeners import voter_endpoints
 from pykbroker.metadata.controller_channel import ControllerChannel
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.version import __version__
 

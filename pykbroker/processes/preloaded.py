@@ -9,7 +9,8 @@ compiled there. A module that is missing here costs time and nothing else: `pyth
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 
 class CodecStep(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pykbroker.named_tuple import NamedTuple
 
 DEFAULT = object()
 """The default entity in place of a name; a user may be named "<default>"."""

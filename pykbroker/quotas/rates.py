@@ -6,7 +6,8 @@ Times are whole milliseconds of any clock that does not go backwards.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 THROTTLE_MAX_MS = 2**31 - 1
 """Largest throttle time that a response can have."""

@@ -7,11 +7,12 @@ responds. A partition ignores a response that is older than its metadata (`Leade
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from pykbroker.errors import KafkaError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 
 if TYPE_CHECKING:

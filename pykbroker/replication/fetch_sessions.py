@@ -6,8 +6,9 @@ last sent to it; a response then carries only partitions that have changed (P-72
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ the last in-sync replica it keeps the partition: consumers read from it, and it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.image import NO_LEADER
 from pykbroker.logstore.errors import StorageError
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection

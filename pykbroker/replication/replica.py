@@ -6,10 +6,11 @@ Leadership and its consequences are in `partition`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pykbroker.completion import Completion
 from pykbroker.logstore.errors import StorageError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.fetch_session_handler import FetchLimits, FetchSessionHandler
 from pykbroker.replication.fetcher import Fetcher
 

@@ -7,12 +7,13 @@ coordinator of this broker for the partitions that it leads itself.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value

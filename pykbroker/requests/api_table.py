@@ -10,8 +10,9 @@ another meaning on a controller's listener has its own module and handler for it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.security.connection_info import ListenerKind
 

@@ -7,12 +7,13 @@ by TxnOffsetCommit for the partition of `__consumer_offsets`.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

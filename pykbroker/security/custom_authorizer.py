@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.security.client_address import java_host_address
 

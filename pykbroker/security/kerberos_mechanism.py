@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.jaas import jaas_options
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.kerberos import GSSAPI, KerberosExchange, SecurityContext
 from pykbroker.security.kerberos_names import UserNames
 from pykbroker.security.mechanism import Authenticated, Exchange

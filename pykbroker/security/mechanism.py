@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from pykbroker.named_tuple import NamedTuple
 
 
 class LoginRefused(Exception):

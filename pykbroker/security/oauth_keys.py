@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.oauth_tokens import keys_of_set
 
 log = logging.getLogger(__name__)

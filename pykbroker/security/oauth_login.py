@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.oauth_keys import FETCH_TIMEOUT_S, SIZE_MAX, fetch_document
 from pykbroker.security.oauth_tokens import unsecured_token
 from pykbroker.security.oauthbearer import initial_response

@@ -9,8 +9,9 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.oauthbearer import InvalidToken, ValidToken, missing_scope
 
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}

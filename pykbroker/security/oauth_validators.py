@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.jaas import jaas_options
 from pykbroker.errors import CloseConnection
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings
 from pykbroker.security.oauth_tokens import (

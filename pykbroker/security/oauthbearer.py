@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from pykbroker.errors import CloseConnection
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 OAUTHBEARER = "OAUTHBEARER"

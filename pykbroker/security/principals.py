@@ -6,7 +6,9 @@ Without one a principal is ``User:`` and the name of the user that has logged in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from pykbroker.named_tuple import NamedTuple
 
 CERTIFICATE = "SSL"
 """Mechanism of a client that has no login: its certificate, if it has one, gives the principal."""

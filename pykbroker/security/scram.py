@@ -12,8 +12,8 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_type
 from pykbroker.share_partitions.acquisition import Acquired

@@ -6,8 +6,8 @@ Each starts transitions and returns them. They are completed when the share coor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions.in_flight import NOBODY, InFlightBatch, InFlightState, is_terminal
 from pykbroker.share_partitions.share_partition import Change, SharePartition

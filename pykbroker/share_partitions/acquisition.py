@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.share_partitions.in_flight import InFlightBatch, InFlightState
 from pykbroker.share_partitions.share_partition import SharePartition
 from pykbroker.share_state.state import ACQUIRED

@@ -6,13 +6,14 @@ The records stay in the file: a partition's data is a range of it, of which only
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError, OffsetOutOfRange
 from pykbroker.logstore.range_headers import headers_in
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions.acquisition import Acquired, Acquisition, FetchedBatch
 from pykbroker.share_partitions.leader import LeaderState, ShareLeader

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,6 +18,7 @@ from pykbroker.completion import Completion
 from pykbroker.config.durations import duration_ms
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.replication.offset_waiters import Waiter

@@ -7,9 +7,9 @@ epoch, or with the connection on which it began.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from pykbroker.errors import KafkaError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 INITIAL_EPOCH = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pykbroker.config.values import ShareGroupValues

@@ -9,8 +9,8 @@ Offsets are inclusive.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.share_partitions.in_flight import InFlightBatch, InFlightBatches, InFlightState, is_terminal
 from pykbroker.share_partitions.lock_deadlines import LockDeadlines
 from pykbroker.share_partitions.settings import SharePartitionSettings

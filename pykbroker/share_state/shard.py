@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.share_state.batches import combine_batches

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.named_tuple import NamedTuple
 
 KEY = "metric.reporters"
 

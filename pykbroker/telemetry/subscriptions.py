@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
 from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.checksum import crc32c
 
 ALL_METRICS = "*"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.testing.client_settings import Access
 
 GROUP_ID_NOT_FOUND = 69

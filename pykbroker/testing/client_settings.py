@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.tls.development import client_settings
 
 __all__ = ["Access"]

@@ -7,9 +7,9 @@ node can also be started by hand.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.named_tuple import NamedTuple
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
 

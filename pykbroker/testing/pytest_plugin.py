@@ -19,9 +19,11 @@ pytest imports this module at each of its starts. It imports nothing but pytest;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping

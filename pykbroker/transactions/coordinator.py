@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,6 +22,7 @@ from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegist
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import KafkaError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
+from pykbroker.named_tuple import NamedTuple
 
 
 class TransactionSettings(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
 from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, TransactionState

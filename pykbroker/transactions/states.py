@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

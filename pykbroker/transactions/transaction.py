@@ -10,8 +10,7 @@ EndTxn; the finalized transaction.version determines that of an abort by the coo
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.states import (
     ENDED,

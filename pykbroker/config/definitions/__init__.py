@@ -7,7 +7,9 @@ descriptions for users are in `documentation`, which only DescribeConfigs import
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from pykbroker.named_tuple import NamedTuple
 
 # Config types as DescribeConfigs numbers them.
 BOOLEAN = 1

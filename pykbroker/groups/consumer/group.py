@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember, MemberState, PartitionEpochs
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 OwnedPartitions = Sequence[tuple[bytes, Sequence[int]]]

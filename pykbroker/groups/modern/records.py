@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.groups.result import LogRecord
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykbroker.groups.modern.group import ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.share.member import ShareMember
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,

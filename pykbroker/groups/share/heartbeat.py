@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
@@ -21,6 +20,7 @@ from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, STABLE, Shar
 from pykbroker.groups.share.records import current_record, epoch_record, member_record, member_tombstones
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import (
     Assignment as AssignmentMessage,

@@ -6,13 +6,13 @@ Operations return records and change nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import TopicPartitionNumbers, initializing_record, merged, with_names
 from pykbroker.groups.share.records import state_record
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 NO_OFFSETS = "There is no offset information to delete."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.groups.modern.settings import MemberTimes
+from pykbroker.named_tuple import NamedTuple
 
 
 class ShareGroupSettings(NamedTuple):

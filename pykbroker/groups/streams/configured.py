@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.groups.modern.errors import GroupError
@@ -16,6 +15,7 @@ from pykbroker.groups.streams.partition_counts import (
 )
 from pykbroker.groups.streams.topology import StreamsTopology, source_topics
 from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology, TopicInfo
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
 
 from pykbroker.groups.streams.tasks import NO_MEMBER_TASKS, MemberTasks, task_map
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentTaskIds,
     StreamsGroupCurrentMemberAssignmentValue,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from pykbroker.named_tuple import NamedTuple
 
 TaskMap = Mapping[str, frozenset[int]]
 """Subtopology id -> numbers of tasks; subtopologies without tasks are left out of assignments."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 ERRORS_MAX = 1000
 """Number of failures that are kept; the ones that end first are dropped."""

@@ -7,8 +7,7 @@ the encoded value in hexadecimal.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.tls.der import (
     CONTEXT_0,
     CONTEXT_3,

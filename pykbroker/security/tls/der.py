@@ -3,7 +3,9 @@ give elements or a `DerError`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,9 @@ import datetime
 import ipaddress
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

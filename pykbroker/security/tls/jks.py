@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import NamedTuple
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.tls.der import OCTET_STRING, DerError, parse
 
 MAGIC = b"\xfe\xed\xfe\xed"

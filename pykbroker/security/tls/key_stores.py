@@ -12,9 +12,10 @@ import re
 import ssl
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.tls.certificate_names import CertificateNames, names_of
 from pykbroker.security.tls.der import DerError
 from pykbroker.security.tls.jks import MAGIC as JKS_MAGIC

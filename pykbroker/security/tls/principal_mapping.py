@@ -7,7 +7,8 @@ rule whose pattern matches the whole name gives the user name.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from pykbroker.named_tuple import NamedTuple
 
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(?:,\s*|\Z)")

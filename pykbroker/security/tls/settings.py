@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import LIST, ConfigError, parse_value
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.tls.cipher_suites import PROTOCOLS, TLS13_SUITES, openssl_name
 from pykbroker.security.tls.principal_mapping import PrincipalMapping
 

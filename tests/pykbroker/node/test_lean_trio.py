@@ -40,6 +40,10 @@ def test_trio_and_all_others_have_the_real_modules(first: str) -> None:
         import ctypes.util, hashlib, hmac, idna, socket, ssl, trio, trio.testing
         assert hmac.digest(b"k", b"m", "sha256") and hashlib.sha256(b"").digest()
         assert ctypes.util.find_library("c")
+        import attr._compat, inspect, platform, subprocess, trio._subprocess
+        assert attr._compat.inspect.signature is inspect.signature
+        assert attr._compat.platform.python_implementation is platform.python_implementation
+        assert trio._subprocess.subprocess.Popen is subprocess.Popen
 
         async def main():
             near, far = trio.testing.memory_stream_pair()

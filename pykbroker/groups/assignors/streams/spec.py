@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from pykbroker.named_tuple import NamedTuple
 
 
 class TaskId(NamedTuple):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from pykbroker.groups.assignors.streams.process import Process
 from pykbroker.groups.assignors.streams.spec import (
@@ -24,6 +23,7 @@ from pykbroker.groups.assignors.streams.spec import (
     TopologyDescriber,
 )
 from pykbroker.java_order import PriorityQueue, hash_order, string_order, table_size_for
+from pykbroker.named_tuple import NamedTuple
 
 STANDBY_REPLICAS = "num.standby.replicas"
 
