@@ -294,7 +294,7 @@ class GroupCoordinator:
                 return shard.consumer.heartbeat(request, shard.any_group(group_id), context)
             except GroupError as error:
                 refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-                return GroupResult(response=refusal)
+                return GroupResult(response=refusal, replies=list(error.replies))
 
         response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(group_id, beat)
         if context.regex_refresh is not None and self._runtime.nursery is not None:
