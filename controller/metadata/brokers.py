@@ -236,8 +236,15 @@ class RegisterController(NamedTuple):
 
 
 def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, int]]) -> str | None:
-    """Text of Kafka that names a finalized level which a broker with these features does not support; None if none."""
-    for name, level in image.features.items():
+    """Text of Kafka that names a finalized level which a broker with these features does not support; None if none.
+
+    A feature that the broker has and that is not enabled is at level 0, which must be supported too.
+    """
+    levels = {**dict.fromkeys(features, 0), **image.features}
+    for name, level in levels.items():
+        if name == METADATA_VERSION and name not in image.features:
+            # Nothing is finalized yet: the level of a new cluster comes with its first records.
+            continue
         lowest, highest = features.get(name, (0, 0))
         if not lowest <= level <= highest:
             return (

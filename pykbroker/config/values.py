@@ -202,10 +202,14 @@ class QuorumValues(Frozen):
 
 
 class QuotaValues(Frozen):
-    """Windows in which the rates of client quotas are measured."""
+    """Windows in which the rates of client quotas and replication throttles are measured."""
 
+    alter_log_dirs_window_num: int
+    alter_log_dirs_window_size_seconds: int
     controller_window_num: int
     controller_window_size_seconds: int
+    replication_window_num: int
+    replication_window_size_seconds: int
     window_num: int
     window_size_seconds: int
 

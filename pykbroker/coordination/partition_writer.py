@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
@@ -17,6 +17,11 @@ from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
+
+BATCH_OVERHEAD_BYTES = 512
+"""Upper bound of the size of a batch's header, and of what a codec adds to the records."""
+RECORD_OVERHEAD_BYTES = 24
+"""Upper bound of the size of a record beside its key and value: two lengths, length, attributes, deltas, headers."""
 
 
 def append_pairs(
@@ -50,6 +55,20 @@ def append_pairs(
         log.warning("%s: append failed: %s", partition, error)
         return error_code_for(error)
     return ErrorCode.NONE
+
+
+def batch_starts(pairs: Sequence[tuple[bytes, bytes | None]], size_max: int) -> list[int]:
+    """Indexes at which batches begin, so that each one is at most `size_max` bytes; a larger pair is one by itself."""
+    # A codec may make what it cannot compress a little larger.
+    limit = size_max - size_max // 64 - BATCH_OVERHEAD_BYTES
+    starts, size = [], limit
+    for index, (key, value) in enumerate(pairs):
+        size_of_pair = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        size += size_of_pair
+        if size > limit:
+            starts.append(index)
+            size = size_of_pair
+    return starts
 
 
 def response_error(error: ErrorCode) -> ErrorCode:

@@ -12,6 +12,7 @@ replies delivered without an await.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
@@ -275,6 +276,18 @@ class CoordinatorRuntime(Generic[Shard]):
         if key is not None:
             self.plan_timer(number, shard, key)
         return ErrorCode.NONE if first is None else first
+
+    def carry_out_in_batches(self, number: int, shard: Shard, result: Any) -> None:
+        """As `carry_out`, for records that need not be in one batch: they may be too many for one."""
+        from pykbroker.coordination.partition_writer import batch_starts
+
+        partition, records = self.partition(number), result.records
+        if partition is None or not records:
+            return
+        pairs = [shard.encode(record) for record in records]
+        starts = batch_starts(pairs, partition.log.config.max_message_bytes)
+        for start, end in pairwise((*starts, len(records))):
+            self.carry_out(number, shard, type(result)(records=records[start:end]))
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> None:
         """Runs `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""

@@ -64,9 +64,6 @@ LARGE_METADATA_BYTES = 65_536
 """Size of a join's metadata above which `METADATA_BYTES_MAX` is checked. A member of a very large group has some ten
 kilobytes."""
 
-TOMBSTONES_PER_BATCH = 1_000
-"""Tombstones in one batch. More offsets may expire at once than fit into a batch; their order does not matter."""
-
 
 class Parked(Completion):
     """A JoinGroup or SyncGroup request that waits for its group."""
@@ -145,7 +142,7 @@ class GroupCoordinator:
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
             for number, shard in self._runtime.shards.items():
-                self._append_tombstones(number, shard, shard.delete_topics(deleted))
+                self._runtime.carry_out_in_batches(number, shard, shard.delete_topics(deleted))
                 for result in shard.share.delete_topics(deleted.values()):
                     self._runtime.carry_out(number, shard, result)
 
@@ -294,7 +291,7 @@ class GroupCoordinator:
                 return shard.consumer.heartbeat(request, shard.any_group(group_id), context)
             except GroupError as error:
                 refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-                return GroupResult(response=refusal)
+                return GroupResult(response=refusal, replies=list(error.replies))
 
         response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(group_id, beat)
         if context.regex_refresh is not None and self._runtime.nursery is not None:
@@ -474,16 +471,9 @@ class GroupCoordinator:
         """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""
         now_ms = self._runtime.now_ms()
         for number, shard in self._runtime.shards.items():
-            self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
+            self._runtime.carry_out_in_batches(number, shard, shard.expire_offsets(now_ms))
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
-
-    def _append_tombstones(self, number: int, shard: GroupShard, result: GroupResult) -> None:
-        from pykbroker.groups.result import GroupResult
-
-        for start in range(0, len(result.records), TOMBSTONES_PER_BATCH):
-            batch = GroupResult(records=result.records[start : start + TOMBSTONES_PER_BATCH])
-            self._runtime.carry_out(number, shard, batch)
 
     def _random_uuid(self) -> str:
         digits = f"{self._random.getrandbits(128):032x}"

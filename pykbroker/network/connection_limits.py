@@ -10,7 +10,7 @@ listener is then closed.
 from __future__ import annotations
 
 import resource
-import socket
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -72,6 +72,7 @@ class ConnectionLimits:
         self._freed = trio.Event()
         self._capacity = connection_capacity()
         self.count = 0
+        self._read_overrides(config())
 
     def add_listener(self, listener: LimitedListener) -> None:
         """Adds a listener to those whose connections count towards the broker's limits."""
@@ -147,6 +148,7 @@ class ConnectionLimits:
 
     def wake_listeners(self) -> None:
         """Wakes listeners that wait for a slot, after a connection has ended or a limit was changed."""
+        self._read_overrides(self._config())
         self._freed.set()
         self._freed = trio.Event()
 
@@ -180,10 +182,24 @@ class ConnectionLimits:
         return len(self._listeners) > 1 and listener.name == config.network.inter_broker_listener
 
     def _limit_of(self, host: str, config: BrokerConfig) -> int:
-        text = config.connections.max_per_ip_overrides
-        if text != self._overrides[0]:
-            self._overrides = text, dict(parse_overrides(text))
+        self._read_overrides(config)
         return self._overrides[1].get(host, config.connections.max_per_ip)
+
+    def _read_overrides(self, config: BrokerConfig) -> None:
+        """Takes over `max.connections.per.ip.overrides`; host names have an effect when they are resolved."""
+        text = config.connections.max_per_ip_overrides
+        if text == self._overrides[0]:
+            return
+        from pykbroker.quotas.host_names import literal_address
+
+        limits: dict[str, int] = {}
+        self._overrides = text, limits
+        for name, count in parse_overrides(text):
+            address = literal_address(name)
+            if address is None:
+                self._quotas.resolve(name, partial(_set_limit, limits, count))
+            else:
+                limits[address] = count
 
     def _close_least_recently_used(self, but_not_of: LimitedListener) -> None:
         others = [
@@ -210,8 +226,7 @@ def connection_capacity() -> int:
 
 
 def parse_overrides(text: str) -> list[tuple[str, int]]:
-    """Addresses and counts of ``host:count,host:count``. A host name gives all its addresses; an unknown name gives
-    none.
+    """Hosts and counts of ``host:count,host:count``: addresses, of IPv6 without brackets, and host names.
 
     Raises:
         ValueError: an entry does not have this form.
@@ -221,9 +236,10 @@ def parse_overrides(text: str) -> list[tuple[str, int]]:
         host, colon, count = entry.rpartition(":")
         if not colon or not count.strip().isdecimal():
             raise ValueError(f"{entry!r} is not of the form host:count")
-        try:
-            addresses = {info[4][0] for info in socket.getaddrinfo(host.strip().strip("[]"), None)}
-        except OSError:
-            addresses = set()
-        found.extend((str(address), int(count)) for address in addresses)
+        found.append((host.strip().strip("[]"), int(count)))
     return found
+
+
+def _set_limit(limits: dict[str, int], count: int, address: str | None) -> None:
+    if address is not None:
+        limits[address] = count

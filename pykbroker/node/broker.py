@@ -157,6 +157,7 @@ async def _run_in_directory(
                 if host.tls is not None:
                     controller.subscribe(partial(_apply_tls, host.tls, metadata))
                     nursery.start_soon(_watch_certificates, host.tls)
+                quotas.begin(nursery)
                 if stop is not None:
                     nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
                 await nursery.start(controller.run)

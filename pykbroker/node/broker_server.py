@@ -48,6 +48,7 @@ from pykbroker.transactions.settings import TransactionSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.logstore.log_directories import LogDirectories
@@ -326,7 +327,7 @@ def make_services(
         telemetry=telemetry,
         broker_clients=broker_clients,
         directory_moves=moves,
-        leader_throttle=None if replication is None else _throttle(metadata, config.node_id, "leader"),
+        leader_throttle=None if replication is None else _throttle(metadata, config, "leader"),
     )
     return services, replication
 
@@ -376,7 +377,7 @@ def _replicate(
         alter_partition,
         partial(clients.connect, purpose="replica-fetcher", lends=True),
         ReplicationSettings.from_config(parts.config),
-        _throttle(parts.metadata, node_id, "follower"),
+        _throttle(parts.metadata, parts.config, "follower"),
     )
     if directories is not None:
         return partitions, Replication(replicas, None)
@@ -418,15 +419,19 @@ def _directory_tasks(
 
 
 def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Partitions) -> DirectoryMoves:
+    from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
     from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.throttle import ReplicationThrottle
 
-    directories, controller = parts.log_directories, parts.controller
+    directories, controller, quotas = parts.log_directories, parts.controller, parts.config.quotas
     assert not isinstance(directories, LogDirectory)
     throttle = ReplicationThrottle(
         lambda: parts.metadata.throttled_rate("replica.alter.log.dirs.io.max.bytes.per.second"),
         lambda topic: "*",
         parts.config.node_id,
+        SimpleWindowedRate(
+            QuotaWindows(quotas.alter_log_dirs_window_num, quotas.alter_log_dirs_window_size_seconds * 1000)
+        ),
     )
     moves = DirectoryMoves(
         directories,
@@ -442,14 +447,18 @@ def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Pa
     return moves
 
 
-def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:
+def _throttle(metadata: MetadataCache, config: BrokerConfig, side: str) -> ReplicationThrottle:
     """The replication throttle of this broker as "leader" or as "follower"."""
+    from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
     from pykbroker.replication.throttle import ReplicationThrottle
 
     return ReplicationThrottle(
         lambda: metadata.throttled_rate(f"{side}.replication.throttled.rate"),
         lambda topic: metadata.image.topic_config(topic).get(f"{side}.replication.throttled.replicas", ""),
-        node_id,
+        config.node_id,
+        SimpleWindowedRate(
+            QuotaWindows(config.quotas.replication_window_num, config.quotas.replication_window_size_seconds * 1000)
+        ),
     )
 
 

@@ -5,20 +5,22 @@ It is made when the first quota is set; a node without quotas does not load this
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pykbroker.quotas.host_names import literal_address
 from pykbroker.quotas.limits import DEFAULT, ClientLimits, Name
 from pykbroker.quotas.measured import MeasuredRates, MutationQuotas
 from pykbroker.quotas.rates import QuotaWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+
+    Resolve = Callable[[str, Callable[[str | None], None]], None]
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,10 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 class NodeQuotas:
     """Quotas of one node.
 
+    Args:
+        config: the windows.
+        resolve: resolves a host name in the background.
+
     Attributes:
         produce, fetch: bytes per second of requests and responses.
         request: percentage of the time of this process's one thread; throttle times are at most one window.
@@ -45,7 +51,7 @@ class NodeQuotas:
         windows: windows of all rates but that of mutations.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, resolve: Resolve) -> None:
         self.windows = QuotaWindows(config.quotas.window_num, config.quotas.window_size_seconds * 1000)
         self.produce = MeasuredRates(self.windows)
         self.fetch = MeasuredRates(self.windows)
@@ -53,8 +59,11 @@ class NodeQuotas:
         self.mutations = MutationQuotas(
             QuotaWindows(config.quotas.controller_window_num, config.quotas.controller_window_size_seconds * 1000)
         )
-        self.address_limits: Mapping[str, int] = {}
+        self.address_limits: dict[str, int] = {}
         self.address_default: int | None = None
+        self._resolve = resolve
+        # Limit and address of each host name; the address is None while it is not known.
+        self._names: dict[str, tuple[int, str | None]] = {}
 
     def set_all(self, records: Iterable[ClientQuotaRecord]) -> None:
         """Replaces all limits by those of these records; what was measured stays."""
@@ -62,50 +71,59 @@ class NodeQuotas:
             key: ClientLimits()
             for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
         }
-        address_limits: dict[str, int] = {}
+        self.address_limits = {}
         self.address_default = None
+        names: dict[str, int] = {}
         for record in records:
-            names = {part.entity_type: part.entity_name for part in record.entity}
-            if IP in names:
+            entity = {part.entity_type: part.entity_name for part in record.entity}
+            if IP in entity:
                 if record.key == CONNECTION_CREATION_RATE:
-                    self._set_address(address_limits, names[IP], int(record.value))
+                    self._set_address(entity[IP], int(record.value), names)
             elif record.key in limits:
-                limits[record.key].set(_name(names, USER), _name(names, CLIENT_ID), record.value)
+                limits[record.key].set(_name(entity, USER), _name(entity, CLIENT_ID), record.value)
             else:
                 log.warning("the quota %s is not known and has no effect", record.key)
         self.produce.limits = limits[PRODUCER_BYTE_RATE]
         self.fetch.limits = limits[CONSUMER_BYTE_RATE]
         self.request.limits = limits[REQUEST_PERCENTAGE]
         self.mutations.limits = limits[CONTROLLER_MUTATION_RATE]
-        self.address_limits = address_limits
+        self._set_names(names)
 
     def connection_limit(self, host: str) -> int | None:
         """New connections per second that an address may open; None for any number."""
         return self.address_limits.get(host, self.address_default)
 
-    def _set_address(self, limits: dict[str, int], name: str | None, limit: int) -> None:
+    def _set_address(self, name: str | None, limit: int, names: dict[str, int]) -> None:
         if name is None:
             self.address_default = limit
             return
-        address = resolved(name)
+        address = literal_address(name)
         if address is None:
-            log.error("the quota of the address %s has no effect: the name cannot be resolved", name)
+            names[name] = limit
         else:
-            limits[address] = limit
+            self.address_limits[address] = limit
 
+    def _set_names(self, names: Mapping[str, int]) -> None:
+        """Takes over the limits of host names. As in Kafka a name is resolved when its limit is set or changed."""
+        before, self._names = self._names, {}
+        for name, limit in names.items():
+            known_limit, address = before.get(name, (None, None))
+            self._names[name] = limit, address
+            if address is not None:
+                self.address_limits[address] = limit
+            if limit != known_limit:
+                self._resolve(name, partial(self._set_resolved, name))
 
-def resolved(name: str) -> str | None:
-    """An address in the form that sockets have it, for an address or a host name; None for an unknown name."""
-    try:
-        return str(ipaddress.ip_address(name))
-    except ValueError:
-        pass
-    try:
-        # As in Kafka the first address of a name counts; Java prefers IPv4.
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return None
-    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+    def _set_resolved(self, name: str, address: str | None) -> None:
+        if name not in self._names:
+            # Its limit was removed meanwhile.
+            return
+        limit, before = self._names[name]
+        self._names[name] = limit, address
+        if before != address and before is not None:
+            self.address_limits.pop(before, None)
+        if address is not None:
+            self.address_limits[address] = limit
 
 
 def _name(names: Mapping[str, str | None], kind: str) -> Name | None:

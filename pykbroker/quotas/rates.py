@@ -89,6 +89,20 @@ class WindowedRate:
             del samples[0]
 
 
+class SimpleWindowedRate(WindowedRate):
+    """The rate of replication throttles: over the time since the beginning of the oldest window, at least one window.
+
+    So the first bytes of a reassignment pass at the rate of one window, while a client's may be those of all windows.
+    """
+
+    __slots__ = ()
+
+    def window_ms(self, now_ms: int) -> int:
+        """Length in ms of the time over which the rate is computed."""
+        self._drop_old(now_ms)
+        return max(int(now_ms - self._samples[0][0]) if self._samples else 0, self._windows.size_ms)
+
+
 class TokenBucket:
     """Tokens that are refilled at the limit's rate, up to the sum of all windows (KIP-599).
 

@@ -7,14 +7,20 @@ Pure: time comes as an argument. `kafka-reassign-partitions --throttle` sets `le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALL_REPLICAS = "*"
-WINDOW_S = 1.0
-"""Burst in seconds: the bytes of one second may pass at once. Further ones wait until the average is below the rate."""
+
+
+class Measured(Protocol):
+    """Bytes per second over the last windows; times are whole milliseconds."""
+
+    def record(self, value: float, now_ms: int) -> None: ...
+
+    def measure(self, now_ms: int) -> float: ...
 
 
 def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
@@ -36,14 +42,16 @@ class ReplicationThrottle:
         rate: returns the current limit in bytes per second; None for no limit.
         replicas: returns a topic's setting for this direction, "" for none.
         broker_id: this broker.
+        measured: the rate of the bytes that were recorded.
     """
 
-    def __init__(self, rate: Callable[[], int | None], replicas: Callable[[str], str], broker_id: int) -> None:
+    def __init__(
+        self, rate: Callable[[], int | None], replicas: Callable[[str], str], broker_id: int, measured: Measured
+    ) -> None:
         self._rate = rate
         self._replicas = replicas
         self._broker_id = broker_id
-        self._debt_bytes = 0.0
-        self._at = 0.0
+        self._measured = measured
         self._parsed: dict[str, frozenset[int] | None] = {}
 
     def applies_to(self, topic: str, partition: int) -> bool:
@@ -60,20 +68,10 @@ class ReplicationThrottle:
         return named is None or partition in named
 
     def record(self, size_bytes: int, now: float) -> None:
-        """Counts bytes of throttled replicas that were sent or fetched."""
-        if self._rate() is not None:
-            self._pay(now)
-            self._debt_bytes += size_bytes
+        """Counts bytes of throttled replicas that were sent or fetched, without a limit too: one may be set next."""
+        self._measured.record(size_bytes, round(now * 1000))
 
     def is_exceeded(self, now: float) -> bool:
         """True while throttled replicas must wait."""
         rate = self._rate()
-        if rate is None:
-            self._debt_bytes = 0.0
-            return False
-        self._pay(now)
-        return self._debt_bytes > rate * WINDOW_S
-
-    def _pay(self, now: float) -> None:
-        self._debt_bytes = max(0.0, self._debt_bytes - (self._rate() or 0) * max(now - self._at, 0.0))
-        self._at = now
+        return rate is not None and self._measured.measure(round(now * 1000)) > rate

@@ -21,6 +21,9 @@ MECHANISM_NUMBERS: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Number of a mechanism in requests and metadata records."""
 
 ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 1_000_000
+"""Largest number of iterations that a client of ours does for a server, as librdkafka's: half a second of a thread.
+Kafka's own client has no limit; its servers store at most 16,384."""
 TOKEN_AUTH = "tokenauth"  # noqa: S105  the name of an extension
 SALT_SIZE = 26
 """Characters of a salt: those of Kafka's tools are numbers of 130 bits in base 36."""
@@ -218,17 +221,15 @@ class ScramLogin:
         """The final message, after the server's first.
 
         Raises:
-            InvalidCredentials: the server's message is malformed, or asks for too few iterations.
+            InvalidCredentials: the server's message is malformed, or asks for too few or too many iterations.
         """
         text = answer.decode(errors="replace")
         found = _SERVER_FIRST.fullmatch(text)
         if found is None:
             raise InvalidCredentials("the server's first message is malformed")
-        nonce, iterations = found["nonce"], int(found["iterations"])
+        nonce, iterations = found["nonce"], _iterations(found["iterations"])
         if not nonce.startswith(self._nonce):
             raise InvalidCredentials("the server's nonce does not begin with the client's")
-        if iterations < ITERATIONS_MIN:
-            raise InvalidCredentials(f"the server asks for {iterations} iterations only")
         salted = salted_password(self._hash, self._password.encode(), b64decode(found["salt"]), iterations)
         without_proof = f"c={CHANNEL_BINDING.decode()},r={nonce}"
         signed = f"{self._bare},{text},{without_proof}".encode()
@@ -250,3 +251,18 @@ class ScramLogin:
             raise InvalidCredentials("the server's final message is malformed or an error")
         if not hmac.compare_digest(b64decode(found["signature"]), self._signature):
             raise InvalidCredentials("the server's signature is wrong")
+
+
+def _iterations(text: str) -> int:
+    """The iterations in a server's first message.
+
+    Raises:
+        InvalidCredentials: they are below the minimum, as in Kafka: with so few the password is found from the proof;
+            or above `ITERATIONS_MAX`.
+    """
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(ITERATIONS_MAX)) or int(digits) > ITERATIONS_MAX:
+        raise InvalidCredentials(f"Requested iterations {digits[:20]} is more than the maximum {ITERATIONS_MAX}")
+    if int(digits) < ITERATIONS_MIN:
+        raise InvalidCredentials(f"Requested iterations {digits} is less than the minimum {ITERATIONS_MIN}")
+    return int(digits)

@@ -299,6 +299,8 @@ class ShareLeader:
         except acknowledgement.Refused as refused:
             self.shares.complete(refused.changes, is_stored=False, now_ms=now_ms)
             outcome.end(refused.code, refused.message)
+            # What is rolled back after the end of its lock is available again.
+            self.waiters.notify()
             return outcome
         self.acquired()
         self._write(changes, outcome)

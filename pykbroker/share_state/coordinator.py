@@ -73,7 +73,7 @@ class ShareCoordinator:
         deleted = [topic.topic_id for topic in new.delta.deleted_topics]
         if deleted:
             for number, shard in self._runtime.shards.items():
-                self._runtime.carry_out(number, shard, shard.delete_topics(deleted))
+                self._runtime.carry_out_in_batches(number, shard, shard.delete_topics(deleted))
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
@@ -160,7 +160,7 @@ class ShareCoordinator:
         interval_ms = self._settings.cold_partition_snapshot_interval_ms
         now_ms = self._runtime.now_ms()
         for number, shard in list(self._runtime.shards.items()):
-            self._runtime.carry_out(number, shard, shard.snapshot_cold(interval_ms, now_ms))
+            self._runtime.carry_out_in_batches(number, shard, shard.snapshot_cold(interval_ms, now_ms))
         if any(shard.states for shard in self._runtime.shards.values()):
             self._runtime.schedule("cold", interval_ms, self._snapshot_cold)
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fuzz import sasl
 from tests.fuzz.client import FuzzClient
 from tests.fuzz.frames import FrameMaker
-from tests.fuzz.sasl import SaslFuzz
+from tests.fuzz.replay import ON_ONE_CONNECTION, replay
+from tests.fuzz.sasl import SaslFuzz, Step
 from tests.fuzz.target import BAD_SIGNS, CHECKOUT, Target
 from tests.fuzz.tls import TlsFuzz
 from tests.fuzz.world import World
@@ -44,7 +45,11 @@ class Findings:
         self._seen: set[str] = set()
         self.count = 0
 
-    def add(self, kind: str, text: str, frames: list[bytes]) -> None:
+    def add_sasl(self, kind: str, text: str, steps: Sequence[Step]) -> None:
+        """As `add`, for what was done on one connection to the listener with SASL."""
+        self.add(kind, text, steps, has_sasl=True)
+
+    def add(self, kind: str, text: str, frames: Sequence[Step], *, has_sasl: bool = False) -> None:
         """Notes a finding, unless it was noted already."""
         key = kind + "".join(
             re.findall(r'File "\S+", line \d+', text)[-1:] or re.sub(r"0x[0-9a-f]+|\d+", "N", text)[:200]
@@ -56,11 +61,12 @@ class Findings:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{kind}-{self.count:03d}.txt"
         comment = "\n".join(f"# {line}" for line in text.splitlines())
-        path.write_text(comment + "\n" + "".join(f"{frame.hex()}\n" for frame in frames))
+        lines = [f"login {step}" if isinstance(step, str) else step.hex() for step in frames]
+        path.write_text("\n".join([comment, *([ON_ONE_CONNECTION] if has_sasl else []), *lines]) + "\n")
         print(f"FOUND {kind}: {text[:1500]}\n      {len(frames)} frame(s) in {path}", flush=True)
 
 
-def watch_log(target: Target, client: FuzzClient, findings: Findings) -> None:
+def watch_log(target: Target, client: FuzzClient, logins: SaslFuzz, findings: Findings) -> None:
     """Turns what must not be in the broker's log into findings, with the frames of the connection that it names."""
     block: list[str] = []
     for line in [*target.new_log_lines(), "2000-01-01 the end"]:
@@ -69,10 +75,15 @@ def watch_log(target: Target, client: FuzzClient, findings: Findings) -> None:
             continue
         text = "\n".join(block)
         if any(sign in text for sign in BAD_SIGNS):
-            port = re.search(r"127\.0\.0\.1:(\d+)", block[0])
+            found = re.search(r"127\.0\.0\.1:(\d+)", block[0])
+            port = int(found[1]) if found else 0
             # The end of a traceback says most, and tells findings apart.
             shown = "\n".join((block[0], *block[-9:])) if len(block) > 10 else text
-            findings.add("log", shown, client.history_of(int(port[1])) if port else list(client.recent))
+            frames = client.history_of(port) if port else list(client.recent)
+            if not frames and port in logins.history:
+                findings.add_sasl("log", shown, logins.history[port])
+            else:
+                findings.add("log", shown, frames)
         block = [line]
 
 
@@ -90,7 +101,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
     world = World()
     target = Target(dict(setting.split("=", 1) for setting in arguments.override), tls=True, sasl=sasl.SETTINGS)
     tls = TlsFuzz(target.tls_address, target.tls_context(), generator, findings.add)
-    logins = SaslFuzz(target.sasl_address, generator, findings.add)
+    logins = SaslFuzz(target.sasl_address, generator, findings.add_sasl)
     began = time.monotonic()
     floor: tuple[int, int] | None = None
     sent = 0
@@ -116,16 +127,16 @@ def fuzz(arguments: argparse.Namespace) -> int:
                 slowest = max(slowest, answer_s)
                 if answer_s > STALL_S and target.is_alive:
                     findings.add("stall", f"a new client waited {answer_s:.1f} s", list(client.recent))
-                watch_log(target, client, findings)
+                watch_log(target, client, logins, findings)
             if not target.is_alive:
-                watch_log(target, client, findings)
+                watch_log(target, client, logins, findings)
                 text = f"the broker ended with exit code {target.process.wait()}"
                 findings.add("death", f"{text}:\n{target.log_path.read_text()[-3000:]}", list(client.recent))
                 break
             client.close()
             target.clean_up()
             settle(target, floor)
-            watch_log(target, client, findings)
+            watch_log(target, client, logins, findings)
             sent += client.frames_sent
             used = (target.rss_bytes(), target.descriptor_count())
             print(
@@ -155,31 +166,6 @@ def fuzz(arguments: argparse.Namespace) -> int:
         f"{findings.count} finding(s)"
     )
     return 1 if findings.count else 0
-
-
-def replay(path: Path) -> int:
-    """Sends the frames of a finding, one after another, on a connection each; prints what the broker logs."""
-    target = Target()
-    try:
-        target.prepare(World())
-        for line in path.read_text().splitlines():
-            if line.startswith("#"):
-                continue
-            frame = bytes.fromhex(line)
-            began = target.cpu_s()
-            with socket.create_connection(target.address, timeout=2) as connection:
-                connection.sendall(len(frame).to_bytes(4, "big") + frame)
-                try:
-                    answer = connection.recv(1 << 16)
-                except OSError as error:
-                    answer = str(error).encode()
-                used_ms = (target.cpu_s() - began) * 1000
-                print(f"{frame[:40].hex()}: {answer[:60].hex() or 'closed'} ({used_ms:.0f} ms)")
-        print("\n".join(target.new_log_lines()))
-        return 0 if target.is_alive else 1
-    finally:
-        target.stop()
-        target.remove()
 
 
 def main() -> int:

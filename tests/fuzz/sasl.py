@@ -50,7 +50,11 @@ TOKEN_APIS = (
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 )
-Report = Callable[[str, str, list[bytes]], None]
+Step = bytes | str
+"""A frame, or a login in the form of `Login.log_in`: a login's frames depend on nonces and times."""
+Report = Callable[[str, str, list[Step]], None]
+HISTORY = 200
+"""Connections whose steps are kept, for what the broker logs of them."""
 
 
 class Refused(Exception):
@@ -65,14 +69,24 @@ def unsigned_token(user: str, **claims: object) -> str:
 
 
 class Login:
-    """A connection to the listener with SASL, from which every message can be sent in any order."""
+    """A connection to the listener with SASL, from which every message can be sent in any order.
+
+    Attributes:
+        port: the local port.
+        frames: all frames that were sent.
+        sent: the same, with whole logins as texts.
+    """
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
-        self.sent: list[bytes] = []
+        self.port: int = self.socket.getsockname()[1]
+        self.frames: list[bytes] = []
+        self.sent: list[Step] = []
+        self._address = address
 
     def send(self, frame: bytes) -> None:
         """Sends a frame with its size."""
+        self.frames.append(frame)
         self.sent.append(frame)
         self.socket.sendall(len(frame).to_bytes(4, "big") + frame)
 
@@ -110,9 +124,43 @@ class Login:
     def scram(self, mechanism: str, user: str, password: str, *, is_token: bool = False) -> None:
         """A whole login by SCRAM. Raises Refused."""
         login = ScramLogin(mechanism, user, password, "nonce-of-the-client", is_token=is_token)
-        self.choose(mechanism)
-        final = login.final(bytes(self.token(login.first()).auth_bytes))
-        login.check(bytes(self.token(final).auth_bytes))
+        before = len(self.sent)
+        try:
+            self.choose(mechanism)
+            final = login.final(bytes(self.token(login.first()).auth_bytes))
+            login.check(bytes(self.token(final).auth_bytes))
+        finally:
+            self.sent[before:] = [f"{mechanism} {user} {password}"]
+
+    def log_in(self, text: str) -> None:
+        """Logs in as the text says. Raises Refused.
+
+        The texts: ``SCRAM-SHA-256 user password``, ``OAUTHBEARER user``, and ``token right`` or ``token wrong`` for a
+        login by a delegation token of the first user, which is made for it.
+        """
+        kind, *words = text.split(" ")
+        if kind == "OAUTHBEARER":
+            answer = self.oauth(unsigned_token(words[0]))
+            self.sent[-2:] = [text]
+            if answer:
+                raise Refused(answer.decode(errors="replace"))
+        elif kind == "token":
+            self._log_in_by_token(is_right=words[0] == "right")
+            self.sent[-1] = text
+        else:
+            self.scram(kind, words[0], words[1])
+
+    def _log_in_by_token(self, *, is_right: bool) -> None:
+        owner = Login(self._address)
+        try:
+            owner.scram("SCRAM-SHA-256", *next(iter(USERS.items())))
+            create = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+            reply = owner.exchange(request(ApiKey.CREATE_DELEGATION_TOKEN, 1, encode(create, 1)))
+            made = decode(CreateDelegationTokenResponse, 1, reply[4:])
+        finally:
+            owner.close()
+        password = b64encode(bytes(made.hmac)).decode()
+        self.scram("SCRAM-SHA-512", made.token_id, password if is_right else password[::-1], is_token=True)
 
     def oauth(self, token: str) -> bytes:
         """The first message of OAUTHBEARER; returns the answer, which is empty after a success. Raises Refused."""
@@ -177,12 +225,18 @@ class SaslFuzz:
             self._another_login,
         )
         self.connections = 0
+        # By the local port of a connection.
+        self.history: dict[int, list[Step]] = {}
 
     def run(self, count: int) -> None:
         """So many connections, of kinds by chance."""
         for _ in range(count):
             self.connections += 1
             login = Login(self._address)
+            self.history.pop(login.port, None)
+            self.history[login.port] = login.sent
+            if len(self.history) > HISTORY:
+                del self.history[next(iter(self.history))]
             try:
                 with suppress(Refused, TimeoutError, ConnectionError):
                     self._generator.choice(self._kinds)(login)
@@ -292,7 +346,7 @@ class SaslFuzz:
         if kind == "scram":
             login.scram(self._generator.choice(SCRAM), "fuzz-user", USERS["fuzz-user"])
         elif kind == "oauth":
-            login.oauth(unsigned_token("fuzz-user"))
+            login.log_in("OAUTHBEARER fuzz-user")
         else:
             login.choose("PLAIN")
             login.token(b"\0fuzz-user\0" + USERS["fuzz-user"].encode())
@@ -310,16 +364,10 @@ class SaslFuzz:
                 body = encode(random_message(request_type(key), version, self._generator), version)
                 frame = request(key, version, body)
                 login.exchange(frame if self._generator.random() < 0.6 else mutated(frame, self._generator))
-        create = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=self._generator.choice((-1, 60_000)))
-        reply = login.exchange(request(ApiKey.CREATE_DELEGATION_TOKEN, 1, encode(create, 1)))
-        made = decode(CreateDelegationTokenResponse, 1, reply[4:])
-        if made.error_code:
-            return
-        password = b64encode(bytes(made.hmac)).decode()
         by_token = Login(self._address)
         try:
             wrong = self._generator.random() < 0.5
-            by_token.scram("SCRAM-SHA-512", made.token_id, password[::-1] if wrong else password, is_token=True)
+            by_token.log_in("token wrong" if wrong else "token right")
             if wrong:
                 self._report("login", "a client is logged in by a wrong delegation token", by_token.sent)
         finally:

@@ -7,12 +7,25 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pykbroker.security.scram import ScramLogin
 from tests.fuzz import sasl
-from tests.fuzz.sasl import METADATA, USERS, Login, Refused, SaslFuzz, authenticate, handshake, unsigned_token
+from tests.fuzz.__main__ import Findings
+from tests.fuzz.replay import replay
+from tests.fuzz.sasl import (
+    METADATA,
+    USERS,
+    Login,
+    Refused,
+    SaslFuzz,
+    Step,
+    authenticate,
+    handshake,
+    unsigned_token,
+)
 from tests.fuzz.target import BAD_SIGNS, Target
 from tests.hostile.conftest import memory_comes_back
 
@@ -116,7 +129,7 @@ def test_a_recorded_login_is_of_no_use(connect: Connect) -> None:
     assert login.is_served()
     replayed = connect()
     replayed.choose(MECHANISM)
-    frames = [frame for frame in login.sent if frame not in (METADATA, handshake(MECHANISM))]
+    frames = [frame for frame in login.frames if frame not in (METADATA, handshake(MECHANISM))]
     assert len(frames) == 2
     replayed.exchange(frames[0])
     assert replayed.exchange(frames[1])[4:6] == b"\0\x3a"
@@ -246,3 +259,26 @@ def is_taken(target: Target, token: str) -> bool:
         return False
     finally:
         login.close()
+
+
+def test_a_finding_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--replay` logs in anew where the connection of a finding was logged in, and uses the new broker's nonces."""
+    client = ScramLogin(MECHANISM, USER, PASSWORD, "nonce")
+    stale = b"c=biws,r=nonceOLD,p=" + base64.b64encode(bytes(64))
+    findings = Findings(tmp_path)
+    findings.add_sasl("login", "a password", [f"{MECHANISM} {USER} {PASSWORD}", METADATA])
+    findings.add_sasl("log", "tokens", ["token right", METADATA, "token wrong", METADATA])
+    findings.add_sasl("oauth", "a token of OAUTHBEARER", ["OAUTHBEARER fuzz-user", METADATA])
+    broken: list[Step] = [handshake(MECHANISM), authenticate(client.first()), authenticate(stale)]
+    findings.add_sasl("answer", "a wrong proof", broken)
+    shown = []
+    for path in sorted(tmp_path.iterdir()):
+        assert replay(path) == 0
+        shown.append(capsys.readouterr().out)
+    wrong, token, *whole = shown
+    # A nonce of another broker would be refused as such.
+    assert "Invalid client nonce" not in wrong
+    assert b"Authentication failed during authentication due to invalid credentials".hex()[:40] in wrong
+    assert "login token right: done" in token
+    assert "login token wrong: done" not in token
+    assert ["the client is served" in each for each in whole] == [True, True]

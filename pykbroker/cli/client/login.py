@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NODE_MECHANISMS, NodeLogin
+from pykbroker.security.mechanism import InvalidCredentials
+from pykbroker.security.scram import TOKEN_AUTH, ScramLogin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+NONCE_BYTES = 18
 
 
 def login_settings(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -36,9 +41,47 @@ def login_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     missing = [name for name in ("username", "password") if not options.get(name)]
     if missing:
         raise ValueError(f"sasl.jaas.config has no {missing[0]}")
-    if options.get("tokenauth", "").lower() == "true":
-        raise ValueError("sasl.jaas.config: tokenauth=true: the command line cannot log in by a delegation token")
+    if mechanism != "PLAIN":
+        _use_own_scram(mechanism, is_token=options.get(TOKEN_AUTH, "").lower() == "true")
     return found | {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+
+
+def _use_own_scram(mechanism: str, *, is_token: bool) -> None:
+    """Replaces the client library's SCRAM in this process.
+
+    The library's takes any number of iterations from a server, also one for which a password is easily found, does not
+    quote user names, and cannot log in by delegation tokens.
+    """
+    from kafka.errors import SaslAuthenticationFailedError
+    from kafka.net.sasl import register_sasl_mechanism
+    from kafka.net.sasl.abc import SaslMechanism
+
+    class Scram(SaslMechanism):  # type: ignore[misc]  # it has no types
+        def __init__(self, **config: Any) -> None:
+            user, password = config["sasl_plain_username"], config["sasl_plain_password"]
+            self._login = ScramLogin(mechanism, user, password, token_hex(NONCE_BYTES), is_token=is_token)
+            self._next = self._login.first()
+            self._received = 0
+
+        def auth_bytes(self) -> bytes:
+            return self._next
+
+        def receive(self, auth_bytes: bytes) -> None:
+            try:
+                if self._received:
+                    self._login.check(auth_bytes)
+                else:
+                    self._next = self._login.final(auth_bytes)
+            except InvalidCredentials as error:
+                raise SaslAuthenticationFailedError(str(error)) from error
+            self._received += 1
+
+        def is_done(self) -> bool:
+            return self._received > 1
+
+        is_authenticated = is_done
+
+    register_sasl_mechanism(mechanism, Scram, overwrite=True)
 
 
 def _kerberos_settings(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:

@@ -37,8 +37,12 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     ),
     "advertised.listeners": ConfigDefinition(LIST, None, SOME_MEMBERS, part_of="network.advertised_listeners"),
     "alter.config.policy.class.name": ConfigDefinition(CLASS, None),
-    "alter.log.dirs.replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
-    "alter.log.dirs.replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
+    "alter.log.dirs.replication.quota.window.num": ConfigDefinition(
+        INT, "11", AT_LEAST_1, attribute="quotas.alter_log_dirs_window_num"
+    ),
+    "alter.log.dirs.replication.quota.window.size.seconds": ConfigDefinition(
+        INT, "1", AT_LEAST_1, attribute="quotas.alter_log_dirs_window_size_seconds"
+    ),
     "authorizer.class.name": ConfigDefinition(STRING, "", attribute="security.authorizer_class_name"),
     "auto.create.topics.enable": ConfigDefinition(BOOLEAN, "true", attribute="topics.auto_create_enable"),
     "auto.leader.rebalance.enable": ConfigDefinition(
@@ -479,8 +483,10 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "replica.selector.class": ConfigDefinition(STRING, None, attribute="replication.selector_class"),
     "replica.socket.receive.buffer.bytes": ConfigDefinition(INT, "65536"),
     "replica.socket.timeout.ms": ConfigDefinition(INT, "30000", attribute="replication.socket_timeout_ms"),
-    "replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
-    "replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
+    "replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1, attribute="quotas.replication_window_num"),
+    "replication.quota.window.size.seconds": ConfigDefinition(
+        INT, "1", AT_LEAST_1, attribute="quotas.replication_window_size_seconds"
+    ),
     "request.timeout.ms": ConfigDefinition(INT, "30000", attribute="request_timeout_ms"),
     "sasl.client.callback.handler.class": ConfigDefinition(CLASS, None),
     "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER, per_listener=True),

@@ -53,13 +53,15 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         if request.member_epoch in LEAVING_EPOCHS:
             return heartbeats.leave(self.find(request.group_id, other), request, context)
         conversion = GroupResult()
-        group = self._get_or_create(request, other, context, conversion)
-        result = heartbeats.heartbeat(group, request, context)
+        try:
+            group = self._get_or_create(request, other, context, conversion)
+            result = heartbeats.heartbeat(group, request, context)
+        except GroupError as error:
+            error.replies = conversion.replies
+            raise
         result.records = conversion.records + result.records
         result.notes = conversion.notes + result.notes
-        if isinstance(other, Group):
-            # Its members must join the consumer group, or the classic group again if the append fails.
-            other.answer_parked(ErrorCode.REBALANCE_IN_PROGRESS, context.now_ms, result)
+        result.replies = conversion.replies + result.replies
         self.keep_soft_state(group)
         return result
 
@@ -74,13 +76,16 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         if not isinstance(other, Group) or not is_joining:
             return self.get_or_make(group_id, other, is_joining=is_joining)
         group = self.by_id.get(group_id)
-        if group is not None:
-            return group
         soft_state = self.soft_state_of(group_id)
-        if other.state is EMPTY:
+        if group is None and other.state is EMPTY:
             conversion.records.append(group_tombstone(group_id))
             return ConsumerGroup(group_id, soft_state)
-        check_upgrade(other, context.settings)
+        if group is None:
+            check_upgrade(other, context.settings)
+        # Its members must join the consumer group; or the classic group again, if the upgrade or its append fails.
+        other.answer_parked(ErrorCode.REBALANCE_IN_PROGRESS, context.now_ms, conversion)
+        if group is not None:
+            return group
         return upgrade(other, soft_state, context.topics, context.now_ms, conversion)
 
     def resolve(

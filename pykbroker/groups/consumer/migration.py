@@ -64,7 +64,8 @@ def upgrade(
     Every member is Stable with its last assignment; its generation is its epoch.
 
     Raises:
-        GroupError: GROUP_ID_NOT_FOUND, a subscription or assignment cannot be read or has data of an own assignor.
+        GroupError: GROUP_ID_NOT_FOUND, a subscription or assignment cannot be read or has data of an own assignor;
+            UNKNOWN_SERVER_ERROR, a member does not have the group's protocol, or the group has not chosen one yet.
     """
     group = ConsumerGroup(classic.group_id, soft_state)
     group.epoch = group.assignment_epoch = classic.generation_id
@@ -107,6 +108,9 @@ def _upgraded_member(classic: Group, member: Member, topics: GroupTopics) -> tup
             topic_id = topics.id_of(topic.topic)
             if topic_id is not None:
                 target[topic_id] = frozenset(topic.partitions)
+    if all(name != classic.protocol_name for name, _ in member.protocols):
+        # As in Kafka: the first join phase has chosen no protocol yet, a later one perhaps one that it does not have.
+        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
     subscription = decode_subscription(member.metadata(classic.protocol_name))
     epochs: PartitionEpochs = {
         topic_id: dict.fromkeys(sorted(partitions), classic.generation_id) for topic_id, partitions in target.items()

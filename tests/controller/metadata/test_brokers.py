@@ -137,6 +137,14 @@ def test_registrations_that_are_refused() -> None:
             "broker wants a version between 7 and 20, inclusive."
         ),
     )
+    assert "some.version" not in world.image.features
+    assert refused(features={**SUPPORTED_FEATURES, "some.version": (1, 2)}) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        (
+            "Unable to register because the broker does not support finalized version 0 of some.version. The "
+            "broker wants a version between 1 and 2, inclusive."
+        ),
+    )
 
 
 def test_unregistering() -> None:

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl import SASL_MECHANISMS
 
 from pykbroker.cli.client.config import translate
+from pykbroker.cli.client.login import login_settings
+from pykbroker.security.scram import (
+    ScramCredential,
+    ScramCredentials,
+    ScramExchange,
+    TokenCredential,
+    credential_of_password,
+)
 from tests.pykbroker.cli.conftest import Run
 from tests.pykbroker.security.tls.certificates import authority, client, file_texts
 
@@ -118,13 +128,6 @@ def test_certificates(tmp_path: Path) -> None:
             "sasl.mechanism=X: expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI",
         ),
         (
-            (
-                "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\n"
-                'sasl.jaas.config=X required username="a" password="b" tokenauth=true;'
-            ),
-            "cannot log in by a delegation token",
-        ),
-        (
             "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=file:/no/token",
             "No such file or directory",
         ),
@@ -149,3 +152,42 @@ def test_a_file_that_is_not_understood_is_wrong_usage(run: Run, tmp_path: Path, 
     assert f"{path}: " in errors
     assert words in errors
     assert run("topic", "list", "--command-config", str(tmp_path / "none"))[0] == 2
+
+
+def scram_of_command_line(monkeypatch: pytest.MonkeyPatch, options: str) -> Any:
+    """The mechanism with which the client library logs in."""
+    for name in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        monkeypatch.setitem(SASL_MECHANISMS, name, SASL_MECHANISMS[name])
+    jaas = f"org.apache.kafka.common.security.scram.ScramLoginModule required {options};"
+    settings = login_settings({"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas})
+    return SASL_MECHANISMS["SCRAM-SHA-256"](host="h", **settings)
+
+
+def server(credential: ScramCredential) -> ScramExchange:
+    """A server with the user "a,b" and the delegation token "id"."""
+    token = TokenCredential("owner", 1 << 50, credential)
+    known = ScramCredentials({"a,b": credential}.get, {"id": token}.get, lambda name: credential)
+    return ScramExchange("SCRAM-SHA-256", known, "nonce")
+
+
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [('username="a,b" password="pw"', "a,b"), ('username="id" password="pw" tokenauth="true"', "owner")],
+)
+def test_scram_of_the_command_line(monkeypatch: pytest.MonkeyPatch, options: str, user: str) -> None:
+    """P-252: by password and by delegation token."""
+    client, other = scram_of_command_line(monkeypatch, options), server(credential_of_password("sha256", "pw", b"s"))
+    while not client.is_done():
+        client.receive(other.evaluate(client.auth_bytes()))
+    assert client.is_authenticated()
+    assert other.result is not None
+    assert other.result.user == user
+
+
+@pytest.mark.parametrize("answer", [b"r=%s,s=cw==,i=4095", b"r=%s,s=cw==,i=1000001", b"r=x,s=cw==,i=4096", b"e=x"])
+def test_scram_of_the_command_line_refuses_a_server(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """A server that asks for too few iterations wants to guess the password."""
+    client = scram_of_command_line(monkeypatch, 'username="a" password="pw"')
+    nonce = client.auth_bytes().partition(b"r=")[2]
+    with pytest.raises(SaslAuthenticationFailedError):
+        client.receive(answer.replace(b"%s", nonce + b"x"))

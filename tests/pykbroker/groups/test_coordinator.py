@@ -329,10 +329,13 @@ async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path)
         assert committed is not None
         for number in range(2_500):
             shard.offsets.put("g", "many", number, committed)
+        partition = partition_of_g(rig)
+        partition.log.config = partition.log.config._replace(max_message_bytes=50_000)
         await trio.sleep(4_300)
         assert not shard.groups
-        partition = partition_of_g(rig)
-        assert [batch.record_count for batch in partition.log.iter_batches()] == [1, 1000, 1000, 502]
+        first, *batches = partition.log.iter_batches()
+        assert (first.record_count, sum(batch.record_count for batch in batches)) == (1, 2_502)
+        assert [25_000 < batch.size_bytes <= 50_000 for batch in batches[:-1]] == [True] * (len(batches) - 1)
 
 
 async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:

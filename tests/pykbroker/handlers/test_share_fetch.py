@@ -166,6 +166,32 @@ async def test_p183_locks_expire(tmp_path: Path) -> None:
         assert (await stored(broker)).batches[-1] == StateBatch(1, 1, ARCHIVED, 2)
 
 
+async def test_p183_what_a_refused_acknowledgement_frees_goes_to_a_waiting_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-183: the acknowledgement comes after the end of the lock, before the timer of locks has run."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        broker.produce(b"a")
+        assert acquired(await broker.fetch("m1", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        found: list[Any] = []
+
+        async def fetch() -> None:
+            found.append(await broker.fetch("m2", max_wait_ms=60_000))
+
+        nursery.start_soon(fetch)
+        await trio.sleep(1)
+        leader = broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0))
+        assert leader is not None
+        late_ms = leader.now_ms() + 30_000
+        with monkeypatch.context() as patch:
+            patch.setattr(leader, "now_ms", lambda: late_ms)
+            refused = only(await broker.acknowledge("m1", (0, 0, [ACCEPT]), (7, 7, [ACCEPT])))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        await trio.sleep(1)
+        assert [acquired(each) for each in found] == [[(0, 0, 2)]]
+
+
 async def test_p184_a_renewal_fetches_nothing(tmp_path: Path) -> None:
     """P-184."""
     broker = ShareBroker(tmp_path)

@@ -15,6 +15,7 @@ import trio.testing
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.network.connection_limits import ConnectionLimits, parse_overrides
 from pykbroker.network.listener import Listener, ListenerLimits, bind
+from pykbroker.quotas.switch import QuotaSwitch
 from tests.support.data_path import DataPath, cluster_image
 
 TWO_LISTENERS = "PLAINTEXT://127.0.0.1:0,EXTERNAL://127.0.0.1:0"
@@ -193,8 +194,24 @@ async def test_the_inter_broker_listener_has_its_own_rate() -> None:
     assert await delays(narrow, *["A"] * 11, *["B"] * 20) == [0.0] * 10 + [1.0] + [0.0] * 20
 
 
+async def test_overrides_of_host_names_are_resolved_in_the_background() -> None:
+    config = BrokerConfig.from_properties(
+        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.2:1,localhost:1"}
+    )
+    switch = QuotaSwitch(config)
+    limits = ConnectionLimits(lambda: config, switch)
+    listener: Any = QuietListener("A")
+    assert limits.admit(listener, "127.0.0.2") is None
+    assert "maximum of 0" in str(limits.admit(listener, "127.0.0.1"))
+    async with trio.open_nursery() as nursery:
+        switch.begin(nursery)
+    assert limits.admit(listener, "127.0.0.1") is None
+    assert "maximum of 1" in str(limits.admit(listener, "127.0.0.1"))
+
+
 def test_overrides() -> None:
-    assert dict(parse_overrides("127.0.0.1:5, [::1]:6,no.such.host.invalid:7")) == {"127.0.0.1": 5, "::1": 6}
+    found = parse_overrides("127.0.0.1:5, [::1]:6,no.such.host.invalid:7")
+    assert dict(found) == {"127.0.0.1": 5, "::1": 6, "no.such.host.invalid": 7}
     with pytest.raises(ValueError, match="host:count"):
         parse_overrides("127.0.0.1")
 

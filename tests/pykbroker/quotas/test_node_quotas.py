@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, Entity, QuotaAlteration
@@ -13,7 +19,7 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
 from pykbroker.quotas.limits import ClientLimits
 from pykbroker.quotas.measured import UNLIMITED_BYTES, MeasuredRates, MutationQuotas
-from pykbroker.quotas.node_quotas import NodeQuotas, resolved
+from pykbroker.quotas.node_quotas import NodeQuotas
 from pykbroker.quotas.rates import QuotaWindows
 from pykbroker.quotas.switch import QuotaSwitch
 from tests.support.admin import apply_records, make_services
@@ -28,7 +34,8 @@ def record_of(key: str, value: float, **entity: str | None) -> ClientQuotaRecord
 
 
 def quotas_of(*records: ClientQuotaRecord, **settings: str) -> NodeQuotas:
-    quotas = NodeQuotas(BrokerConfig.from_properties({key.replace("_", "."): text for key, text in settings.items()}))
+    config = BrokerConfig.from_properties({key.replace("_", "."): text for key, text in settings.items()})
+    quotas = NodeQuotas(config, lambda name, use: None)
     quotas.set_all(records)
     return quotas
 
@@ -95,14 +102,82 @@ def test_addresses_and_their_default() -> None:
     quotas = quotas_of(
         record_of("connection_creation_rate", 5.0, ip="127.0.0.1"),
         record_of("connection_creation_rate", 7.0, ip="0:0:0:0:0:0:0:1"),
-        record_of("connection_creation_rate", 9.0, ip="no.such.host.invalid"),
     )
     assert quotas.connection_limit("127.0.0.1") == 5
     assert quotas.connection_limit("::1") == 7
     assert quotas.connection_limit("127.0.0.2") is None
     quotas.set_all([record_of("connection_creation_rate", 2.0, ip=None)])
     assert quotas.connection_limit("127.0.0.1") == 2
-    assert resolved("localhost") == "127.0.0.1"
+
+
+class Resolver(trio.abc.HostnameResolver):
+    """The names of a network; each look-up takes a second. `asked` has the names that were looked up."""
+
+    def __init__(self, **addresses: list[str]) -> None:
+        self.addresses = addresses
+        self.asked: list[str] = []
+
+    async def getaddrinfo(self, host: Any, *rest: Any) -> Any:
+        await trio.sleep(1)
+        name = host.decode() if isinstance(host, bytes) else host
+        self.asked.append(name)
+        if name not in self.addresses:
+            raise socket.gaierror
+        families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in self.addresses[name]]
+        return [
+            (family, 0, 0, "", (address, 0)) for family, address in zip(families, self.addresses[name], strict=True)
+        ]
+
+    async def getnameinfo(self, *rest: Any) -> Any:
+        raise AssertionError
+
+
+@contextmanager
+def names(**addresses: list[str]) -> Iterator[Resolver]:
+    resolver = Resolver(**addresses)
+    before = trio.socket.set_custom_hostname_resolver(resolver)
+    try:
+        yield resolver
+    finally:
+        trio.socket.set_custom_hostname_resolver(before)
+
+
+async def test_p274_host_names_are_resolved_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
+    """P-274: when their quota is set or changed; all other quotas have an effect at once."""
+    switch = QuotaSwitch(BrokerConfig.from_properties({}))
+    key = "connection_creation_rate"
+    with names(db=["::5", "10.0.0.5", "10.0.0.6"]) as resolver:
+        first = altered(EMPTY_IMAGE, (("ip", "db"),), **{key: 3.0})
+        first = altered(first, (("ip", "10.0.0.7"),), **{key: 4.0})
+        first = altered(first, (("ip", "nobody"),), **{key: 5.0})
+        switch.apply(None, first)
+        quotas = switch.active
+        assert quotas is not None
+        async with trio.open_nursery() as nursery:
+            switch.begin(nursery)
+            assert (quotas.connection_limit("10.0.0.5"), quotas.connection_limit("10.0.0.7")) == (None, 4)
+        # Java prefers IPv4, and Kafka takes the first address.
+        assert [quotas.connection_limit(f"10.0.0.{n}") for n in (5, 6)] == [3, None]
+        assert quotas.connection_limit("::5") is None
+        assert "nobody" in caplog.text
+        async with trio.open_nursery() as nursery:
+            switch.begin(nursery)
+            resolver.asked.clear()
+            second = altered(first, (("user", "alice"),), producer_byte_rate=1.0)
+            switch.apply(first, second)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (resolver.asked, quotas.connection_limit("10.0.0.5")) == ([], 3)
+            resolver.addresses["db"] = ["10.0.0.6"]
+            third = altered(second, (("ip", "db"),), **{key: 6.0})
+            switch.apply(second, third)
+            assert quotas.connection_limit("10.0.0.5") == 6
+            await trio.sleep(2)
+            assert [quotas.connection_limit(f"10.0.0.{n}") for n in (5, 6)] == [None, 6]
+            fourth = altered(third, (("ip", "db"),), **{key: 7.0})
+            switch.apply(third, fourth)
+            switch.apply(fourth, altered(fourth, (("ip", "db"),), **{key: None}))
+            await trio.sleep(2)
+            assert [quotas.connection_limit(f"10.0.0.{n}") for n in (5, 6)] == [None, None]
 
 
 def test_windows_are_those_of_the_settings() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.quotas.rates import THROTTLE_MAX_MS, QuotaWindows, TokenBucket, WindowedRate, rounded
+from pykbroker.quotas.rates import THROTTLE_MAX_MS, QuotaWindows, SimpleWindowedRate, TokenBucket, WindowedRate, rounded
 
 WINDOWS = QuotaWindows(11, 1000)
 START_MS = 1_000_000
@@ -47,6 +47,18 @@ def test_windows_before_the_span_do_not_count() -> None:
         rate.record(1, START_MS + second * 1000)
     # The windows of the seconds 8 and 9; that of second 7 is just outside.
     assert rate.measure(START_MS + 9000) == 2 * 1000 / 1000
+
+
+def test_p340_the_rate_of_replication_begins_with_one_window() -> None:
+    """P-340."""
+    rate = SimpleWindowedRate(WINDOWS)
+    rate.record(10_000, START_MS)
+    assert rate.measure(START_MS) == rate.measure(START_MS + 1000) == 10_000
+    assert rate.measure(START_MS + 4000) == 2500
+    rate.record(10_000, START_MS + 4000)
+    assert rate.measure(START_MS + 10_000) == 2000
+    # The first window is dropped, and the second is the oldest.
+    assert rate.measure(START_MS + 11_000) == 10_000 * 1000 / 7000
 
 
 def test_a_value_can_be_taken_back() -> None:

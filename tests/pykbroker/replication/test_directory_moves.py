@@ -16,6 +16,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
 from pykbroker.replication.directory_move import DirectoryMove, Step
 from pykbroker.replication.directory_moves import DirectoryMoves
 from pykbroker.replication.leadership import RegisteredBrokers
@@ -74,7 +75,7 @@ class Rig:
             self.partitions,
             lambda: self.image,
             self.ask,
-            ReplicationThrottle(lambda: self.rate, lambda topic: "*", NODE),
+            ReplicationThrottle(lambda: self.rate, lambda topic: "*", NODE, SimpleWindowedRate(QuotaWindows(11, 1000))),
             self.run_in_thread,
             self.clock,
             2,

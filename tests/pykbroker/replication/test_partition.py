@@ -25,6 +25,7 @@ from pykbroker.protocol.messages.delete_records import (
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.throttle import ReplicationThrottle
 from tests.support.connections import served
@@ -351,17 +352,22 @@ async def fetch_from_rack(path: Replicated, rack: str, offset: int = 0) -> Any:
 
 
 async def test_replicas_that_are_not_in_sync_are_throttled(path: Replicated) -> None:
-    """KIP-73."""
+    """P-340 (KIP-73)."""
     rates: dict[str, int | None] = {"rate": 10}
-    throttle = ReplicationThrottle(lambda: rates["rate"], lambda topic: "0:1,0:3", 1)
+    measured = SimpleWindowedRate(QuotaWindows(5, 2000))
+    throttle = ReplicationThrottle(lambda: rates["rate"], lambda topic: "0:1,0:3", 1, measured)
     path.services = path.services.replaced(leader_throttle=throttle)
     path.change(isr=(1, 2), partition_epoch=1)
     await path.produce(acks=1)
     assert len((await path.fetch(3, 0)).records)
     assert len((await path.fetch(3, 0)).records) == 0
     assert len((await path.fetch(2, 0)).records)
-    await trio.sleep(60)
+    await trio.sleep(9.9)
+    assert len((await path.fetch(3, 0)).records) == 0
+    # The windows are over; the rate would have been too high for longer.
+    await trio.sleep(0.1)
     assert len((await path.fetch(3, 0)).records)
+    assert len((await path.fetch(3, 0)).records) == 0
     rates["rate"] = None
     assert len((await path.fetch(3, 0)).records)
 

@@ -68,7 +68,10 @@ def test_the_client_of_the_example_in_rfc_7677() -> None:
     ("answer", "reason"),
     [
         (b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "nonce"),
-        (SERVER_FIRST.replace(b"4096", b"4095"), "iterations"),
+        (SERVER_FIRST.replace(b"4096", b"4095"), "Requested iterations 4095 is less than the minimum 4096"),
+        (SERVER_FIRST.replace(b"4096", b"0"), "Requested iterations 0 is less"),
+        (SERVER_FIRST.replace(b"4096", b"1000001"), "Requested iterations 1000001 is more than the maximum"),
+        (SERVER_FIRST.replace(b"4096", b"9" * 5000), "is more than the maximum"),
         (b"x", "malformed"),
     ],
 )

@@ -13,7 +13,9 @@ from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
+from pykbroker.replication.partition import FetchBound
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.share_state.shard import Refusal
@@ -114,6 +116,42 @@ async def test_a_deleted_topic_takes_its_state_along(tmp_path: Path) -> None:
         assert isinstance(unknown, Refusal)
         rig.change(topic_image(SHARE_STATE_TOPIC, 3), topic_image("clicks", 2))
         assert await rig.coordinator.read_summary(KEY) == PartitionState(0, -1, ())
+
+
+def limit_batches(rig: Rig, size_bytes: int) -> None:
+    """The largest batch of the topic from now on."""
+    for number in range(3):
+        partition = rig.partitions.get(SHARE_STATE_TOPIC, number)
+        assert partition is not None
+        partition.log.config = partition.log.config._replace(max_message_bytes=size_bytes)
+
+
+def largest_batch(rig: Rig) -> int:
+    """Size in bytes of the largest batch in the topic's logs."""
+    sizes = []
+    for number in range(3):
+        partition = rig.partitions.get(SHARE_STATE_TOPIC, number)
+        assert partition is not None
+        records = partition.read(partition.log_start_offset, 1 << 20, FetchBound.LOG_END, at_least_one=True).records
+        sizes += [batch.size_bytes for batch in iter_batches(b"" if records is None else records.read())]
+    return max(sizes)
+
+
+async def test_more_share_partitions_than_fit_into_a_batch(tmp_path: Path) -> None:
+    """Their cold snapshots, and their tombstones when the topic is deleted, are in several batches."""
+    rig = Rig(tmp_path)
+    keys = [KEY._replace(group_id=f"g{number}") for number in range(60)]
+    async with rig.running():
+        for key in keys:
+            assert await rig.coordinator.initialize(key, 1, 0) is None
+        limit_batches(rig, 1500)
+        await trio.sleep(650)
+        assert rig.log_start_offset > 0
+        assert 500 < largest_batch(rig) <= 1500
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3))
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3), topic_image("clicks", 2))
+        for key in keys:
+            assert await rig.coordinator.read_summary(key) == PartitionState(0, -1, ())
 
 
 async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:

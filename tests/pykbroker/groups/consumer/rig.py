@@ -146,6 +146,7 @@ class Rig:
                 raise malformed
             result = consumer.heartbeat(request, self.shard.any_group(request.group_id), context)
         except GroupError as error:
+            self.carry_out(GroupResult(replies=list(error.replies)))
             return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
         if context.regex_refresh is not None:
             self.refreshes.append(context.regex_refresh)

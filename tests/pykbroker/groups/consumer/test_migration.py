@@ -183,6 +183,36 @@ def test_parked_joins_of_an_upgraded_group_rebalance() -> None:
     assert classic in rig.group.members
 
 
+def test_p178_a_group_that_has_not_chosen_a_protocol_is_not_upgraded() -> None:
+    """P-178: in the first join phase. As in Kafka, whose members must join the classic group again."""
+    rig = Rig({"t": 2})
+    parked = rig.join_classic(join_request("", subscription("t"), "static"))
+    assert rig.shard.groups[GROUP].state is PREPARING
+    before = len(rig.log)
+    response = Client(rig, "new", ["t"]).beat()
+    assert (response.error_code, response.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    refused: Any = parked.response
+    assert refused.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(rig.log) == before
+    again = rig.join_classic(join_request(refused.member_id, subscription("t"), "static"))
+    rig.advance(6_000)
+    joined: Any = again.response
+    assert joined.error_code == ErrorCode.NONE
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
+
+
+def test_p178_a_group_with_a_member_that_cannot_be_read_is_not_upgraded() -> None:
+    """P-178: its parked joins are ended nevertheless."""
+    rig = Rig({"t": 2})
+    classic_group(rig)
+    parked = rig.join_classic(join_request("", b"?", "another"))
+    response = Client(rig, "new", ["t"]).beat()
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    refused: Any = parked.response
+    assert refused.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert GROUP in rig.shard.groups
+
+
 def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
     rig = Rig({"t": 2})
     classic = classic_group(rig)
