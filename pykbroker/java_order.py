@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
 
+_FIBONACCI = 0x9E37_79B9_7F4A_7C15  # 2**64 divided by the golden ratio: the top bits of a product choose the slot
+
 TABLE_SIZE_DEFAULT = 16
 """The table of a `new HashMap<>()`."""
 
@@ -51,6 +53,24 @@ def hash_order(keys: Iterable[str], table_size: int = TABLE_SIZE_DEFAULT) -> lis
     while len(put) > table_size * 3 // 4:
         table_size *= 2
     return sorted(put, key=lambda key: _spread_hash(key) & (table_size - 1))
+
+
+def timeline_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order in which Kafka's TimelineHashMap has them; keys of one slot in the reverse order of `keys`.
+
+    Coordinators and controllers keep their state in such maps. A table never shrinks: after removals Kafka's order is
+    that of the largest size, which is not known here.
+
+    Args:
+        keys: the keys in the order in which they were put, none twice.
+    """
+    put = list(keys)
+    table_size = 2
+    while len(put) * 3 > table_size * 4:
+        table_size *= 2
+    shift = 65 - table_size.bit_length()
+    put.reverse()
+    return sorted(put, key=lambda key: (string_hash(key) * _FIBONACCI & 0xFFFF_FFFF_FFFF_FFFF) >> shift)
 
 
 def table_size_for(capacity: int) -> int:

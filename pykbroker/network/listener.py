@@ -15,6 +15,12 @@ from pykbroker.network.connection_limits import ConnectionLimits
 from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory, limit_bytes
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+from pykbroker.security.principals import (
+    PLAINTEXT,
+    AuthenticationContext,
+    CheckedPrincipalBuilder,
+    PrincipalBuilderFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,6 +183,14 @@ class Listener:
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
+        if sasl is None and self._tls is None and self._services.principal_builder is not None:
+            try:
+                info.principal = self._built_principal(self._services.principal_builder, info)
+            except PrincipalBuilderFailed as error:
+                log.warning("closing the connection from %s: %s", host, error)
+                _drop(connected, nursery)
+                self._limits.connections.leave(host)
+                return
         shared = info, self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
         if not isinstance(connected, socket.socket):
             assert self._tls is None, "TLS needs sockets"
@@ -192,6 +206,10 @@ class Listener:
             connection = TlsConnection(self._services, connected, *shared, tls=self._tls)
         self._loop.add(connection)
         self._add(connection)
+
+    def _built_principal(self, builder: CheckedPrincipalBuilder, info: ConnectionInfo) -> str:
+        """The principal of a client without TLS and SASL: the builder may go by listener and address (P-331)."""
+        return builder.build(AuthenticationContext(self.name, info.client_host, PLAINTEXT, info.principal, {}))
 
     @property
     def _authenticates(self) -> bool:

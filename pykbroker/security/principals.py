@@ -13,12 +13,15 @@ from pykbroker.named_tuple import NamedTuple
 CERTIFICATE = "SSL"
 """Mechanism of a client that has no login: its certificate, if it has one, gives the principal."""
 
+PLAINTEXT = "PLAINTEXT"
+"""Mechanism of a client on a listener with neither TLS nor SASL."""
+
 
 class AuthenticationContext(NamedTuple):
-    """A client that has logged in, or has connected to a listener with TLS and without SASL.
+    """A client that has logged in, or has connected to a listener without SASL.
 
     listener_name, client_host: the listener, and the client's address.
-    mechanism: the SASL mechanism, or `CERTIFICATE` without one.
+    mechanism: the SASL mechanism; without one `CERTIFICATE` on a listener with TLS, else `PLAINTEXT`.
     principal: the principal that the connection would have without a builder, such as ``User:alice``.
     extensions: SASL extensions of the login (OAUTHBEARER).
     authorization_id: the user's name as the mechanism gives it: for GSSAPI the whole principal, such as

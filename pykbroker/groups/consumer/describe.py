@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.java_order import timeline_order
 from pykbroker.protocol.messages.consumer_group_describe import (
     Assignment,
     DescribedGroup,
@@ -26,7 +27,7 @@ def describe(group: ConsumerGroup, default_assignor: str, topics: GroupTopics) -
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
-        members=[_member(group, member, topics) for member in group.members.values()],
+        members=[_member(group, group.members[member_id], topics) for member_id in timeline_order(group.members)],
     )
 
 

@@ -6,6 +6,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.target import ASSIGNOR
+from pykbroker.java_order import timeline_order
 from pykbroker.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 
@@ -17,7 +18,7 @@ def describe(group: ShareGroup, topics: GroupTopics) -> DescribedGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR,
-        members=[_member(member, topics) for member in group.members.values()],
+        members=[_member(group.members[member_id], topics) for member_id in timeline_order(group.members)],
     )
 
 

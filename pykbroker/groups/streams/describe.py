@@ -9,6 +9,7 @@ from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import Tasks
 from pykbroker.groups.streams.topology import StreamsTopology
+from pykbroker.java_order import timeline_order
 from pykbroker.protocol.log_messages.streams_group_records import TopicInfo as StoredTopicInfo
 from pykbroker.protocol.messages.streams_group_describe import (
     Assignment,
@@ -36,7 +37,10 @@ def describe(group: StreamsGroup) -> DescribedGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=topology,
-        members=[_member(member, group.targets.get(member_id)) for member_id, member in group.members.items()],
+        members=[
+            _member(group.members[member_id], group.targets.get(member_id))
+            for member_id in timeline_order(group.members)
+        ],
     )
 
 

@@ -325,6 +325,14 @@ def test_records_take_effect_before_they_are_replicated() -> None:
     assert client.partitions == all_of("t", 2)
 
 
+def test_described_members_are_in_the_order_of_kafkas_table() -> None:
+    """P-330."""
+    rig = Rig({"t": 2})
+    for number in (1, 2):
+        Client(rig, f"member-{number}", ["t"]).beat()
+    assert [m.member_id for m in rig.shard.consumer.describe(GROUP, None).members] == ["member-2", "member-1"]
+
+
 def test_described_and_listed() -> None:
     rig = Rig({"t": 2})
     Client(rig, "a", ["t"], instance_id="i").beat()

@@ -242,6 +242,14 @@ def test_a_share_group_is_none_of_another_type() -> None:
     assert rig.shard.consumer.describe(GROUP, rig.group).error_message == "Group g is not a consumer group."
 
 
+def test_described_members_are_in_the_order_of_kafkas_table() -> None:
+    """P-330."""
+    rig = ShareRig({"t": 2})
+    for number in (1, 2):
+        joined(rig, f"member-{number}")
+    assert [m.member_id for m in rig.shard.share.describe(GROUP, None).members] == ["member-2", "member-1"]
+
+
 def test_a_described_group() -> None:
     rig = ShareRig({"t": 2})
     joined(rig, "a")

@@ -126,6 +126,14 @@ def test_internal_topics_are_asked_for_and_awaited() -> None:
     assert rig.missing == {}
 
 
+def test_described_members_are_in_the_order_of_kafkas_table() -> None:
+    """P-330."""
+    rig = StreamsRig({"clicks": 3})
+    for number in (1, 2):
+        Thread(rig, f"member-{number}", word_count("g", "clicks")).join()
+    assert [m.member_id for m in rig.shard.streams.describe(GROUP, None).members] == ["member-2", "member-1"]
+
+
 def test_the_description_has_partition_counts_once_the_topology_is_ready() -> None:
     """P-217."""
     rig = StreamsRig({"clicks": 3})
