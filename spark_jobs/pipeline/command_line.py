@@ -33,6 +33,13 @@ from session import MissingRequirementError, require_java
 from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.options import parser, pipeline_named_in
 from pipeline.report import verdict, write_report
+from pipeline.requirements import (
+    require_broker_command,
+    require_databases,
+    require_folder,
+    require_kafka,
+    require_topics,
+)
 from pipeline.runner import Run
 from pipeline.settings import RunResult, RunSettings
 
@@ -54,8 +61,10 @@ def main(arguments: Sequence[str]) -> int:
         pipelines = [jobs.load(name) for name in names]
         require_modules(CLIENTS)
         require_java()
-        for pipeline in pipelines:
-            pipeline.require_parts()
+        if options.command == "job":
+            require_parts_of_job(pipelines[0], options)
+        else:
+            require_parts_of_runs(pipelines, options)
     except KeyError as error:
         print(f"there is no pipeline {error}; there are {', '.join(jobs.NAMES)}", file=sys.stderr)
         return EXIT_MISSING
@@ -81,12 +90,37 @@ def list_pipelines() -> int:
     return 0
 
 
+def require_parts_of_runs(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> None:
+    """Raises MissingPartError unless `run` or `check` can begin."""
+    for pipeline in pipelines:
+        pipeline.require_parts()
+    needs_second = any(pipeline.needs_second_cluster for pipeline in pipelines)
+    servers = {"--bootstrap-servers": options.bootstrap_servers}
+    if needs_second:
+        servers["--second-bootstrap-servers"] = options.second_bootstrap_servers
+    for option, address in servers.items():
+        if address is not None:
+            require_kafka(address, option)
+    if None in servers.values():
+        require_broker_command(shlex.split(options.broker_command))
+    require_folder(options.report_dir, "--report-dir")
+    if options.work_dir is not None:
+        require_folder(options.work_dir, "--work-dir")
+
+
+def require_parts_of_job(pipeline: Pipeline, options: argparse.Namespace) -> None:
+    """Raises MissingPartError unless `job` can begin."""
+    require_modules(pipeline.needs)
+    require_folder(options.folder, "--folder")
+    require_databases(pipeline, options.databases)
+    require_topics(pipeline, options.bootstrap_servers, options.suffix, options.second_bootstrap_servers)
+
+
 def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:
     """The process that has the Spark session."""
     from pipeline.job_process import JobSettings, run_job
 
     folder = options.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     settings = JobSettings(
         options.bootstrap_servers,
         folder,
@@ -169,8 +203,6 @@ def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunRes
 def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSettings:
     """The settings of one run, which gets a folder of its own."""
     parent = options.work_dir.absolute() if options.work_dir else None
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
     settings = RunSettings(
         folder=Path(tempfile.mkdtemp(prefix="pipeline-", dir=parent)),
         broker_command=shlex.split(options.broker_command),

@@ -57,7 +57,7 @@ class Run:
         cluster = _cluster(settings, settings.bootstrap_servers, settings.nodes, "broker")
         self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records, settings.seconds)
         self._ours = [one for one in (cluster, second) if one is not None and one.is_ours]
-        self._databases = pipeline.make_databases(folder) if pipeline.has_databases else None
+        self._databases = pipeline.make_databases(folder) if pipeline.database_names else None
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
         self._running_since: float | None = None
