@@ -32,7 +32,7 @@ from session import MissingRequirementError, require_java
 
 from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.options import parser, pipeline_named_in
-from pipeline.report import verdict, write_report
+from pipeline.report import repeat_command, verdict, write_report
 from pipeline.requirements import (
     require_broker_command,
     require_databases,
@@ -139,7 +139,7 @@ def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
     from pipeline.screen import Screen
 
     screen = Screen()
-    result = attempt(pipeline, settings_of(options, options.seed if options.chaos else None), screen)
+    result = attempt(pipeline, settings_of(options, first_kills(options) if options.chaos else None), screen)
     if result is None:
         return EXIT_WRONG
     print(f"report: {write_report(pipeline, result, options.report_dir)}")
@@ -156,7 +156,7 @@ def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     began = time.monotonic()
     passed = failed = 0
     for pipeline in pipelines:
-        seeds = [None, *(options.seed + number for number in range(options.seeds))] if options.chaos else [None]
+        seeds = [None, *(first_kills(options) + number for number in range(options.seeds))] if options.chaos else [None]
         undisturbed: str | None = None
         for seed in seeds:
             result = attempt(pipeline, settings_of(options, seed), Screen(quiet=True))
@@ -171,6 +171,12 @@ def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     return EXIT_WRONG if failed else 0
 
 
+def first_kills(options: argparse.Namespace) -> int:
+    """The seed of the kills of the first run with kills."""
+    seed: int = options.seed if options.chaos_seed is None else options.chaos_seed
+    return seed
+
+
 def say_checked(pipeline: Pipeline, seed: int | None, result: RunResult | None, is_right: bool) -> None:
     """A line for a run of `check`."""
     how = "undisturbed" if seed is None else f"chaos seed {seed}"
@@ -178,7 +184,7 @@ def say_checked(pipeline: Pipeline, seed: int | None, result: RunResult | None, 
     if result is None:
         print(head, flush=True)
         return
-    kills = ", ".join(f"{moment.text} at {moment.at_s:.0f} s" for moment in result.history.kills)
+    kills = ", ".join(f"{moment.name} at {moment.at_s:.0f} s" for moment in result.history.kills)
     said = f"killed: {kills}; " if kills else ""
     print(f"{head} {result.seconds:4.0f} s  {said}{verdict(result)} (digest {result.digest})", flush=True)
     print_differences(result)
@@ -196,7 +202,7 @@ def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunRes
     if result is not None and result.is_right:
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        print(f"logs and data are in {settings.folder}")
+        print(f"logs and data are in {settings.folder}; to repeat it: {repeat_command(pipeline.name, settings)}")
     return result
 
 

@@ -141,6 +141,7 @@ def _add_run_options(command: argparse.ArgumentParser, about: Pipeline | None) -
     add("--broker-command", default=default_command, metavar="COMMAND", help="how pykbroker is called: %(default)s")
     add("--chaos", action="store_true", help="kill -9 to job, broker and databases at random moments")
     add("--seed", type=int, default=7, metavar="N", help="of the input, and of the kills (default %(default)s)")
+    add("--chaos-seed", type=int, metavar="N", help="of the kills, if they are to have another one")
     add("--events", type=at_least(int, EVENTS_MIN), metavar="N", help=f"how many events are made (default: {events})")
     add(
         "--seconds",
