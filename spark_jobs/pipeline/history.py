@@ -39,7 +39,7 @@ class Moment:
 
     @property
     def name(self) -> str:
-        """What was killed, without the time for which it is away."""
+        """Name of the process that was killed, without the time for which it is away."""
         return self.text.partition(" (")[0]
 
 

@@ -1,4 +1,4 @@
-"""What a command needs before it begins: Java, libraries, a Kafka that answers, topics, databases, folders.
+"""Requirements of a command, looked for before it begins: a Kafka that answers, topics, databases, folders.
 
 Each function raises MissingPartError with one line that says what is missing, where it was looked for, and what to do.
 """

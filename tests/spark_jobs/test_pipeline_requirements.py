@@ -1,4 +1,4 @@
-"""What is missing is said in one line, before anything is started."""
+"""Something that is missing is said in one line, before anything is started."""
 
 from __future__ import annotations
 
