@@ -64,7 +64,7 @@ class ChangeDataCapture(Pipeline):
         "spark.databricks.delta.snapshotPartitions": "2",
     }
     is_fed = False
-    has_databases = True
+    database_names = ("source", "target")
 
     def require_parts(self) -> None:
         super().require_parts()
@@ -89,7 +89,7 @@ class ChangeDataCapture(Pipeline):
         return results
 
     def make_databases(self, folder: Path) -> Databases:
-        return PostgresServers(("source", "target"), folder)
+        return PostgresServers(self.database_names, folder)
 
     def prepare(self, systems: Systems) -> None:
         import psycopg

@@ -32,7 +32,14 @@ from session import MissingRequirementError, require_java
 
 from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.options import parser, pipeline_named_in
-from pipeline.report import verdict, write_report
+from pipeline.report import repeat_command, verdict, write_report
+from pipeline.requirements import (
+    require_broker_command,
+    require_databases,
+    require_folder,
+    require_kafka,
+    require_topics,
+)
 from pipeline.runner import Run
 from pipeline.settings import RunResult, RunSettings
 
@@ -54,8 +61,10 @@ def main(arguments: Sequence[str]) -> int:
         pipelines = [jobs.load(name) for name in names]
         require_modules(CLIENTS)
         require_java()
-        for pipeline in pipelines:
-            pipeline.require_parts()
+        if options.command == "job":
+            require_parts_of_job(pipelines[0], options)
+        else:
+            require_parts_of_runs(pipelines, options)
     except KeyError as error:
         print(f"there is no pipeline {error}; there are {', '.join(jobs.NAMES)}", file=sys.stderr)
         return EXIT_MISSING
@@ -81,12 +90,37 @@ def list_pipelines() -> int:
     return 0
 
 
+def require_parts_of_runs(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> None:
+    """Raises MissingPartError unless `run` or `check` can begin."""
+    for pipeline in pipelines:
+        pipeline.require_parts()
+    needs_second = any(pipeline.needs_second_cluster for pipeline in pipelines)
+    servers = {"--bootstrap-servers": options.bootstrap_servers}
+    if needs_second:
+        servers["--second-bootstrap-servers"] = options.second_bootstrap_servers
+    for option, address in servers.items():
+        if address is not None:
+            require_kafka(address, option)
+    if None in servers.values():
+        require_broker_command(shlex.split(options.broker_command))
+    require_folder(options.report_dir, "--report-dir")
+    if options.work_dir is not None:
+        require_folder(options.work_dir, "--work-dir")
+
+
+def require_parts_of_job(pipeline: Pipeline, options: argparse.Namespace) -> None:
+    """Raises MissingPartError unless `job` can begin."""
+    require_modules(pipeline.needs)
+    require_folder(options.folder, "--folder")
+    require_databases(pipeline, options.databases)
+    require_topics(pipeline, options.bootstrap_servers, options.suffix, options.second_bootstrap_servers)
+
+
 def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:
     """The process that has the Spark session."""
     from pipeline.job_process import JobSettings, run_job
 
     folder = options.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     settings = JobSettings(
         options.bootstrap_servers,
         folder,
@@ -105,7 +139,7 @@ def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
     from pipeline.screen import Screen
 
     screen = Screen()
-    result = attempt(pipeline, settings_of(options, options.seed if options.chaos else None), screen)
+    result = attempt(pipeline, settings_of(options, first_kills(options) if options.chaos else None), screen)
     if result is None:
         return EXIT_WRONG
     print(f"report: {write_report(pipeline, result, options.report_dir)}")
@@ -122,7 +156,7 @@ def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     began = time.monotonic()
     passed = failed = 0
     for pipeline in pipelines:
-        seeds = [None, *(options.seed + number for number in range(options.seeds))] if options.chaos else [None]
+        seeds = [None, *(first_kills(options) + number for number in range(options.seeds))] if options.chaos else [None]
         undisturbed: str | None = None
         for seed in seeds:
             result = attempt(pipeline, settings_of(options, seed), Screen(quiet=True))
@@ -137,6 +171,12 @@ def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     return EXIT_WRONG if failed else 0
 
 
+def first_kills(options: argparse.Namespace) -> int:
+    """The seed of the kills of the first run with kills."""
+    seed: int = options.seed if options.chaos_seed is None else options.chaos_seed
+    return seed
+
+
 def say_checked(pipeline: Pipeline, seed: int | None, result: RunResult | None, is_right: bool) -> None:
     """A line for a run of `check`."""
     how = "undisturbed" if seed is None else f"chaos seed {seed}"
@@ -144,7 +184,7 @@ def say_checked(pipeline: Pipeline, seed: int | None, result: RunResult | None, 
     if result is None:
         print(head, flush=True)
         return
-    kills = ", ".join(f"{moment.text} at {moment.at_s:.0f} s" for moment in result.history.kills)
+    kills = ", ".join(f"{moment.name} at {moment.at_s:.0f} s" for moment in result.history.kills)
     said = f"killed: {kills}; " if kills else ""
     print(f"{head} {result.seconds:4.0f} s  {said}{verdict(result)} (digest {result.digest})", flush=True)
     print_differences(result)
@@ -162,15 +202,13 @@ def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunRes
     if result is not None and result.is_right:
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        print(f"logs and data are in {settings.folder}")
+        print(f"logs and data are in {settings.folder}; to repeat it: {repeat_command(pipeline.name, settings)}")
     return result
 
 
 def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSettings:
     """The settings of one run, which gets a folder of its own."""
     parent = options.work_dir.absolute() if options.work_dir else None
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
     settings = RunSettings(
         folder=Path(tempfile.mkdtemp(prefix="pipeline-", dir=parent)),
         broker_command=shlex.split(options.broker_command),

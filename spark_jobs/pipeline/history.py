@@ -37,6 +37,11 @@ class Moment:
         """True for a kill -9."""
         return self.kind == "kill"
 
+    @property
+    def name(self) -> str:
+        """Name of the process that was killed, without the time for which it is away."""
+        return self.text.partition(" (")[0]
+
 
 @dataclass(slots=True)
 class History:
@@ -72,6 +77,11 @@ class History:
     def note(self, kind: str, text: str) -> None:
         """Note a moment."""
         self.moments.append(Moment(self.now_s(), kind, text))
+
+    @property
+    def is_fed(self) -> bool:
+        """True if the run has sent records; the input of a pipeline may also be that of a database."""
+        return any(sample.fed for sample in self.samples)
 
     @property
     def kills(self) -> list[Moment]:

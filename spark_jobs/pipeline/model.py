@@ -66,7 +66,7 @@ class Pipeline(ABC):
         spark_settings: settings of its session.
         needs_second_cluster: the runner provides another Kafka too, with `second_topics`.
         is_fed: the runner sends the records to Kafka; else `accompany` does something with them.
-        has_databases: the runner starts what `make_databases` gives, and chaos kills it.
+        database_names: databases that it needs; the runner starts what `make_databases` gives, and chaos kills them.
     """
 
     name: ClassVar[str]
@@ -81,7 +81,7 @@ class Pipeline(ABC):
     needs_second_cluster: ClassVar[bool] = False
     second_topics: ClassVar[Mapping[str, Topic]] = {}
     is_fed: ClassVar[bool] = True
-    has_databases: ClassVar[bool] = False
+    database_names: ClassVar[Sequence[str]] = ()
 
     def require_parts(self) -> None:
         """Raises MissingPartError unless what it needs beyond Spark and Kafka is there."""

@@ -7,8 +7,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 import jobs
 from session import default_ivy_dir
@@ -28,11 +29,21 @@ begin with:
 
 exit code: 0 all results are right, 1 one is not or a run failed, 2 wrong usage or something is missing here"""
 SERVERS = "HOST:PORT[,...]"
+EVENTS_MIN = 100
+"""Of fewer, some pipelines have no result of each kind."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with exit code 2."""
+        self.exit(2, f"{self.prog}: {message} (--help explains all)\n")
 
 
 def parser(about: Pipeline | None = None) -> argparse.ArgumentParser:
     """The options of all commands; the help of `run` and `job` explains the pipeline that it is about."""
-    program = argparse.ArgumentParser(
+    program = Parser(
         prog="python -m spark_jobs",
         description=DESCRIPTION,
         epilog=COMMANDS,
@@ -46,7 +57,7 @@ def parser(about: Pipeline | None = None) -> argparse.ArgumentParser:
     checking.add_argument("names", nargs="+", metavar="NAME", help="of pipelines, or `all`")
     checking.add_argument(
         "--seeds",
-        type=int,
+        type=at_least(int, 1),
         default=1,
         metavar="N",
         help="with --chaos: how many runs with kills, of the seeds from --seed on (default %(default)s)",
@@ -57,11 +68,35 @@ def parser(about: Pipeline | None = None) -> argparse.ArgumentParser:
     return program
 
 
+def at_least(number: Callable[[str], Any], least: float) -> Callable[[str], Any]:
+    """A type of arguments: a number that is not less than `least`."""
+
+    def read(text: str) -> Any:
+        value = number(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    read.__name__ = number.__name__  # argparse names the type of an argument that is no number
+    return read
+
+
+def connection_strings(text: str) -> dict[str, str]:
+    """A type of arguments: a JSON object of strings."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise argparse.ArgumentTypeError(f"{text} is no JSON object of connection strings by name")
+    return found
+
+
 def explained(pipeline: Pipeline) -> str:
     """A pipeline in some lines: what it does, how its results are right, its topics and stages."""
     second = f", and of the second Kafka: {', '.join(pipeline.second_topics)}" if pipeline.second_topics else ""
     width = max(map(len, pipeline.stages))
-    servers = ["PostgreSQL"] if pipeline.has_databases else []
+    servers = ["PostgreSQL"] if pipeline.database_names else []
     needs = f"needs beside Spark: {', '.join([*pipeline.needs.values(), *servers])}"
     return "\n".join(
         [
@@ -82,9 +117,9 @@ def pipeline_named_in(arguments: Sequence[str]) -> Pipeline | None:
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str, about: Pipeline | None = None
+    commands: argparse._SubParsersAction[Parser], name: str, does: str, about: Pipeline | None = None
 ) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
+    command: Parser = commands.add_parser(
         name,
         help=does,
         description=f"{does[0].upper()}{does[1:]}." + (f"\n\n{explained(about)}" if about else ""),
@@ -106,10 +141,17 @@ def _add_run_options(command: argparse.ArgumentParser, about: Pipeline | None) -
     add("--broker-command", default=default_command, metavar="COMMAND", help="how pykbroker is called: %(default)s")
     add("--chaos", action="store_true", help="kill -9 to job, broker and databases at random moments")
     add("--seed", type=int, default=7, metavar="N", help="of the input, and of the kills (default %(default)s)")
-    add("--events", type=int, metavar="N", help=f"how many events are made (default: {events})")
-    add("--seconds", type=float, default=10.0, metavar="S", help="over which they are sent (default %(default)s)")
+    add("--chaos-seed", type=int, metavar="N", help="of the kills, if they are to have another one")
+    add("--events", type=at_least(int, EVENTS_MIN), metavar="N", help=f"how many events are made (default: {events})")
+    add(
+        "--seconds",
+        type=at_least(float, 0),
+        default=10.0,
+        metavar="S",
+        help="over which they are sent (default %(default)s)",
+    )
     stall = "give a run up in which nothing has moved for so many seconds, with stacks and logs (default %(default)s)"
-    add("--stall-after", type=float, default=STALL_TIMEOUT_S, metavar="S", help=stall)
+    add("--stall-after", type=at_least(float, 1), default=STALL_TIMEOUT_S, metavar="S", help=stall)
     report = Path("reports/pipelines")
     add("--report-dir", type=Path, default=report, metavar="FOLDER", help="for the reports (default %(default)s)")
     add("--work-dir", type=Path, metavar="FOLDER", help="for data and logs (default: a temporary one)")
@@ -125,7 +167,7 @@ def _add_job_options(command: argparse.ArgumentParser) -> None:
     add("--suffix", default="", help="is added to the names of the topics")
     add("--master", default="local[2]", help="Spark master (default %(default)s)")
     databases = "connection strings of a pipeline's databases by name, as a JSON object"
-    add("--databases", type=json.loads, default={}, metavar="JSON", help=databases)
+    add("--databases", type=connection_strings, default={}, metavar="JSON", help=databases)
     _add_ivy_dir(command)
 
 

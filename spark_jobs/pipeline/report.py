@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import plots
 from pipeline.history import History
+from pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from pipeline.model import Pipeline
@@ -25,7 +26,7 @@ class QueryLine:
     Attributes:
         rows: records read, again those of triggers that a kill has interrupted.
         median_ms, longest_ms: durations of triggers.
-        largest_lag: records that were fed and not read, at the worst moment.
+        largest_lag: records that were fed and not read, at the worst moment; None if the run has sent no records.
         state_rows: the most rows that were in its state.
     """
 
@@ -34,7 +35,7 @@ class QueryLine:
     rows: int
     median_ms: int
     longest_ms: int
-    largest_lag: int
+    largest_lag: int | None
     state_rows: int
 
 
@@ -52,7 +53,7 @@ def query_lines(history: History) -> list[QueryLine]:
                 sum(batch.rows for batch in batches),
                 round(statistics.median(durations)),
                 max(durations),
-                lag,
+                lag if history.is_fed else None,
                 max(batch.state_rows for batch in batches),
             )
         )
@@ -92,14 +93,28 @@ def html(pipeline: Pipeline, result: RunResult, plot: str | None) -> str:
 
 def _facts(result: RunResult) -> list[tuple[str, str]]:
     settings = result.settings
-    where = settings.bootstrap_servers or f"pykbroker, {settings.nodes} node(s), started for this run"
+    nodes = "one node" if settings.nodes == 1 else f"{settings.nodes} nodes"
+    where = settings.bootstrap_servers or f"pykbroker, {nodes}, started for this run"
     return [
         ("Kafka", where),
         ("input", f"{result.records:,} records of seed {settings.seed}"),
         ("chaos", "none" if settings.chaos is None else f"{len(result.history.kills)} kills of seed {settings.chaos}"),
+        ("to repeat it", repeat_command(result.pipeline, settings)),
         ("digest of the results", result.digest),
         ("time", f"{result.seconds:.0f} s with the start of Kafka and Spark"),
     ]
+
+
+def repeat_command(pipeline: str, settings: RunSettings) -> str:
+    """The command that does a run again, on a Kafka of its own."""
+    words = ["python -m spark_jobs run", pipeline, f"--seed {settings.seed}", f"--seconds {settings.seconds:g}"]
+    if settings.size is not None:
+        words.append(f"--events {settings.size}")
+    if settings.chaos is not None:
+        words.append("--chaos" if settings.chaos == settings.seed else f"--chaos --chaos-seed {settings.chaos}")
+    if settings.nodes != 1:
+        words.append(f"--nodes {settings.nodes}")
+    return " ".join(words)
 
 
 def write_report(pipeline: Pipeline, result: RunResult, folder: Path) -> Path:

@@ -57,7 +57,7 @@ class Run:
         cluster = _cluster(settings, settings.bootstrap_servers, settings.nodes, "broker")
         self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records, settings.seconds)
         self._ours = [one for one in (cluster, second) if one is not None and one.is_ours]
-        self._databases = pipeline.make_databases(folder) if pipeline.has_databases else None
+        self._databases = pipeline.make_databases(folder) if pipeline.database_names else None
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
         self._running_since: float | None = None
@@ -213,6 +213,8 @@ class Run:
                 self._history.add_batch(batch)
                 self._is_live = True
             elif line.startswith("running "):
+                if self._running_since is None:
+                    self._history.note("start", "the Spark job runs")
                 self._running_since = time.monotonic()
             elif line.startswith("connector:"):
                 self._screen.say(f"Spark: {line}")
@@ -269,9 +271,8 @@ class Run:
             if time.monotonic() - began > JOB_START_TIMEOUT_S:
                 raise self._job.failure(f"did not start within {JOB_START_TIMEOUT_S:.0f} s")
             time.sleep(POLL_INTERVAL_S)
-        if not any(moment.text == "the Spark job runs" for moment in self._history.moments):
+        if time.monotonic() - began > 1:
             self._screen.say(f"Spark job runs after {time.monotonic() - began:.0f} s")
-            self._history.note("start", "the Spark job runs")
 
     def _stop_job(self) -> None:
         """Wait for the end of the job, which has finished its last stage."""
@@ -293,16 +294,20 @@ class Run:
                 self._start_job()
             elif kill.target == chaos.BROKER:
                 which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
-                self._say_killed(self._ours[which].kill(choice), kill.down_s)
+                name = self._ours[which].kill(choice)
+                self._say_killed(name, kill.down_s)
                 time.sleep(kill.down_s)
                 self._ours[which].revive()
+                self._history.note("start", f"{name} is there again")
             elif self._databases is not None:
-                self._say_killed(self._databases.kill(kill.choice), kill.down_s)
+                name = self._databases.kill(kill.choice)
+                self._say_killed(name, kill.down_s)
                 time.sleep(kill.down_s)
                 self._databases.revive()
+                self._history.note("start", f"{name} is there again")
 
     def _say_killed(self, name: str, down_s: float) -> None:
-        self._history.note("kill", name)
+        self._history.note("kill", f"{name} (away for {down_s:g} s)" if down_s else name)
         self._screen.say(f"kill -9: {name}; it is started again" + (f" in {down_s:g} s" if down_s else ""))
 
     def _revive_all(self) -> None:

@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from session import say
 
+from pipeline.threads import WatchedThread
+
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer
     from pyspark.sql import DataFrame
 
 TIMEOUT_S = 60.0
+OFFSETS_TIMEOUT_S = 20.0
+"""Longer than a cluster needs to notice that a coordinator is gone (9 s) and to have another one."""
+OVERDUE_S = 5.0
 RETRY_PAUSE_S = 0.5
 TRANSACTION_TIMEOUT_MS = 60_000
 # A broker that is killed and started again is away for a second or two.
@@ -31,6 +36,18 @@ Delivered = Callable[[Mapping[str, Any], int, int], None]
 """Called with a row, the partition and the offset of its record, before the transaction is committed."""
 Closing = Callable[[], Iterable[Mapping[str, Any]]]
 """Gives further rows of the same transaction, when the records of the batch have their offsets."""
+
+
+class _Call(WatchedThread):
+    """A blocking call that can be left behind."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._call = call
+
+    def work(self) -> None:
+        """Call; raises what the call raises."""
+        self._call()
 
 
 class TransactionalSink:
@@ -59,7 +76,7 @@ class TransactionalSink:
         """Write a batch, unless it was written before; returns True if it was written now.
 
         `rows` is called for each attempt: a transaction that had to be aborted is tried again. Raises KafkaException
-        when that does not help.
+        or TimeoutError when that does not help.
         """
         return self._repeated(lambda: self._attempt(rows, batch_id, delivered, closing))
 
@@ -69,7 +86,7 @@ class TransactionalSink:
         for attempt in range(ATTEMPTS):
             try:
                 return action()
-            except KafkaException as exception:
+            except (KafkaException, TimeoutError) as exception:
                 if attempt == ATTEMPTS - 1:
                     raise
                 self._give_up_transaction(exception)
@@ -93,10 +110,26 @@ class TransactionalSink:
         if closing is not None:
             self._produce(producer, closing(), None)
         number = TopicPartition(self._marker_topic, 0, batch_id + 1)
-        producer.send_offsets_to_transaction([number], group.consumer_group_metadata(), TIMEOUT_S)
+        self._send_offset(producer, number, group)
         producer.commit_transaction(TIMEOUT_S)
         self._written = batch_id
         return True
+
+    def _send_offset(self, producer: Producer, number: Any, group: Consumer) -> None:
+        """Put the number into the transaction. Raises TimeoutError if librdkafka does not come back from that.
+
+        A request to a group's coordinator waits in librdkafka (2.16.1) until a broker's connection comes or goes; its
+        time limit is stored (`creq_ts_timeout`) and never looked at. If the coordinator was asked for while it moved
+        from a node that was killed, and no connection changes any more, the call waits for ever.
+        """
+        metadata = group.consumer_group_metadata()
+        call = _Call(lambda: producer.send_offsets_to_transaction([number], metadata, OFFSETS_TIMEOUT_S))
+        call.start()
+        call.join(OFFSETS_TIMEOUT_S + OVERDUE_S)
+        if call.is_alive():
+            # The thread keeps the producer. What it may still send is fenced by the next one of this transactional id.
+            raise TimeoutError(f"send_offsets_to_transaction did not return, {OVERDUE_S:.0f} s after its time limit")
+        call.require_no_failure()
 
     def written(self) -> int:
         """The number of the last batch that was written whole, -1 if there is none. Older writers are fenced by it."""

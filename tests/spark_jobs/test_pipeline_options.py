@@ -46,10 +46,10 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_options_reach_the_settings_of_a_run() -> None:
-    arguments = ["run", "logs", "--seed", "3", "--events", "40", "--stall-after", "20", "--seconds", "2"]
+    arguments = ["run", "logs", "--seed", "3", "--events", "400", "--stall-after", "20", "--seconds", "2"]
     settings = settings_of(parser().parse_args(arguments), 3)
     settings.folder.rmdir()
-    assert (settings.seed, settings.size, settings.stall_s, settings.seconds, settings.chaos) == (3, 40, 20.0, 2.0, 3)
+    assert (settings.seed, settings.size, settings.stall_s, settings.seconds, settings.chaos) == (3, 400, 20.0, 2.0, 3)
 
 
 def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline.command_line import first_kills, settings_of
 from pipeline.history import History
 from pipeline.model import Pipeline
+from pipeline.options import parser
 from pipeline.outcome import Outcome
 from pipeline.plots import rates
 from pipeline.progress import Batch, batch_of, parse_line
 from pipeline.records import Difference, Record, Results, Topic
-from pipeline.report import html, query_lines
+from pipeline.report import html, query_lines, repeat_command
 from pipeline.settings import RunResult, RunSettings
 from pipeline.streams import Streams
 
@@ -59,19 +63,45 @@ def history() -> History:
     # A trigger that runs again after a kill reads less far than the one before it had.
     seen.add_batch(batch_of(progress(batchId=5, sources=[{"endOffset": {"in": {"0": 80}}}]), 102.0))
     seen.add_sample({"in": 100})
-    seen.note("kill", "node 2 of 3")
+    seen.note("kill", "node 2 of 3 (away for 3 s)")
     return seen
 
 
 def test_lag_counts_from_the_first_record_and_never_grows_by_a_repeated_trigger() -> None:
     seen = history()
     assert [seen.lag(sample, "counts") for sample in seen.samples] == [50, 70, 0]
-    assert [moment.text for moment in seen.kills] == ["node 2 of 3"]
+    assert [moment.name for moment in seen.kills] == ["node 2 of 3"]
 
 
 def test_queries_in_sum() -> None:
     (line,) = query_lines(history())
     assert (line.batches, line.rows, line.longest_ms, line.largest_lag, line.state_rows) == (3, 90, 1200, 70, 12)
+
+
+def test_a_run_that_sends_no_records_has_no_lag() -> None:
+    seen = History(began_at=90.0)
+    seen.add_batch(batch_of(progress(), 100.0))
+    seen.add_sample({})
+    assert not seen.is_fed
+    assert [line.largest_lag for line in query_lines(seen)] == [None]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--seed", "5"],
+        ["--seed", "5", "--chaos", "--nodes", "3", "--seconds", "7.5", "--events", "400"],
+        ["--chaos", "--chaos-seed", "9"],
+    ],
+)
+def test_the_command_that_repeats_a_run(arguments: list[str], tmp_path: Path) -> None:
+    def settings(words: list[str]) -> RunSettings:
+        options = parser().parse_args([*words, "--work-dir", str(tmp_path)])
+        return settings_of(options, first_kills(options) if options.chaos else None)
+
+    first = settings(["run", "logs", *arguments])
+    again = settings(shlex.split(repeat_command("logs", first).removeprefix("python -m spark_jobs ")))
+    assert replace(again, folder=first.folder) == first
 
 
 def test_rates_are_over_a_window() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,9 @@ class FakeKafka:
 
             def send_offsets_to_transaction(self, offsets: list[Any], group: str, timeout_s: float) -> None:
                 kafka.fail_if_due("offsets")
+                if "offsets hang" in kafka.failures:
+                    kafka.failures.remove("offsets hang")
+                    threading.Event().wait()
                 self.offset = (group, offsets[0].offset)
 
             def commit_transaction(self, timeout_s: float) -> None:
@@ -150,3 +154,13 @@ def test_a_broker_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     sink = sink_on(FakeKafka(*["init"] * transactional.ATTEMPTS), monkeypatch)
     with pytest.raises(FakeError):
         sink.write(rows("a"), 0)
+
+
+def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactional, "OFFSETS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(transactional, "OVERDUE_S", 0.2)
+    kafka = FakeKafka("offsets hang")
+    sink = sink_on(kafka, monkeypatch)
+    assert sink.write(rows("a"), 0)
+    assert kafka.records == [("out", "a")]
+    assert kafka.opened >= 2
