@@ -6,12 +6,14 @@ The caller provides time and threads:
     if work is not None:
         try: run work.run, in a thread
         finally: cleaner.finish(work, now_ms)
+        for step in cleaner.write_checkpoint(): run step.run, in a thread
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_compaction, plan_cleaning
 from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
@@ -57,7 +59,7 @@ class LogCleaner:
         return begin_compaction(log, plan, high_watermark, now_ms)
 
     def finish(self, work: CompactionWork, now_ms: int) -> int:
-        """Replace the segments and write the checkpoint; returns the offset up to which the log is clean.
+        """Replace the segments; returns the offset up to which the log is clean.
 
         Raises StorageError; the log is then complete, and the next start finishes the replacement.
         """
@@ -66,10 +68,19 @@ class LogCleaner:
             self._unreadable.add(work.log)
         if self._clean_to is not None:
             self._clean_to[work.log] = end_offset
-            logs = self._directory.logs
-            self._clean_to = {
-                log: to for log, to in self._clean_to.items() if logs.get((log.topic, log.partition)) is log
-            }
-            noted = {(log.topic, log.partition): to for log, to in self._clean_to.items()}
-            self._directory.checkpoint_cleaner_offsets(noted)
         return end_offset
+
+    def write_checkpoint(self) -> Iterator[BlockingStep]:
+        """Write the cleaner checkpoint, in steps. A log whose offset is missing there is cleaned again after a start.
+
+        Raises StorageError.
+        """
+        return self._directory.write_cleaner_offsets(self._offsets)
+
+    def _offsets(self) -> dict[tuple[str, int], int]:
+        """Offset up to which each log is clean; logs that no longer exist are forgotten."""
+        logs = self._directory.logs
+        self._clean_to = {
+            log: to for log, to in (self._clean_to or {}).items() if logs.get((log.topic, log.partition)) is log
+        }
+        return {(log.topic, log.partition): to for log, to in self._clean_to.items()}

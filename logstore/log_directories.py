@@ -323,14 +323,21 @@ class LogDirectories:
             if key in directory.logs
         }
 
-    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """As `LogDirectory.checkpoint_cleaner_offsets`, for each directory."""
-        _each(
-            self,
-            lambda directory: directory.checkpoint_cleaner_offsets(
-                {key: offset for key, offset in offsets.items() if key in directory.logs}
-            ),
-        )
+    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
+        """As `LogDirectory.write_cleaner_offsets`, for each directory; `offsets` is called for each."""
+        failure: StorageError | None = None
+        for directory in list(self.online.values()):
+            logs = directory.logs
+
+            def of_directory(logs: Mapping[TopicPartition, PartitionLog] = logs) -> dict[TopicPartition, int]:
+                return {key: offset for key, offset in offsets().items() if key in logs}
+
+            try:
+                yield from directory.write_cleaner_offsets(of_directory)
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Clean stop of each directory, also if that of another one fails. Raises StorageError."""

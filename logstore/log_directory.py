@@ -510,9 +510,16 @@ class LogDirectory:
         """Offset up to which each compacted log was cleaned."""
         return self._read_checkpoint(CLEANER_OFFSETS)
 
-    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the offsets up to which compacted logs were cleaned."""
-        write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", offsets)
+    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
+        """Write the offsets up to which compacted logs were cleaned, in steps.
+
+        Nothing is written if logs are removed meanwhile: an offset that is missing or too low costs another cleaning,
+        and one of a removed log would be taken for that of a new log of the same name. Raises StorageError.
+
+        Args:
+            offsets: called once, for the offsets of logs that exist at that time.
+        """
+        yield from self._replace(CLEANER_OFFSETS, starmap(offset_line, offsets().items()))
 
     def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
         """Remove deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.

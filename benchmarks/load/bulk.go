@@ -104,7 +104,8 @@ func consume(with settings) any {
 	return result{Sent: count, Records: count, Seconds: time.Since(began).Seconds()}
 }
 
-// transact commits transactions, one after the other with each client; the first second is not counted.
+// transact commits transactions, one after the other with each client; the first second is not counted. With a rate the
+// clients begin them at fixed times, in turn; a client that is late begins the next one at once.
 func transact(with settings) any {
 	var group sync.WaitGroup
 	all := make([][]time.Duration, with.clients)
@@ -118,7 +119,15 @@ func transact(with settings) any {
 			defer group.Done()
 			client := connect(with, kgo.TransactionalID(fmt.Sprintf("%s-%d", with.topic, number)))
 			defer client.Close()
+			next := time.Now()
+			if with.transactionsPerSecond > 0 {
+				next = next.Add(time.Duration(number) * time.Second / time.Duration(with.transactionsPerSecond))
+			}
 			for {
+				if with.transactionsPerSecond > 0 {
+					time.Sleep(time.Until(next))
+					next = next.Add(time.Duration(with.clients) * time.Second / time.Duration(with.transactionsPerSecond))
+				}
 				began := time.Now()
 				if began.After(end) {
 					return

@@ -31,6 +31,7 @@ type settings struct {
 	brokers, topic, codec             string
 	clients, size, perSecond          int
 	records, buffered, keys, together int
+	transactionsPerSecond             int
 	duration                          time.Duration
 }
 
@@ -95,6 +96,7 @@ func main() {
 	flags.IntVar(&with.buffered, "buffered", 10_000, "records that bulk has under way at a time")
 	flags.IntVar(&with.keys, "keys", 0, "different keys of bulk; 0 for records without keys")
 	flags.IntVar(&with.together, "together", 10, "records of a transaction")
+	flags.IntVar(&with.transactionsPerSecond, "transactions-per-second", 0, "of all clients of transact; 0 for no limit")
 	flags.StringVar(&with.codec, "codec", "none", "compression of bulk: none, gzip, snappy, lz4, zstd")
 	flags.DurationVar(&with.duration, "duration", 5*time.Second, "time that is counted, after a second that is not")
 	check(flags.Parse(os.Args[2:]))

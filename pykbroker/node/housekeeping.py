@@ -279,6 +279,7 @@ async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
                 finally:
                     services.partitions.cleaned = None
                     cleaner.finish(work, services.clock.now_ms())
+                await _run_steps(services, cleaner.write_checkpoint())
         except LogError as error:
             log.error("compaction failed and will be tried again: %s", error)
 

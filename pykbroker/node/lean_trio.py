@@ -1,9 +1,10 @@
 """Import of trio without the modules that only a part of it uses, which no plain broker does.
 
-trio and attrs import idna, ssl, hashlib, hmac, inspect, platform and subprocess at once, and ctypes.util, which runs
+trio and attrs import idna, ssl, hashlib, inspect, subprocess, traceback and others at once, and ctypes.util, which runs
 ldconfig to find a library. During the import each of them is replaced by a stand-in, which imports the module at its
-first use. Only trio and attrs have the stand-ins: afterwards `import ssl` imports ssl as usual. This saves 5 of 34 MB
-of an idle broker and 9 ms of its start (measured on CPython 3.11 and trio 0.35).
+first use. Only trio and attrs have the stand-ins: afterwards `import ssl` imports ssl as usual. Parts of trio itself
+come late, too (late_parts.py). This saves 5 of 34 MB
+of an idle broker and 11 ms of its start (measured on CPython 3.11 and trio 0.35).
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from __future__ import annotations
 import importlib
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
 from pykbroker.node.generated_code import CompiledTexts
+from pykbroker.node.late_parts import import_with_late_parts
 from pykbroker.node.process_memory import has_glibc
 
-STOOD_IN_FOR: Final = ("idna", "ssl", "hashlib", "hmac", "inspect", "platform", "subprocess")
+STOOD_IN_FOR: Final = ("idna", "ssl", "hashlib", "hmac", "inspect", "platform", "subprocess", "tokenize", "traceback")
 """Modules that trio and attrs import and hardly use while they are imported."""
 
+_ATTRS: Final = "attr._make"
 _CTYPES_UTIL: Final = "ctypes.util"
 
 
@@ -51,7 +55,7 @@ def import_trio() -> None:
     sys.modules.update(stand_ins)
     try:
         with _kept_bytecode():
-            importlib.import_module("trio")
+            import_with_late_parts()
     finally:
         for name, stand_in in stand_ins.items():
             if sys.modules.get(name) is stand_in:
@@ -65,21 +69,47 @@ def import_trio() -> None:
 
 @contextmanager
 def _kept_bytecode() -> Iterator[None]:
-    """Methods that attrs makes in the block are compiled once, and their bytecode is kept for other starts."""
-    names = vars(importlib.import_module("attr._make"))
-    texts = CompiledTexts(__file__)
-    # attrs writes the hash of a class's name into its texts, as salt: a number that is another one in each process.
-    own: dict[str, Any] = {"compile": texts.compile, "hash": _same_hash}
-    if not names.keys().isdisjoint(own):
+    """Methods that attrs makes in the block are compiled once, and their bytecode is kept for other starts.
+
+    attrs makes classes of its own already while it is imported, so its module gets our functions before it is executed.
+    """
+    if _ATTRS in sys.modules:
         yield
         return
-    names.update(own)
+    texts = CompiledTexts(__file__)
+    # attrs writes the hash of a class's name into its texts, as salt: a number that is another one in each process.
+    finder: Any = _FinderOfAttrs({"compile": texts.compile, "hash": _same_hash})
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in own:
-            del names[name]
+        sys.meta_path.remove(finder)
+        for name in finder.names if _ATTRS in sys.modules else ():
+            vars(sys.modules[_ATTRS]).pop(name, None)
     texts.save()
+
+
+class _FinderOfAttrs:
+    """Finds the module of attrs that makes classes, and puts names into it before it is executed."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _ATTRS:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                vars(module).update(self.names)
+                execute(module)
+
+            vars(spec.loader)["exec_module"] = exec_module
+        return spec
 
 
 def _same_hash(value: object) -> int:

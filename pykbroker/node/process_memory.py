@@ -58,13 +58,13 @@ def use_malloc() -> bool:
     """Makes this process take memory for objects from malloc from now on; True if it does.
 
     As PYTHONMALLOC=malloc does, but in a process that runs already: new objects are allocated by malloc, and Python's
-    allocator, which knows its own memory, frees and resizes the older ones. It passes everything else on to malloc, and
-    it gets no further arenas, because it serves a resize from nothing (a list's first element) itself.
+    allocator, which knows its own memory, frees and resizes the older ones and passes everything else on to malloc.
+    A resize from nothing, which the first element of an empty list is, stays with Python's allocator.
 
     Nothing changes without glibc, if PYTHONMALLOC is set, or in a Python that has another allocator (a debug build, or
     one without the global interpreter lock).
 
-    Source: PyMem_SetAllocator and PyObject_SetArenaAllocator, Python/C API, "Memory Management".
+    Source: PyMem_SetAllocator, Python/C API, "Memory Management".
     """
     if _ALLOCATOR in os.environ or not has_glibc() or "t" in getattr(sys, "abiflags", ""):
         return False
@@ -75,31 +75,21 @@ def use_malloc() -> bool:
 
         _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
 
-    class ArenaAllocator(ctypes.Structure):
-        """PyObjectArenaAllocator."""
-
-        _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "alloc", "free")]
-
     python = ctypes.pythonapi
     try:
         name_of_allocator = python["_PyMem_GetCurrentAllocatorName"]
-        # A C function that returns 0 for the argument 0: as the allocator of arenas, it never has one to give.
-        none_left = ctypes.cast(ctypes.CDLL(None)["labs"], ctypes.c_void_p).value
     except AttributeError:
         return False
     name_of_allocator.restype = ctypes.c_char_p
-    raw, arenas = Allocator(), ArenaAllocator()
+    raw = Allocator()
     python.PyMem_GetAllocator(_RAW, ctypes.byref(raw))
-    python.PyObject_GetArenaAllocator(ctypes.byref(arenas))
-    if name_of_allocator() != b"pymalloc" or raw.ctx or arenas.ctx:
+    if name_of_allocator() != b"pymalloc" or raw.ctx:
         return False
     for domain in (_MEMORY, _OBJECTS):
         allocator = Allocator()
         python.PyMem_GetAllocator(domain, ctypes.byref(allocator))
         allocator.malloc, allocator.calloc = raw.malloc, raw.calloc
         python.PyMem_SetAllocator(domain, ctypes.byref(allocator))
-    arenas.alloc = none_left
-    python.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     return True
 
 

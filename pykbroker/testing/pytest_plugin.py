@@ -19,11 +19,9 @@ pytest imports this module at each of its starts. It imports nothing but pytest;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-
-from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping

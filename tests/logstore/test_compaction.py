@@ -373,6 +373,8 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
     while (work := cleaner.begin(NOW_MS, bounds)) is not None:
         work.run()
         done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
+        for step in cleaner.write_checkpoint():
+            step.run()
     assert sorted(topic for (topic, _), _ in done) == ["a", "b"]
     cleaned = directory.get("a", 0)
     assert cleaned is not None
@@ -398,11 +400,38 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
         assert work is not None
         work.run()
         assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
+        for step in cleaner.write_checkpoint():
+            step.run()
         assert offsets(log) == list(range(log.segment_base_offsets[-1] - 1, 20)), "of the clean part the last is left"
         assert directory.cleaner_offsets() == {("a", 0): log.segment_base_offsets[-1]}
         directory.delete_log("a", 0, NOW_MS)
     directory.create_log("a", 0, None, compacted, NOW_MS)
     assert directory.cleaner_offsets() == {}
+    directory.close()
+
+
+def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Place) -> None:
+    """Else the offset of the removed log would count for a new log of its name."""
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    cleaner = LogCleaner(directory)
+    for topic in ("a", "b"):
+        log = directory.create_log(topic, 0, None, compacted, NOW_MS)
+        for number in range(20):
+            put(log, ("k", f"{number}"))
+        work = cleaner.begin(NOW_MS, lambda topic, partition: (20, 20))
+        assert work is not None
+        work.run()
+        cleaner.finish(work, NOW_MS)
+    steps = cleaner.write_checkpoint()
+    next(steps).run()
+    directory.delete_log("a", 0, NOW_MS)
+    directory.create_log("a", 0, None, compacted, NOW_MS)
+    assert list(steps) == []
+    assert directory.cleaner_offsets() == {}
+    for step in cleaner.write_checkpoint():
+        step.run()
+    assert list(directory.cleaner_offsets()) == [("b", 0)]
     directory.close()
 
 

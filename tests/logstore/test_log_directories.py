@@ -98,7 +98,8 @@ def test_each_checkpoint_has_the_logs_of_its_directory() -> None:
         pass
     lines = (filesystem.read_file(f"/b/{HIGH_WATERMARKS}") or b"").decode().splitlines()
     assert sorted(lines[2:]) == ["t 1 5", "t 3 5"]
-    directories.checkpoint_cleaner_offsets({("t", 0): 3, ("t", 1): 4})
+    for step in directories.write_cleaner_offsets(lambda: {("t", 0): 3, ("t", 1): 4}):
+        step.run()
     assert directories.cleaner_offsets() == {("t", 0): 3, ("t", 1): 4}
     assert directories.online[A].cleaner_offsets() == {("t", 0): 3}
 

@@ -68,3 +68,61 @@ def test_trio_and_all_others_have_the_real_modules(first: str) -> None:
         trio.run(main)
     """)
     assert printed.split("\n") == ["True", "looked up", "counter"]
+
+
+NAMES = """
+import sys, types
+{first}
+import trio, trio.abc, trio.from_thread, trio.lowlevel, trio.socket, trio.to_thread
+for package in (trio, trio.abc, trio.from_thread, trio.lowlevel, trio.socket, trio.to_thread):
+    for name in {names}[package.__name__]:
+        value = getattr(package, name)
+        of_value = [getattr(value, attribute, "") for attribute in ("__module__", "__qualname__")]
+        print(package.__name__, name, type(value).__name__, *of_value)
+"""
+
+
+def test_trio_offers_all_names() -> None:
+    """With late parts, every name of trio is there, and is the same thing as after an ordinary import."""
+    names = run("""
+        import trio, trio.abc, trio.from_thread, trio.lowlevel, trio.socket, trio.to_thread
+        packages = (trio, trio.abc, trio.from_thread, trio.lowlevel, trio.socket, trio.to_thread)
+        print({p.__name__: [n for n in vars(p) if not n.startswith("_")] for p in packages})
+    """)
+    lean = "from pykbroker.node.lean_trio import import_trio; import_trio()"
+    ordinary = run(NAMES.format(first="", names=names))
+    assert len(ordinary.split("\n")) > 150
+    assert run(NAMES.format(first=lean, names=names)) == ordinary
+
+
+def test_late_parts_come_at_their_first_use() -> None:
+    printed = run("""
+        import sys
+        from pykbroker.node.lean_trio import import_trio
+        from pykbroker.node.late_parts import LATE
+        import_trio()
+        print([name for name in LATE if name in sys.modules])
+        import trio
+
+        async def main():
+            sender, receiver = trio.open_memory_channel(1)
+            await sender.send(1)
+            done = await trio.run_process([sys.executable, "-c", "print(2)"], capture_stdout=True)
+            print(await receiver.receive(), done.stdout.decode().strip(), await trio.Path("/").is_dir())
+            async with await trio.open_file(trio.__file__) as file:
+                print(len(await file.readline()) > 0, type(trio.Path("x")).__module__)
+            print(issubclass(trio.SSLStream, trio.abc.Stream), isinstance(trio.lowlevel.open_process, object))
+
+        trio.run(main)
+        try:
+            trio.no_such_name
+        except AttributeError as error:
+            print(error)
+    """)
+    assert printed.split("\n") == [
+        "[]",
+        "1 2 True",
+        "True trio",
+        "True True",
+        "module 'trio' has no attribute 'no_such_name'",
+    ]

@@ -51,20 +51,20 @@ def has_glibc() -> bool:
 
 
 ALLOCATOR = """
-import ctypes, sys
+import ast, ctypes, sys
 from pykbroker.node.process_memory import use_malloc
 
-class Arena(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "alloc", "free")]
+class Allocator(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
 
-def arenas():
-    found = Arena()
-    ctypes.pythonapi.PyObject_GetArenaAllocator(ctypes.byref(found))
-    return found.alloc
+def malloc_of(domain):
+    found = Allocator()
+    ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(found))
+    return found.malloc
 
-before = arenas()
 older = [[number, str(number)] for number in range(10_000)]
-print(use_malloc(), arenas() != before, use_malloc())
+first = use_malloc()
+print(first, malloc_of(1) == malloc_of(2) == malloc_of(0), use_malloc())
 # Memory of the old allocator is resized and freed, and lists grow from nothing.
 for pair in older:
     pair.extend(range(100))
@@ -74,6 +74,13 @@ for number, new in enumerate(newer):
 assert all(pair[0] == number and len(pair) == 102 for number, pair in enumerate(older))
 del older
 assert sum(int(new[0][number]) for number, new in enumerate(newer)) == sum(range(50_000))
+
+def depth(left):
+    return 0 if not left else 1 + depth(left - 1)
+
+sys.setrecursionlimit(30_000)
+assert depth(20_000) == 20_000
+assert len(ast.dump(ast.parse("(" * 90 + "1" + ")" * 90))) > 10
 """
 
 
@@ -93,6 +100,7 @@ def allocator_output(**environment: str) -> list[str]:
 def test_what_somebody_chose_is_kept() -> None:
     for chosen in ("pymalloc", "malloc_debug", "default"):
         assert allocator_output(PYTHONMALLOC=chosen) == ["False", "False", "False"]
+    # Development mode adds checks to the allocators.
     assert allocator_output(PYTHONDEVMODE="1") == ["False", "False", "False"]
 
 
