@@ -1,4 +1,5 @@
-"""Three nodes that log in at one another: SCRAM, OAUTHBEARER or GSSAPI between brokers, PLAIN at controllers' ports.
+"""Three nodes that log in at one another: SCRAM, OAUTHBEARER or GSSAPI between brokers, PLAIN at controllers' ports; and
+GSSAPI with TLS at both.
 
 The user of SCRAM is made by the format command, so that brokers can log in before anybody can make users.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from interop_tests.brokers import free_ports
+from interop_tests.certificates import Authority
 from interop_tests.clients import Message, confluent_consume, create_topic, kafka_python_produce
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
@@ -20,6 +22,7 @@ from interop_tests.wire import METADATA, Connection, ConnectionClosed, request_h
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]
 
 SCRAM, OAUTHBEARER, GSSAPI = "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
+GSSAPI_WITH_TLS = "GSSAPI with TLS"
 MODULES = "org.apache.kafka.common.security"
 UNSECURED = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecured"
 SETTINGS = {
@@ -57,24 +60,29 @@ def kerberos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     realm = Realm(tmp_path_factory.mktemp("kerberos-cluster"))
     try:
         principal, key_table = realm.add(f"kafka/{realm.host}")
+        module = (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+            f'keyTab="{key_table}" principal="{principal}";'
+        )
         with pytest.MonkeyPatch.context() as patch:
             # Of the processes of nodes, whether they are in Python or in Java.
             patch.setenv("KRB5_CONFIG", str(realm.config))
             patch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={realm.config}")
             yield {
                 "sasl.kerberos.service.name": "kafka",
-                "listener.name.internal.gssapi.sasl.jaas.config": (
-                    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
-                    f'keyTab="{key_table}" principal="{principal}";'
-                ),
+                "listener.name.internal.gssapi.sasl.jaas.config": module,
+                "listener.name.controller.gssapi.sasl.jaas.config": module,
             }
     finally:
         realm.close()
 
 
-@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER, GSSAPI])
-def cluster(start_cluster: StartCluster, request: pytest.FixtureRequest) -> Cluster:
-    mechanism: str = request.param
+@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER, GSSAPI, GSSAPI_WITH_TLS])
+def cluster(
+    start_cluster: StartCluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Cluster:
+    kind: str = request.param
+    mechanism = GSSAPI if kind == GSSAPI_WITH_TLS else kind
     of_mechanism = request.getfixturevalue("kerberos") if mechanism == GSSAPI else OF_MECHANISM[mechanism]
     settings = {
         **SETTINGS,
@@ -82,15 +90,30 @@ def cluster(start_cluster: StartCluster, request: pytest.FixtureRequest) -> Clus
         "sasl.mechanism.inter.broker.protocol": mechanism,
         "listener.name.internal.sasl.enabled.mechanisms": mechanism,
     }
+    authority: Authority | None = None
+    if kind == GSSAPI_WITH_TLS:
+        authority = Authority(tmp_path_factory.mktemp("sasl-certificates"))
+        settings |= {
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL",
+            "sasl.mechanism.controller.protocol": GSSAPI,
+            "listener.name.controller.sasl.enabled.mechanisms": GSSAPI,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.certificate),
+            "ssl.keystore.type": "PEM",
+        }
 
     def prepare(cluster: Cluster) -> None:
         for node, port in zip(cluster.nodes.values(), free_ports(len(cluster.nodes)), strict=True):
             listener = f"INTERNAL://127.0.0.1:{port}"
             for key in ("listeners", "advertised.listeners"):
                 node.overrides[key] = f"{node.overrides[key]},{listener}"
+            if authority is not None:
+                certificate = authority.issue(f"node-{node.node_id}", hosts="IP:127.0.0.1,DNS:localhost")
+                node.overrides["ssl.keystore.location"] = str(certificate)
 
     options = ("--add-scram", USER) if mechanism == SCRAM else ()
-    return start_cluster(f"sasl-{mechanism.lower()}", settings, prepare=prepare, format_options=options)
+    name = f"sasl-{kind.lower().replace(' ', '-')}"
+    return start_cluster(name, settings, prepare=prepare, format_options=options)
 
 
 def ports_with_login(cluster: Cluster, node_id: int) -> list[str]:
@@ -105,7 +128,7 @@ def test_ports_of_nodes_need_a_login(cluster: Cluster) -> None:
         addresses = ports_with_login(cluster, node_id)
         assert len(addresses) == 2
         for address in addresses:
-            with Connection(address) as connection, pytest.raises(ConnectionClosed):
+            with Connection(address) as connection, pytest.raises((ConnectionClosed, ConnectionResetError)):
                 connection.exchange(request_header(METADATA, 4) + struct.pack(">i", 0) + b"\0")
 
 

@@ -46,10 +46,15 @@ def worlds(brokers: Brokers) -> Iterator[Worlds]:
         yield made
 
 
-def test_answers_are_kafkas(worlds: Worlds) -> None:
+@pytest.fixture(scope="module")
+def differences(worlds: Worlds) -> list[Difference]:
+    """What differs in the answers; the records of the scenarios are in the logs then."""
+    return played(worlds, SCENARIOS, 150)
+
+
+def test_answers_are_kafkas(differences: list[Difference]) -> None:
     """P-210 to P-218 as far as requests show them; every step that differs is named."""
-    found = played(worlds, SCENARIOS, 150)
-    assert not found, "\n".join(map(str, found))
+    assert not differences, "\n".join(map(str, differences))
 
 
 def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
@@ -75,6 +80,7 @@ def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.usefixtures("differences")
 def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
     """P-219: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
     found = {}

@@ -25,7 +25,7 @@ from tests.support.data_path import NOW_MS, batch, topic_id
 UNKNOWN = "This server does not host this topic-partition."
 
 
-async def alter(rig: Rig, group: str, **topics: dict[int, int]) -> Any:
+async def alter(rig: Rig, group: str, *more: tuple[str, dict[int, int]], **topics: dict[int, int]) -> Any:
     m = alter_share_group_offsets
     asked = [
         m.AlterShareGroupOffsetsRequestTopic(
@@ -35,7 +35,7 @@ async def alter(rig: Rig, group: str, **topics: dict[int, int]) -> Any:
                 for number, offset in offsets.items()
             ],
         )
-        for name, offsets in topics.items()
+        for name, offsets in (*more, *topics.items())
     ]
     request = m.AlterShareGroupOffsetsRequest(group_id=group, topics=asked)
     return await rig.call(handle_alter_share_group_offsets, request, 0)
@@ -84,6 +84,20 @@ async def test_p191_offsets_of_a_new_group_are_set(tmp_path: Path) -> None:
         asked = await describe(rig, "g", ("clicks", [0, 1]), ("missing", [0]))
         assert asked == {"clicks": [(0, 3, -1, 0), (1, -1, -1, 0)], "missing": [(0, -1, -1, 0)]}
         assert await describe(rig, "nobody") == {}
+
+
+async def test_p191_a_topic_that_is_named_twice(tmp_path: Path) -> None:
+    """P-191: its partitions are altered together, the last offset of a partition counts, and both are answered."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        answer = await alter(rig, "g", ("clicks", {0: 3}), ("missing", {0: 1}), ("clicks", {1: 4, 0: 5}))
+        assert errors(answer) == [
+            ("missing", ZERO_UUID, [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)]),
+            ("clicks", topic_id("clicks"), [(0, 0, None)]),
+            ("clicks", topic_id("clicks"), [(1, 0, None), (0, 0, None)]),
+        ]
+        states = rig.share_states.start_offsets
+        assert states == {("g", topic_id("clicks"), 0): (1, 5), ("g", topic_id("clicks"), 1): (1, 4)}
 
 
 @pytest.mark.parametrize(("group_id", "numbers"), [("g", [-1]), ("g", [0, -1]), ("g", []), ("", [0])])
