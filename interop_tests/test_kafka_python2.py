@@ -10,11 +10,11 @@ import pytest
 
 from interop_tests.kafka_python2_package import (
     VERSION,
-    KafkaPython2UnavailableError,
     kafka_python2,
     run_scenario,
 )
 from interop_tests.kafka_python2_scenarios import SCENARIOS
+from interop_tests.python_packages import PackageUnavailableError
 from interop_tests.report import sentence
 
 pytestmark = pytest.mark.client("kafka-python 2.3")
@@ -33,7 +33,7 @@ def package() -> Path:
     """The folder that holds the old client."""
     try:
         return kafka_python2()
-    except KafkaPython2UnavailableError as reason:
+    except PackageUnavailableError as reason:
         pytest.skip(str(reason))
 
 

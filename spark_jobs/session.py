@@ -94,8 +94,8 @@ def connector_settings(ivy_dir: Path | None = None, packages: Sequence[str] = ()
     }
 
 
-def require_java() -> None:
-    """Raise MissingRequirementError unless a Java that the installed Spark can use is found."""
+def java_version_text() -> str:
+    """Output of `java -version`. Raises MissingRequirementError unless the installed Spark can use that Java."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     needed = JAVA_NEEDED.get(int(spark_and_scala_version()[0].split(".")[0]), 17)
@@ -106,6 +106,12 @@ def require_java() -> None:
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     if match and int(match[1]) < needed:
         raise MissingRequirementError(f"{java} is Java {match[1]}: {advice}")
+    return said
+
+
+def require_java() -> None:
+    """Raise MissingRequirementError unless a Java that the installed Spark can use is found."""
+    java_version_text()
 
 
 def _jar_sizes(ivy_dir: Path) -> Iterator[int]:
@@ -169,13 +175,14 @@ def build_session(
     shuffle_partitions: int = 2,
     packages: Sequence[str] = (),
     more_settings: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """Start (or get) a SparkSession with the Kafka connector.
 
     Under spark-submit the session exists already and was configured there: its settings win. Started as a plain Python
     program, the session is local, without web interface, and with errors only in the log. A local session has few
     shuffle partitions (a streaming query keeps the number its checkpoint was begun with). `packages` are fetched with
-    the connector; `more_settings` win over those that are made here.
+    the connector; `more_settings` win over those that are made here. `java_options` are for the driver's JVM.
 
     Raises MissingRequirementError when Java or PySpark is missing or too old.
     """
@@ -193,7 +200,9 @@ def build_session(
     ivy_dir = ivy_dir or default_ivy_dir()
     ivy_dir.mkdir(parents=True, exist_ok=True)
     settings = connector_settings(ivy_dir, packages) | {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}", *java_options]
+        ),
         SHUFFLE_PARTITIONS: str(shuffle_partitions),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from class_archive import java_options
 from queries import StopFlag, require_no_failure
-from session import build_session
+from session import build_session, default_ivy_dir
 
 from pipeline.progress import batch_of
 from pipeline.stall import print_stacks_on_signal
@@ -64,6 +65,7 @@ def run_job(pipeline: Pipeline, settings: JobSettings) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
     spark = build_session(
         pipeline.name,
+        java_options=java_options(settings.ivy_dir or default_ivy_dir()) if settings.master.startswith("local") else (),
         master=settings.master,
         ivy_dir=settings.ivy_dir,
         packages=pipeline.packages,
