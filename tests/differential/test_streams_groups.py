@@ -16,6 +16,7 @@ from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMe
 from pykbroker.protocol.records.batch import iter_batches
 from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
 from tests.differential.plain import MEMBER
+from tests.differential.runner import Difference
 from tests.differential.scenarios.groups import NEVER_MS
 from tests.differential.scenarios.streams_groups import SCENARIOS
 
