@@ -1,4 +1,4 @@
-"""Three nodes that log in at one another: by SCRAM, OAUTHBEARER or GSSAPI at brokers and by PLAIN at controllers' ports;
+"""Three nodes that log in at one another: by SCRAM, OAUTHBEARER or GSSAPI at brokers, by PLAIN at controllers' ports,
 and by GSSAPI with TLS at both.
 
 The user of SCRAM is made by the format command, so that brokers can log in before anybody can make users.

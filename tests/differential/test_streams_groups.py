@@ -49,7 +49,7 @@ def worlds(brokers: Brokers) -> Iterator[Worlds]:
 
 @pytest.fixture(scope="module")
 def differences(worlds: Worlds) -> list[Difference]:
-    """What differs in the answers; the records of the scenarios are in the logs then."""
+    """Differences in the answers; the records of the scenarios are in the logs afterwards."""
     return played(worlds, SCENARIOS, 150)
 
 
