@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 from class_archive import archive_of, java_options, make_archive
 
+SAYS = """#!/bin/sh
+{
+    echo "Picked up JAVA_TOOL_OPTIONS: $JAVA_TOOL_OPTIONS"
+    echo 'openjdk version "VERSION" 2025-04-15'
+    echo 'OpenJDK Runtime Environment (build VERSION+6-1)'
+    echo "OpenJDK 64-Bit Server VM (build VERSION+6-1, mixed mode, ${JAVA_TOOL_OPTIONS:+emulated-client, }sharing)"
+} >&2
+"""
+
 
 def install_java(home: Path, version: str) -> None:
     java = home / "bin" / "java"
     java.parent.mkdir(exist_ok=True)
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    java.write_text(SAYS.replace("VERSION", version))
     java.chmod(0o755)
 
 
@@ -34,6 +43,12 @@ def test_another_java_or_spark_has_another_archive(home: Path) -> None:
     second = archive_of(home)
     install_java(home, "21.0.1")
     assert len({first, second, archive_of(home)}) == 3
+
+
+def test_options_of_the_environment_do_not_matter(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = archive_of(home)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC")
+    assert archive_of(home) == first
 
 
 def test_options_name_an_archive_that_is_there(home: Path) -> None:
