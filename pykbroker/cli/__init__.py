@@ -18,6 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["start"]:
+        if arguments is None:
+            from pykbroker.node.process_memory import restart_for_brokers
+
+            restart_for_brokers()
         from pykbroker.cli.start import start
 
         return start(words[1:])

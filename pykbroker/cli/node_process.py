@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.config.listener_addresses import host_and_port
-from pykbroker.node.process_memory import SettledObjects, use_malloc
+from pykbroker.node.process_memory import SettledObjects
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -74,15 +74,10 @@ def run_until_stopped(
     """
     import trio
 
-    from pykbroker.node.broker import run_broker
-
-    # After the imports: what they allocate stays, and Python's own allocator is faster and packs it closer.
-    use_malloc()
     _set_up_logging()
     _log_compilation()
     try:
-        run = partial(run_broker, config, cluster_id=cluster_id)
-        trio.run(partial(_serve, run, announce, on_stop, stop_with_stdin=stop_with_stdin))
+        trio.run(partial(_serve, config, cluster_id, announce, on_stop, stop_with_stdin=stop_with_stdin))
     except BaseExceptionGroup as group:
         raise_expected(group)
         raise
@@ -96,7 +91,8 @@ def run_until_stopped(
 
 
 async def _serve(
-    run: Callable[..., Awaitable[None]],
+    config: BrokerConfig,
+    cluster_id: str | None,
     announce: Callable[[BrokerAddress], Awaitable[None]],
     on_stop: Callable[[bool], None],
     *,
@@ -105,6 +101,8 @@ async def _serve(
     import signal
 
     import trio
+
+    from pykbroker.node.broker import run_broker
 
     ready, stop = trio.Event(), trio.Event()
     settled = SettledObjects()
@@ -143,7 +141,7 @@ async def _serve(
             nursery.start_soon(_stop_with_stdin, stop, broker_scope)
         try:
             with broker_scope:
-                await run(on_ready=on_ready, stop=stop)
+                await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
         finally:
             settled.end()
         nursery.cancel_scope.cancel()

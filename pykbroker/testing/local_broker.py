@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+from pykbroker.node.process_memory import environment_for_brokers
 from pykbroker.processes.broker_process import CAN_FORK, BrokerProcess, ProcessError
 from pykbroker.processes.interpreter_process import InterpreterProcess
 from pykbroker.processes.prepared_process import prepared_process
@@ -385,4 +386,4 @@ def _environment() -> dict[str, str]:
         paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
-    return environment
+    return environment_for_brokers(environment)

@@ -14,9 +14,10 @@ import pytest
 
 from pykbroker.controller.metadata.image import PartitionImage, TopicImage
 from pykbroker.logstore.partition_log import PartitionLog
-from pykbroker.node.process_memory import anonymous_bytes
+from pykbroker.node.process_memory import anonymous_bytes, environment_for_brokers
 from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.partition import Partition
+from pykbroker.testing.local_broker import LocalBroker
 from tests.support.data_path import batch
 from tests.support.whole_broker import WholeBroker
 
@@ -50,86 +51,35 @@ def has_glibc() -> bool:
     return "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
 
 
-ALLOCATOR = """
-import ast, ctypes, sys
-from pykbroker.node.process_memory import use_malloc
-
-class Allocator(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
-
-def malloc_of(domain):
-    found = Allocator()
-    ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(found))
-    return found.malloc
-
-older = [[number, str(number)] for number in range(10_000)]
-first = use_malloc()
-print(first, malloc_of(1) == malloc_of(2) == malloc_of(0), use_malloc())
-# Memory of the old allocator is resized and freed, and lists grow from nothing.
-for pair in older:
-    pair.extend(range(100))
-newer = [[] for _ in range(50_000)]
-for number, new in enumerate(newer):
-    new.append({number: str(number)})
-assert all(pair[0] == number and len(pair) == 102 for number, pair in enumerate(older))
-del older
-assert sum(int(new[0][number]) for number, new in enumerate(newer)) == sum(range(50_000))
-
-def depth(left):
-    return 0 if not left else 1 + depth(left - 1)
-
-sys.setrecursionlimit(30_000)
-assert depth(20_000) == 20_000
-assert len(ast.dump(ast.parse("(" * 90 + "1" + ")" * 90))) > 10
-"""
-
-
-def allocator_output(**environment: str) -> list[str]:
-    given = {name: value for name, value in os.environ.items() if name not in {"PYTHONMALLOC", "PYTHONDEVMODE"}}
-    ran = subprocess.run(
-        [sys.executable, "-c", ALLOCATOR],
-        env=given | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return ran.stdout.split()
-
-
 def test_what_somebody_chose_is_kept() -> None:
     for chosen in ("pymalloc", "malloc_debug", "default"):
-        assert allocator_output(PYTHONMALLOC=chosen) == ["False", "False", "False"]
-    # Development mode adds checks to the allocators.
-    assert allocator_output(PYTHONDEVMODE="1") == ["False", "False", "False"]
+        given = {"PYTHONMALLOC": chosen, "HOME": "/"}
+        assert environment_for_brokers(given) == given
 
 
-@pytest.mark.skipif(not has_glibc() or "t" in getattr(sys, "abiflags", ""), reason="another allocator")
-def test_a_running_process_takes_memory_from_malloc() -> None:
-    assert allocator_output() == ["True", "True", "False"]
-
-
-GIVEN_BACK = """
-import ctypes, sys
-from pykbroker.node.process_memory import anonymous_bytes, use_malloc
-
-use_malloc()
-before = anonymous_bytes()
-many = [[number, str(number), {number: [number]}] for number in range(200_000)]
-kept = many[::250]
-del many
-ctypes.CDLL(None).malloc_trim(0)
-print(anonymous_bytes() - before)
-"""
-
-
-@pytest.mark.skipif(not has_glibc() or anonymous_bytes() is None, reason="not Linux with glibc")
-def test_few_objects_that_live_on_keep_little() -> None:
+@pytest.mark.skipif(not has_glibc() or not Path("/proc/self/environ").exists(), reason="not Linux with glibc")
+def test_brokers_take_their_memory_from_where_it_goes_back_to(tmp_path: Path) -> None:
+    """By LocalBroker and by the command line, which begins itself anew under the same process number."""
     given = {name: value for name, value in os.environ.items() if name != "PYTHONMALLOC"}
-    ran = subprocess.run(
-        [sys.executable, "-c", GIVEN_BACK], env=given, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert int(ran.stdout) < 20_000_000
+    with LocalBroker() as broker:
+        assert b"PYTHONMALLOC=malloc" in Path(f"/proc/{broker.pid}/environ").read_bytes().split(b"\0")
+    for chosen, expected in ((None, b"malloc"), ("pymalloc", b"pymalloc")):
+        port_file = tmp_path / f"port-{chosen}"
+        command = [sys.executable, "-m", "pykbroker", "start", "--port", "0", "--port-file", str(port_file)]
+        environment = given if chosen is None else given | {"PYTHONMALLOC": chosen}
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / f"data-{chosen}")], env=environment, stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while not port_file.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert port_file.exists()
+            settings = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            assert b"PYTHONMALLOC=" + expected in settings
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
 
 
 OBJECTS = """
