@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups import offset_requests
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -14,10 +15,18 @@ from pykbroker.protocol.messages.offset_commit import (
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
 
+PRODUCER = TransactionalProducer(7, 0)
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-def commit(rig: Rig, member_id: str, epoch: int, partitions: list[int], api_version: int = 10) -> ErrorCode:
+def commit(
+    rig: Rig,
+    member_id: str,
+    epoch: int,
+    partitions: list[int],
+    api_version: int = 10,
+    producer: TransactionalProducer = NO_PRODUCER,
+) -> ErrorCode:
     request = OffsetCommitRequest(
         group_id=GROUP,
         member_id=member_id,
@@ -32,7 +41,7 @@ def commit(rig: Rig, member_id: str, epoch: int, partitions: list[int], api_vers
             )
         ],
     )
-    result = offset_requests.commit(rig.shard, request, api_version, rig.now_ms)
+    result = offset_requests.commit(rig.shard, request, api_version, rig.now_ms, producer)
     rig.carry_out(result)
     return ErrorCode(result.response.topics[0].partitions[0].error_code)
 
@@ -53,6 +62,28 @@ def test_p177_epochs_of_commits() -> None:
     assert commit(rig, "a", 2, mine) is ErrorCode.NONE
     assert commit(rig, "a", 2, others) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(rig, "b", 2, others) is ErrorCode.STALE_MEMBER_EPOCH, "they were assigned at epoch 3"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "error"),
+    [
+        ("a", 3, ErrorCode.NONE),
+        ("a", 4, ErrorCode.ILLEGAL_GENERATION),
+        ("b", 2, ErrorCode.ILLEGAL_GENERATION),
+        ("nobody", 3, ErrorCode.UNKNOWN_MEMBER_ID),
+        # A producer that names no member needs none.
+        ("", -1, ErrorCode.NONE),
+        ("nobody", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_epochs_of_transactional_commits(member_id: str, epoch: int, error: ErrorCode) -> None:
+    """P-177, for TxnOffsetCommit, which knows no error of its own for epochs."""
+    rig = Rig({"t": 2})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    settle(first, second)
+    assert (first.epoch, second.epoch) == (3, 3)
+    [(_, number)] = second.partitions
+    assert commit(rig, member_id, epoch, [number] if member_id == "b" else [1 - number], producer=PRODUCER) is error
 
 
 @pytest.mark.parametrize(

@@ -328,3 +328,66 @@ def test_a_classic_member_whose_join_is_not_stored_need_not_sync() -> None:
         assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
         rig.advance(5_000)
     assert set(rig.group.members) == {classic, "new"}
+
+
+@pytest.fixture
+def mixed() -> tuple[Rig, str, int]:
+    """A consumer group with a member of each protocol; id and generation of the classic one."""
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]}))).response
+    return rig, classic, joined.generation_id
+
+
+def test_requests_of_classic_members_that_are_refused(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: as in a classic group; a member of the consumer protocol has no heartbeat of the classic one."""
+    rig, classic, generation = mixed
+    assert heartbeat(rig, classic, generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert heartbeat(rig, "nobody", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert heartbeat(rig, "new", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert sync(rig, sync_request(classic, generation + 1)).error_code == ErrorCode.ILLEGAL_GENERATION
+    other_protocol = sync_request(classic, generation)
+    other_protocol.protocol_name = "roundrobin"
+    assert sync(rig, other_protocol).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("metadata", "protocol_type", "error"),
+    [
+        (b"\0", "consumer", ErrorCode.UNKNOWN_SERVER_ERROR),
+        (subscription("t"), "connect", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_joins_of_classic_members_that_are_refused(
+    mixed: tuple[Rig, str, int], metadata: bytes, protocol_type: str, error: ErrorCode
+) -> None:
+    """P-178: a subscription that cannot be read, and a protocol type that the group does not have."""
+    rig, classic, _ = mixed
+    request = join_request(classic, metadata)
+    request.protocol_type = protocol_type
+    joined: Any = rig.join_classic(request).response
+    assert joined.error_code == error
+    assert classic in rig.group.members
+
+
+def test_a_classic_member_without_an_id_is_given_one(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: from version 4 of JoinGroup on it has to join with it."""
+    rig, _, _ = mixed
+    asked: Any = rig.join_classic(join_request("", subscription("t"))).response
+    assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert asked.member_id not in rig.group.members
+    joined: Any = rig.join_classic(join_request(asked.member_id, subscription("t"))).response
+    assert (joined.error_code, joined.member_id) == (ErrorCode.NONE, asked.member_id)
+
+
+def test_a_static_classic_member_is_replaced(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: a join with its instance id and without a member id takes its place; the old id is fenced."""
+    rig, _, _ = mixed
+    first: Any = rig.join_classic(join_request("", subscription("t"), "i")).response
+    second: Any = rig.join_classic(join_request("", subscription("t"), "i")).response
+    assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert first.member_id != second.member_id
+    assert first.member_id not in rig.group.members
+    fenced: Any = rig.join_classic(join_request(first.member_id, subscription("t"), "i")).response
+    assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
