@@ -137,7 +137,7 @@ class ProduceSteps:
         """Keys of topics that the client may not write to; ids that no topic has are not among them."""
         context = self._context
         if context.api_version < TOPIC_ID_VERSION:
-            return {topic.name for topic in self._topics if not context.authorize(WRITE, TOPIC, topic.name)}
+            return {topic.key for topic in self._topics if not context.authorize(WRITE, TOPIC, topic.name)}
         images = [context.services.metadata.topic_by_id(topic.topic_id) for topic in self._topics]
         return {
             image.topic_id for image in images if image is not None and not context.authorize(WRITE, TOPIC, image.name)

@@ -14,6 +14,7 @@ from pykbroker.handlers.produce import handle_produce
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
 NEWEST = 13
@@ -96,6 +97,17 @@ async def test_the_leader_stamps_offset_and_epoch_and_nothing_else(path: DataPat
     assert raw is not None
     assert raw.read()[16:] == data[16:]
     raw.release()
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(3, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+async def test_a_topic_without_a_name_needs_an_entry_too(path: DataPath, version: int, error: ErrorCode) -> None:
+    """P-43: with topic ids the name is not known, so that nothing can be refused."""
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    nameless = TopicProduceData(name="", partition_data=[PartitionProduceData(index=0, records=batch())])
+    result = await produce(path, b"", version=version, topic_data=[nameless])
+    assert result.error_code == error
 
 
 @pytest.mark.parametrize("acks", [2, -2, 7])
