@@ -8,6 +8,7 @@ with the fewest logs. A directory that fails goes offline with its logs until th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -70,15 +71,26 @@ class LogDirectories:
     # Logs
 
     def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
-        """As `LogDirectory.load_logs`, for each directory.
+        """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
 
         Raises:
-            InconsistentDirectory: two directories have a log of the same partition.
-            StorageError: a directory cannot be read.
+            InconsistentDirectory: two directories have a log of the same partition, or one has what the broker must not
+                load.
+            StorageError: the last directory cannot be read.
         """
         places: dict[TopicPartition, str] = {}
-        for directory in self.online.values():
-            directory.load_logs(config_for, now_ms, report)
+        for directory_id, directory in list(self.online.items()):
+            try:
+                directory.load_logs(config_for, now_ms, report)
+            except InconsistentDirectory:
+                raise
+            except StorageError as error:
+                if len(self.online) == 1:
+                    raise
+                self.take_offline(directory_id)
+                if report is not None:
+                    report(f"{directory.path} cannot be read and is offline until the next start: {error}")
+                continue
             for key in directory.logs:
                 if key in places:
                     raise InconsistentDirectory(
@@ -306,22 +318,20 @@ class LogDirectories:
         _each(self, LogDirectory.checkpoint_log_start_offsets)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks of the last checkpoints."""
-        return {
-            key: offset
-            for directory in self.online.values()
-            for key, offset in directory.high_watermarks().items()
-            if key in directory.logs
-        }
+        """The high watermarks of the last checkpoints, without those that cannot be read."""
+        return self._of_each(LogDirectory.high_watermarks)
 
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Offset up to which each compacted log was cleaned."""
-        return {
-            key: offset
-            for directory in self.online.values()
-            for key, offset in directory.cleaner_offsets().items()
-            if key in directory.logs
-        }
+        """Offset up to which each compacted log was cleaned, without those that cannot be read."""
+        return self._of_each(LogDirectory.cleaner_offsets)
+
+    def _of_each(self, read: Callable[[LogDirectory], Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+        """The entries of the directories' checkpoints; a directory that fails goes offline at its next write."""
+        found: dict[TopicPartition, int] = {}
+        for directory in self.online.values():
+            with suppress(StorageError):
+                found.update((key, offset) for key, offset in read(directory).items() if key in directory.logs)
+        return found
 
     def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
         """As `LogDirectory.write_cleaner_offsets`, for each directory; `offsets` is called for each."""

@@ -70,6 +70,9 @@ class FailedDirectories:
                 informed of a failure in time and may leave leadership to replicas that are offline: the broker has to
                 stop.
         """
+        for failed_id, path in self._directories.offline.items():
+            # It has failed while its logs were loaded.
+            self._expect_report(failed_id, path)
         while True:
             with trio.move_on_at(min(self._deadlines.values(), default=math.inf)):
                 await self._wake.wait()
@@ -105,9 +108,17 @@ class FailedDirectories:
             len(lost),
             error,
         )
-        self._deadlines[directory_id] = trio.current_time() + self._report_timeout_s
-        self._on_failure()
-        if directory.path == self._metadata_path:
-            raise StorageError(directory.path, "has the metadata log, without which this broker cannot go on")
+        self._expect_report(directory_id, directory.path)
         if not self._directories.online:
             raise StorageError(directory.path, "was the last log directory of this broker")
+
+    def _expect_report(self, directory_id: bytes, path: str) -> None:
+        """Has the failure of a directory reported, within a time.
+
+        Raises:
+            StorageError: the directory has the metadata log.
+        """
+        self._deadlines[directory_id] = trio.current_time() + self._report_timeout_s
+        self._on_failure()
+        if path == self._metadata_path:
+            raise StorageError(path, "has the metadata log, without which this broker cannot go on")

@@ -115,6 +115,66 @@ def test_a_partition_has_one_log() -> None:
         opened(filesystem)
 
 
+class Unreadable(FakeFileSystem):
+    """A file system on which no file below a path can be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing_path = "-"
+
+    def read_file(self, path: str) -> bytes | None:
+        if path.startswith(self.failing_path):
+            raise StorageError(path, "Input/output error")
+        return super().read_file(path)
+
+
+def test_a_directory_that_cannot_be_read_is_offline_from_the_start() -> None:
+    """As Kafka's LogManager does it; a log that the metadata has there is not made anew elsewhere."""
+    filesystem = Unreadable()
+    directories = opened(filesystem)
+    for number in range(4):
+        create(directories, number)
+    directories.close(7, {})
+    again = LogDirectories(
+        {each: LogDirectory.open(f"/{chr(each[0])}", filesystem=filesystem) for each in (A, B)},
+    )
+    filesystem.failing_path = "/a/"
+    reported: list[str] = []
+    again.load_logs(lambda topic: CONFIG, NOW_MS, reported.append)
+    assert (list(again.online), again.offline) == ([B], {A: "/a"})
+    assert reported == [
+        "/a cannot be read and is offline until the next start: /a/recovery-point-offset-checkpoint: Input/output error"
+    ]
+    assert sorted(again.logs) == [("t", 1), ("t", 3)]
+    with pytest.raises(StorageError):
+        create(again, 0, A)
+    assert again.high_watermarks() == {}
+
+
+def test_the_last_directory_has_to_be_readable() -> None:
+    filesystem = Unreadable()
+    opened(filesystem).close(7, {})
+    again = LogDirectories(
+        {each: LogDirectory.open(f"/{chr(each[0])}", filesystem=filesystem) for each in (A, B)},
+    )
+    filesystem.failing_path = "/"
+    with pytest.raises(StorageError, match=r"^/b/"):
+        again.load_logs(lambda topic: CONFIG, NOW_MS)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_taken_for_empty() -> None:
+    filesystem = Unreadable()
+    directories = opened(filesystem)
+    for number in range(2):
+        create(directories, number)
+    directories.close(7, {("t", 0): 0, ("t", 1): 0})
+    again = opened(filesystem)
+    filesystem.failing_path = f"/a/{HIGH_WATERMARKS}"
+    assert again.high_watermarks() == {("t", 1): 0}
+    filesystem.failing_path = "/a/cleaner"
+    assert again.cleaner_offsets() == {}
+
+
 def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     """P-276: they are not made anew elsewhere while it is offline."""
     filesystem = FakeFileSystem()

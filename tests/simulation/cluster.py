@@ -13,6 +13,9 @@ MIXED = {"three": 12, "one": 1, "five": 1, "apart": 1}
 """Kinds that plain seeds have, and how often."""
 KINDS = (*MIXED, "voters", "sole")
 
+LOG_DIRECTORIES = ("/data", "/more", "/third")
+"""Log directories of machines with several; the first one has the metadata log."""
+
 SETTINGS = {
     "log.dirs": "/data",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -75,6 +78,7 @@ class Shape(NamedTuple):
         controllers: node ids of those that may vote in the quorum.
         first_voters: who votes at first where the log says so, and others may be added; none where the settings say it.
         has_streams: a Streams group is among the clients.
+        has_directories: each machine has several log directories, of which one may fail.
     """
 
     settings: dict[str, Mapping[str, str]]
@@ -83,6 +87,7 @@ class Shape(NamedTuple):
     controllers: list[int]
     first_voters: list[int]
     has_streams: bool
+    has_directories: bool
 
 
 def shape_of(seed: str) -> Shape:
@@ -91,7 +96,8 @@ def shape_of(seed: str) -> Shape:
     A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind. Only those of the kind
     ``voters`` have three nodes and two controllers more, of which an administrator makes voters and takes the votes.
     Those of the kind ``sole`` have three brokers, of which the first is the only controller. A quarter of the seeds,
-    and those that begin with ``streams``, have a Streams group.
+    and those that begin with ``streams``, have a Streams group. Those that begin with ``directories`` have several log
+    directories on each machine.
     """
     chance = random.Random(f"{seed} shape")
     kind = chance.choices(tuple(MIXED), tuple(MIXED.values()))[0]
@@ -108,6 +114,9 @@ def shape_of(seed: str) -> Shape:
         controllers = brokers
     may_lose_power = chance.random() < 0.4 or "power" in asked
     common = dict(SETTINGS)
+    has_directories = "directories" in asked and kind != "voters"
+    if has_directories:
+        common["log.dirs"] = ",".join(LOG_DIRECTORIES)
     if kind == "voters":
         common["controller.quorum.bootstrap.servers"] = ",".join(f"n{n}:{CONTROLLER_PORT}" for n in controllers[:4])
         common["controller.quorum.auto.join.enable"] = chance.choice(("false", "false", "true"))
@@ -138,4 +147,4 @@ def shape_of(seed: str) -> Shape:
     first_voters = chance.choice(([1, 2, 3], [1, 2, 3], [2], [1, 101, 102])) if kind == "voters" else []
     has_streams = "streams" in asked or random.Random(f"{seed} streams").random() < 0.25
     names = {node_id: f"n{node_id}" for node_id in brokers}
-    return Shape(settings, names, may_lose_power, controllers, first_voters, has_streams)
+    return Shape(settings, names, may_lose_power, controllers, first_voters, has_streams, has_directories)

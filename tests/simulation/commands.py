@@ -28,7 +28,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", help="one run, with all its events")
     parser.add_argument("--seeds", type=int, help="so many runs on all cores")
-    parser.add_argument("--kind", choices=(*KINDS, "streams"), help="with --seeds: clusters of this kind only")
+    parser.add_argument(
+        "--kind", choices=(*KINDS, "streams", "directories"), help="with --seeds: clusters of this kind only"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first of --seeds (default 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")

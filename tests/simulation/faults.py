@@ -28,7 +28,7 @@ SLOW = LinkQuality(0.02, 0.2, 0.6, 0.05)
 class Faults:
     """Lets things go wrong until it is cancelled; `heal` ends all of it."""
 
-    def __init__(self, world: World, *, may_lose_power: bool) -> None:
+    def __init__(self, world: World, *, may_lose_power: bool, has_directories: bool = False) -> None:
         self._world = world
         self._random = random.Random(f"{world.seed} faults")
         kinds: dict[Callable[[], None], int] = {
@@ -50,10 +50,15 @@ class Faults:
         }
         if may_lose_power:
             kinds[self._cut_power] = 6
+        self._has_directories = has_directories
+        if has_directories:
+            kinds[self._failing_directory] = 4
         # A run has some kinds of trouble only: so some runs have much of one.
         chosen = self._random.sample(sorted(kinds, key=lambda kind: kind.__name__), self._random.randint(2, 6))
         asked = world.seed.split("-")[:-1]
         chosen = [kind for kind in kinds if kind.__name__.removeprefix("_") in asked] or chosen
+        if has_directories and self._failing_directory not in chosen:
+            chosen.append(self._failing_directory)
         self._kinds = chosen
         self._weights = [kinds[kind] for kind in chosen]
         self._interval_s = self._random.choice((0.4, 0.8, 1.5))
@@ -72,10 +77,20 @@ class Faults:
             world.timeline.release(name)
         for machine in world.machines.values():
             self._mend_disk(machine)
+            self._mend_disk_path(machine)
             machine.resume()
             machine.kill_in_write_never()
             if not machine.is_up:
                 machine.start()
+        if self._has_directories:
+            world.nursery.start_soon(self._restart_all)
+
+    async def _restart_all(self) -> None:
+        """What has failed is offline until the next start: all machines have one, one after the other."""
+        for machine in self._world.machines.values():
+            await machine.stop()
+            while not machine.is_ready:
+                await trio.sleep(0.5)
 
     # Kinds of trouble
 
@@ -207,6 +222,24 @@ class Faults:
         machine.is_failing = True
         machine.disk.failing = frozenset(calls)
         self._later(0.1, 1.5, self._mend_disk, machine)
+
+    def _failing_directory(self) -> None:
+        """One log directory of a machine fails, not that with the metadata log. When it works again it stays offline
+        until the next start, which may come before that."""
+        machine = self._some_machine()
+        path = self._random.choice(machine.log_directories[1:])
+        works_after_s = self._random.uniform(0.5, 6.0)
+        restarts_after_s = self._random.choice((None, 0.5, 2.0, works_after_s + 0.1, works_after_s + 1.0))
+        if machine.disk.failing_path:
+            return
+        machine.fail_directory(path)
+        self._world.timeline.call_later(works_after_s, self._mend_disk_path, machine)
+        if restarts_after_s is not None:
+            self._world.timeline.call_later(restarts_after_s, machine.kill)
+            self._world.start_at(machine, self._world.timeline.now + restarts_after_s + 0.05)
+
+    def _mend_disk_path(self, machine: Machine) -> None:
+        machine.disk.failing_path = ""
 
     def _mend_disk(self, machine: Machine) -> None:
         machine.disk.failing = frozenset()

@@ -90,8 +90,11 @@ class FinalCheck:
         name = f"{topic}-{partition}"
         copies = {}
         for machine in self._world.machines.values():
-            if f"/data/{name}" in machine.disk.directories:
-                copies[machine.name] = batches_on(machine.disk, f"/data/{name}")
+            places = [path for path in machine.log_directories if f"{path}/{name}" in machine.disk.directories]
+            if places:
+                copies[machine.name] = batches_on(machine.disk, f"{places[0]}/{name}")
+            if len(places) > 1:
+                self._world.broken(f"{machine.name} has a log of {name} in each of {places}")
         outlines = {
             who: [(b.base_offset, b.last_offset, b.partition_leader_epoch, b.crc) for b in batches]
             for who, batches in copies.items()

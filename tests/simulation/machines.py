@@ -43,6 +43,9 @@ class Machine:
         self.skew_ms = 0
         self.lives = 0
         self.is_failing = False
+        self.log_directories = properties["log.dirs"].split(",")
+        # Log directories whose part of the disk has failed in the life of the present process.
+        self.failed_directories: set[str] = set()
         self._life: _Life | None = None
         world.network.add(name)
 
@@ -64,6 +67,7 @@ class Machine:
         """Begins a process on what the disk has."""
         assert self._life is None
         self.lives += 1
+        self.failed_directories = {self.disk.failing_path} - {""}
         world = self.world
         life = self._life = _Life(self.disk.mount(self._slow_sync, self._died))
         world.network.power_on(self.name)
@@ -119,6 +123,12 @@ class Machine:
             self.world.trace.add(self.name, f"gave up: {_leaves(error)}")
         else:
             self.world.broken(f"{self.name} ended by itself: {_leaves(error)}", error)
+
+    def fail_directory(self, path: str) -> None:
+        """Each call on a file in a log directory fails, until `disk.failing_path` is "" again."""
+        self.world.trace.add(self.name, f"has a disk that fails under {path}")
+        self.disk.failing_path = path
+        self.failed_directories.add(path)
 
     def kill(self) -> None:
         """kill -9."""

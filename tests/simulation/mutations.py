@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+from pykbroker.controller import broker_commands
 from pykbroker.controller.metadata import broker_elections, partition_changes
 from pykbroker.controller.metadata.eligible_replicas import Eligibility
 from pykbroker.controller.raft import election, leader
@@ -31,11 +32,13 @@ from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.handlers import produce
 from pykbroker.logstore.loaded_log import LoadedLog
+from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.partition import Partition
+from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.share_partitions import acknowledgement
@@ -367,6 +370,31 @@ def _streams_targets_are_not_stored() -> list[Patch]:
     ]
 
 
+# Log directories (KIP-858)
+
+
+def _a_failure_changes_no_leader() -> list[Patch]:
+    original = vars(broker_commands)["changes_when_broker_leaves"]
+
+    def changes(image: Any, context: Any, broker_id: int, lost: Any = None) -> Any:
+        return [] if lost else original(image, context, broker_id)
+
+    return [(broker_commands, "changes_when_broker_leaves", changes)]
+
+
+def _a_failure_takes_all_replicas() -> list[Patch]:
+    original = Partitions.take_offline
+
+    def take_offline(self: Any, keys: Any) -> None:
+        original(self, [(each.topic, each.partition) for each in self.all()])
+
+    return [(Partitions, "take_offline", take_offline)]
+
+
+def _failed_directories_are_forgotten() -> list[Patch]:
+    return [(LogDirectories, "has_failed", property(lambda self: False))]
+
+
 MUTATIONS = (
     Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
     Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
@@ -442,6 +470,24 @@ MUTATIONS = (
         "a new coordinator knows the epochs of a Streams group",
         _streams_epochs_begin_again,
         "streams",
+    ),
+    Mutation(
+        "failure-without-election",
+        "what was led from a failed log directory gets other leaders",
+        _a_failure_changes_no_leader,
+        "three-directories-failing_directory",
+    ),
+    Mutation(
+        "failure-of-all",
+        "a failed log directory takes its replicas offline and nothing else",
+        _a_failure_takes_all_replicas,
+        "three-directories-failing_directory",
+    ),
+    Mutation(
+        "made-elsewhere",
+        "a log whose directory is offline is not made anew in another one",
+        _failed_directories_are_forgotten,
+        "three-directories-failing_directory",
     ),
     Mutation(
         "lost-task-targets", "the target assignment of tasks is stored", _streams_targets_are_not_stored, "streams"

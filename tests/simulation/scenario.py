@@ -14,6 +14,7 @@ from tests.simulation.client import Client, Unreachable
 from tests.simulation.cluster import CONTROLLER_PORT, shape_of
 from tests.simulation.consumer_groups import ConsumerProtocolMember, Roster
 from tests.simulation.copier import Copier
+from tests.simulation.directories import DirectoryAdministrator
 from tests.simulation.faults import Faults
 from tests.simulation.groups import GroupMember, fetch_committed
 from tests.simulation.history import History
@@ -107,7 +108,7 @@ class _Run:
             machine.start()
         await self._within(START_S, "topics are created", self._create_topics)
         self._employ()
-        faults = Faults(world, may_lose_power=self.shape.may_lose_power)
+        faults = Faults(world, may_lose_power=self.shape.may_lose_power, has_directories=self.shape.has_directories)
         with trio.move_on_after(WORK_S):
             await faults.run()
         faults.heal()
@@ -179,6 +180,8 @@ class _Run:
         workers += [ShareMember(self._client(), SHARE_GROUP, ledger) for _ in range(2)]
         if self.shape.has_streams:
             workers += self._streams_members(2)
+        if self.shape.has_directories:
+            workers.append(DirectoryAdministrator(self._client(), history, list(self.shape.brokers), partitions))
         if self.shape.first_voters:
             they_rejoin = self.world.machines["n1"].config.quorum.auto_join_enable
             workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))
