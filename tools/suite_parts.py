@@ -23,6 +23,7 @@ CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob
 # Of the simulation, which takes about a second of processor time for each.
 SEEDS, SAMPLED_SEEDS = "1000", "100"
 VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
+DIRECTORY_SEEDS, SAMPLED_DIRECTORY_SEEDS = "60", "6"
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
 # one of a copier, one of a broker, and one of both.
 SAMPLED_KILLS = ["--kills", "3"]
@@ -97,6 +98,12 @@ def parts(*, whole: bool) -> dict[str, Part]:
         "voters": Part(
             "simulated clusters to which controllers come and from which they go",
             ["--kind", "voters", "--seeds", VOTER_SEEDS if whole else SAMPLED_VOTER_SEEDS],
+            program="tests.simulation",
+            is_background=True,
+        ),
+        "directories": Part(
+            "simulated clusters whose machines have several log directories, which fail",
+            ["--kind", "directories", "--seeds", DIRECTORY_SEEDS if whole else SAMPLED_DIRECTORY_SEEDS],
             program="tests.simulation",
             is_background=True,
         ),

@@ -86,7 +86,7 @@ class Faults:
             world.nursery.start_soon(self._restart_all)
 
     async def _restart_all(self) -> None:
-        """What has failed is offline until the next start: all machines have one, one after the other."""
+        """Restarts all machines, one after another: a log directory that has failed is offline until the next start."""
         for machine in self._world.machines.values():
             await machine.stop()
             while not machine.is_ready:

@@ -110,7 +110,7 @@ class Machine:
         except BaseException as error:
             why = _without_cancellation(error)
             if self._life is life and why is not None:
-                self._ended_by_itself(why)
+                self._ended_by_itself(why, was_asked=life.asked_to_stop.is_set())
         finally:
             if self._life is life:
                 self._life = None
@@ -118,8 +118,10 @@ class Machine:
                 self.world.ended(self)
             life.ended.set()
 
-    def _ended_by_itself(self, error: BaseException) -> None:
-        if self.is_failing and _is_only(error, StorageError):
+    def _ended_by_itself(self, error: BaseException, *, was_asked: bool) -> None:
+        # A stop says so if it could not close the logs of a directory that has failed.
+        may_fail = self.is_failing or (was_asked and self.failed_directories)
+        if may_fail and _is_only(error, StorageError):
             self.world.trace.add(self.name, f"gave up: {_leaves(error)}")
         else:
             self.world.broken(f"{self.name} ended by itself: {_leaves(error)}", error)

@@ -15,6 +15,7 @@ from suite_parts import (
     CLUSTER_TESTS,
     LEFT_OUT,
     LEFT_OUT_PARTS,
+    SAMPLED_DIRECTORY_SEEDS,
     SAMPLED_KILLS,
     SAMPLED_SEEDS,
     SAMPLED_VOTER_SEEDS,
@@ -104,6 +105,7 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
     assert differing == {
         "simulate": ["--seeds", SAMPLED_SEEDS, "--mutations"],
         "voters": ["--kind", "voters", "--seeds", SAMPLED_VOTER_SEEDS],
+        "directories": ["--kind", "directories", "--seeds", SAMPLED_DIRECTORY_SEEDS],
         "interop": [*whole["interop"].arguments, *left_out("interop"), *SAMPLED_KILLS],
         "java": [*whole["java"].arguments, *left_out("java")],
         "cluster": [*whole["cluster"].arguments, "-m", "sample", *SAMPLED_KILLS],
