@@ -108,9 +108,17 @@ class Listener:
         return port
 
     def open(self) -> None:
-        """Opens the port. Clients can connect from now on, so every handler must be able to answer."""
+        """Opens the port. Clients can connect from now on, so every handler must be able to answer.
+
+        Raises:
+            BindError: another process has opened the port since it was bound.
+        """
         for listening in self.sockets:
-            listening.listen(self._services.config.sockets.listen_backlog_size)
+            try:
+                listening.listen(self._services.config.sockets.listen_backlog_size)
+            except OSError as error:
+                host, port = listening.getsockname()[:2]
+                raise BindError(_cannot_listen(host, port, error)) from None
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
         """Accepts on all sockets until it is cancelled; connections are served by tasks of `connection_nursery`."""
@@ -327,14 +335,15 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in sockets:
             listening.close()
-        shown = host_and_port(host or "*", port)
-        if error.errno == errno.EADDRINUSE:
-            raise BindError(
-                f"cannot listen on {shown}: the port is in use; stop what uses it, or choose another "
-                "(--port 0 takes a free one)"
-            ) from None
-        raise BindError(f"cannot listen on {shown}: {error.strerror or error}") from None
+        raise BindError(_cannot_listen(host or "*", port, error)) from None
     return sockets
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    where = f"cannot listen on {host_and_port(host, port)}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where}: the port is in use; stop what uses it, or choose another (--port 0 takes a free one)"
+    return f"{where}: {error.strerror or error}"
 
 
 def _addresses(host: str, port: int) -> list[Any]:

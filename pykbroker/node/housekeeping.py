@@ -6,6 +6,7 @@ Each is a task with its own interval, from Kafka's settings; an idle broker wake
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import trio
@@ -183,11 +184,16 @@ async def _checkpoint_log_starts(services: BrokerServices) -> None:
 
 async def _run_steps(services: BrokerServices, steps: Iterator[BlockingStep | None]) -> None:
     """Does work that gives way between its steps; those that wait for the disk run in a thread."""
-    for step in steps:
-        if step is None:
-            await trio.lowlevel.checkpoint()
-        else:
-            await services.run_in_thread(step.run)
+    try:
+        for step in steps:
+            if step is None:
+                await trio.lowlevel.checkpoint()
+            else:
+                await services.run_in_thread(step.run)
+    finally:
+        if isinstance(steps, Generator):
+            # A stop leaves the work unfinished: it tidies up now, and not when it is collected as garbage.
+            steps.close()
 
 
 async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServices) -> None:

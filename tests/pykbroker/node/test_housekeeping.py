@@ -259,6 +259,21 @@ def test_a_taken_port_is_named() -> None:
     sockets[0].close()
 
 
+def test_a_port_that_was_taken_after_it_was_bound(tmp_path: Path) -> None:
+    """Both processes may bind it, as long as neither listens."""
+    [mine] = bind("127.0.0.1", 0)
+    port = mine.getsockname()[1]
+    [others] = bind("127.0.0.1", port)
+    others.listen()
+    path = DataPath(tmp_path, cluster_image())
+    listener = Listener("PLAINTEXT", [mine], path.services)
+    with pytest.raises(BindError, match=rf"cannot listen on 127.0.0.1:{port}: the port is in use; stop what uses it"):
+        listener.open()
+    path.close()
+    mine.close()
+    others.close()
+
+
 def test_localhost_has_one_port_for_all_its_addresses() -> None:
     sockets = bind("localhost", 0)
     assert len({bound.getsockname()[1] for bound in sockets}) == 1
