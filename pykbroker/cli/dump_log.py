@@ -34,7 +34,10 @@ def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, a
     from pykbroker.cli.log_files import find_files, read_file
 
     problems = 0
-    for path in [found for given in paths for found in find_files(given)]:
+    files = {given: find_files(given) for given in paths}
+    for given in [given for given, found in files.items() if not found]:
+        note(f"pykbroker: {given}: nothing was written to this partition")
+    for path in [path for found in files.values() for path in found]:
         if not as_json:
             click.echo(path)
         for item in read_file(path, contents, with_records=not only_batches):

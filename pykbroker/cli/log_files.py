@@ -21,6 +21,7 @@ from pykbroker.cli.log_records import (
     text_of,
 )
 from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.partition_metadata import FILE_NAME as PARTITION_METADATA
 from pykbroker.logstore.producer_snapshot import decode_snapshot
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.records.batch import RecordBatch, codec_name, iter_batches
@@ -35,18 +36,21 @@ _ABORTED_ENTRY = Struct(">hqqqq")
 def find_files(path: str) -> list[str]:
     """Return the file itself, or the segments and snapshots of a partition's directory in the order of their offsets.
 
+    A partition that nothing was written to has none.
+
     Raises:
         CliError: there is nothing to read.
     """
     try:
-        names = sorted(name for name in os.listdir(path) if name.endswith((".log", ".checkpoint")))
+        present = os.listdir(path)
     except NotADirectoryError:
         return [path]
     except FileNotFoundError:
         raise CliError(f"{path}: no such file or directory") from None
     except OSError as error:
         raise CliError(f"{path}: {error.strerror}") from None
-    if not names:
+    names = sorted(name for name in present if name.endswith((".log", ".checkpoint")))
+    if not names and PARTITION_METADATA not in present:
         raise CliError(f"{path}: no .log files; give the directory of one partition, or a file")
     return [os.path.join(path, name) for name in names]
 

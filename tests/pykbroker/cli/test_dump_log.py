@@ -77,6 +77,14 @@ def test_batches_and_records(run: Run, tmp_path: Path) -> None:
     assert '0  1970-01-01T00:00:01.000Z  key "k"  value "wörd"' in text
 
 
+def test_a_partition_that_nothing_was_written_to(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "t-0", "partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    written = write(tmp_path / "t-1", LOG, build_batch([record(0, None, b"v")]))
+    code, output, errors = run("dump-log", "--json", str(tmp_path / "t-0"), str(tmp_path / "t-1"))
+    assert (code, errors) == (0, f"pykbroker: {tmp_path}/t-0: nothing was written to this partition\n")
+    assert [json.loads(line)["file"] for line in output.splitlines()] == [written]
+
+
 def test_segments_of_a_folder_come_in_order(run: Run, tmp_path: Path) -> None:
     for base in (20, 3, 100):
         write(tmp_path / "t-0", f"{base:020}.log", build_batch([record(base, None, b"v")], base_offset=base))
