@@ -28,7 +28,7 @@ SLOW = LinkQuality(0.02, 0.2, 0.6, 0.05)
 class Faults:
     """Lets things go wrong until it is cancelled; `heal` ends all of it."""
 
-    def __init__(self, world: World, *, may_lose_power: bool, has_directories: bool = False) -> None:
+    def __init__(self, world: World, *, may_lose_power: bool, has_directories: bool) -> None:
         self._world = world
         self._random = random.Random(f"{world.seed} faults")
         kinds: dict[Callable[[], None], int] = {

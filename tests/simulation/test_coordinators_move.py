@@ -24,7 +24,7 @@ class CoordinatorsMove:
     way = ""
     moves = 0
 
-    def __init__(self, world: World, *, may_lose_power: bool) -> None:
+    def __init__(self, world: World, *, may_lose_power: bool, has_directories: bool) -> None:
         self._world = world
         self._client = Client(world, "c90")
         CoordinatorsMove.moves = 0

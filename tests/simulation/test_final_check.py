@@ -33,7 +33,7 @@ def complaints(log: bytes, acknowledged: list[bytes], sent: list[bytes]) -> list
     found: list[str] = []
     disk = SimpleNamespace(directories={"/data/t-0"}, files={"/data/t-0/0.log": SimpleNamespace(content=log)})
     world: Any = SimpleNamespace(
-        machines={"n1": SimpleNamespace(name="n1", disk=disk)},
+        machines={"n1": SimpleNamespace(name="n1", disk=disk, log_directories=["/data"])},
         replicas_of=lambda _topic, _partition: ["n1"],
         broken=found.append,
     )
