@@ -36,6 +36,12 @@ from tests.simulation.world import RuleBroken, World
 TOPIC, BROKER = 2, 4
 
 
+async def in_place(work: Callable[[], None]) -> None:
+    """Work that a node does in a thread."""
+    work()
+    await trio.lowlevel.checkpoint()
+
+
 class Cluster:
     """Machines of a kind (see `shape_of`), and a connection to each broker."""
 
@@ -70,12 +76,25 @@ class Cluster:
         opener = self.world.network.opener_of("client")
         if self.login is not None:
             user, password = self.login
-            opener = with_login(opener, NodeLogin(self.mechanism, {"username": user, "password": password}))
+            login = NodeLogin(self.mechanism, {"username": user, "password": password})
+            # A real thread would take real time, of which the virtual clock knows nothing.
+            opener = with_login(opener, login, run_in_thread=in_place)
         client = NodeClient(NodeAddress(f"n{node_id}", port), opener, client_id="test", software_version="1")
         try:
             return await client.request(request, 20_000)
         finally:
             await client.close()
+
+    async def accepts_login(self, node_id: int) -> None:
+        """Waits until a node knows the credential, which the active controller has answered for."""
+        with trio.fail_after(30):
+            while True:
+                try:
+                    await self.topics(node_id)
+                except NodeUnreachable:
+                    await trio.sleep(0.05)
+                else:
+                    return
 
     async def create(self, node_id: int, name: str, replicas: int = 3) -> int:
         topic = CreatableTopic(name=name, num_partitions=3, replication_factor=replicas)
@@ -466,6 +485,7 @@ def test_nodes_log_in_at_one_another_by_scram(mechanism: str) -> None:
         else:
             pytest.fail("no controller is active")
         for node_id in (1, 2, 3):
+            await cluster.accepts_login(node_id)
             assert await cluster.create(node_id, f"t{node_id}") == 0
         await trio.sleep(4)
         topics = await cluster.topics(1)
