@@ -1,6 +1,6 @@
 """Throughput of a share group: many consumers of one partition, ours and Apache Kafka in turn.
 
-    python -m benchmarks.share_group            # 20 consumers, a million records of 1,000 bytes
+    python -m benchmarks.share_group            # 20 consumers, 200,000 records of 1,000 bytes
 
 Kafka's own tools make the load: ProducerPerformance fills the partition, ShareConsumerPerformance reads it in one
 group. Prints records per second from the consumers' start on, with the time in which they join, and the broker's
@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.share_group", description="Throughput of a share group")
     parser.add_argument("--broker", choices=KINDS, help="only this one; by default both in turn")
     parser.add_argument("--consumers", type=int, default=20)
-    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--record-size", type=int, default=1_000, metavar="BYTES")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
