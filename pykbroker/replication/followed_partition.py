@@ -81,8 +81,12 @@ class FollowedPartition:
 
     @property
     def is_current(self) -> bool:
-        """True while the replica follows under this leader epoch; a response may arrive after that."""
-        return self.partition.leadership is None and self.partition.leader_epoch == self.leader_epoch
+        """True while the replica follows under this leader epoch; a response may arrive after that.
+
+        A replica whose directory has failed is closed before the metadata says that it does not follow any more.
+        """
+        partition = self.partition
+        return not partition.is_closed and partition.leadership is None and partition.leader_epoch == self.leader_epoch
 
     def on_data(self, data: PartitionData, fetch_offset: int, now_ms: int) -> Outcome:
         """Processes the leader's response to a fetch at `fetch_offset`.

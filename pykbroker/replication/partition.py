@@ -93,6 +93,7 @@ class Partition:
             regained.
         replicas: ids of the brokers that the metadata assigns it to.
         is_adding: True while this broker is being added to its replicas by a reassignment.
+        is_closed: True once this broker does not have the replica any more.
         is_lost: True while this broker has given the replica up, as its disk is full.
         future: copy of the log in the directory to which it moves (KIP-113); None if it does not move.
     """
@@ -101,6 +102,7 @@ class Partition:
         "_environment",
         "future",
         "is_adding",
+        "is_closed",
         "is_lost",
         "leader_epoch",
         "leader_id",
@@ -135,6 +137,7 @@ class Partition:
         self.replica = Replica(f"{topic}-{image.partition}", log, high_watermark)
         self.leader_id = self.leader_epoch = self.partition_epoch = -1
         self.leadership: Leadership | None = None
+        self.is_closed = False
         self.replicas: tuple[int, ...] = ()
         self.is_adding = self.is_lost = False
         self.future: PartitionLog | None = None
@@ -657,6 +660,7 @@ class Partition:
 
     def close(self) -> None:
         """Ends the leadership and wakes all waiters, which then find the partition gone."""
+        self.is_closed = True
         self.leadership = None
         self.future = None
         self.replica.wake_all()

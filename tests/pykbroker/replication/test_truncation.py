@@ -270,3 +270,22 @@ async def test_an_epoch_without_records_is_dropped_without_a_word(
     cluster.elect(1)
     cluster.fetch(2, 2)
     assert "t-0: truncated from 2 to 1: epoch 0 of leader 1 ends at 1" in caplog.text
+
+
+async def test_a_replica_whose_directory_has_failed_is_not_followed() -> None:
+    """P-276: the metadata may tell it much later, and the directory may work again until then."""
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.produce(1, "a")
+    cluster.fetch(2, 2)
+    broker = cluster.brokers[2]
+    replica_log = broker.partition.log
+    cluster.produce(1, "b")
+    request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+    assert request is not None
+    response = cluster.brokers[1].serve(request)
+    broker.partition.close()
+    assert broker.session.on_response(response, broker.now, broker.clock.now_ms()) == []
+    assert replica_log.log_end_offset == 1
+    request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+    assert request is None or not request.topics
