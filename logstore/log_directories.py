@@ -24,6 +24,8 @@ R = TypeVar("R")
 
 ANY_DIRECTORY: Final = frozenset(bytes(15) + bytes([number]) for number in range(3))
 """Reserved ids, which name no directory: migrating, unassigned, lost (KIP-858)."""
+NO_PLACE: Final = b""
+"""In place of a directory's id, for a log that is no replica of the broker."""
 
 
 class LogDirectories:
@@ -70,15 +72,30 @@ class LogDirectories:
 
     # Logs
 
-    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
+    def load_logs(
+        self,
+        config_for: Callable[[str], LogConfig],
+        now_ms: int,
+        report: Report | None = None,
+        place_of: Callable[[PartitionLog], bytes | None] = lambda log: None,
+    ) -> None:
         """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
+
+        Of two logs of a partition one is marked stray if the metadata tells which: its directory was offline when the
+        log was moved to another one, or when the topic was deleted. Without that it is one that never had a record: its
+        directory failed while the log was created, which was then created in another one.
+
+        Args:
+            config_for, now_ms, report: as for `LogDirectory.load_logs`.
+            place_of: returns the id of the directory that the metadata has for a log, `NO_PLACE` for a log that is no
+                replica of this broker, None if it does not know.
 
         Raises:
             InconsistentDirectory: two directories have a log of the same partition, or one has what the broker must not
                 load.
             StorageError: the last directory cannot be read.
         """
-        places: dict[TopicPartition, str] = {}
+        places: dict[TopicPartition, bytes] = {}
         for directory_id, directory in list(self.online.items()):
             try:
                 directory.load_logs(config_for, now_ms, report)
@@ -91,14 +108,42 @@ class LogDirectories:
                 if report is not None:
                     report(f"{directory.path} cannot be read and is offline until the next start: {error}")
                 continue
-            for key in directory.logs:
+            for key in list(directory.logs):
                 if key in places:
-                    raise InconsistentDirectory(
-                        f"{directory.path}/{key[0]}-{key[1]}",
-                        f"{places[key]} has a log of this partition too; remove one of the two",
-                    )
-                places[key] = directory.path
+                    places[key] = self._choose(key, places[key], directory_id, place_of, report)
+                else:
+                    places[key] = directory_id
         self._drop_second_futures(now_ms)
+
+    def _choose(
+        self,
+        key: TopicPartition,
+        first_id: bytes,
+        second_id: bytes,
+        place_of: Callable[[PartitionLog], bytes | None],
+        report: Report | None,
+    ) -> bytes:
+        """Marks one of two logs of a partition stray; returns the id of the directory with the other one."""
+        first, second = self.online[first_id], self.online[second_id]
+        place_of_first, place_of_second = place_of(first.logs[key]), place_of(second.logs[key])
+        if place_of_second in (NO_PLACE, first_id):
+            stray, kept_id = second, first_id
+        elif place_of_first in (NO_PLACE, second_id):
+            stray, kept_id = first, second_id
+        elif not second.logs[key].log_end_offset:
+            stray, kept_id = second, first_id
+        elif not first.logs[key].log_end_offset:
+            stray, kept_id = first, second_id
+        else:
+            raise InconsistentDirectory(
+                f"{second.path}/{key[0]}-{key[1]}",
+                f"{first.path} has a log of this partition too; remove one of the two",
+            )
+        if report is not None:
+            kept = self.online[kept_id].path
+            report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
+        stray.mark_stray(*key)
+        return kept_id
 
     def _drop_second_futures(self, now_ms: int) -> None:
         """Deletes all copies of a log but the first: the broker was killed while one was replaced by another."""

@@ -34,7 +34,7 @@ from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leadership import RegisteredBrokers
-from pykbroker.replication.partitions import Partitions
+from pykbroker.replication.partitions import Partitions, directory_of
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import BrokerServices, NodeServices
@@ -215,7 +215,10 @@ def make_services(
     config, host, directory, metadata = parts.config, parts.host, parts.log_directories, parts.metadata
     controller = parts.controller
     image = controller.image
-    directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
+    load = directory.load_logs
+    if not isinstance(directory, LogDirectory):
+        load = partial(directory.load_logs, place_of=partial(directory_of, image, config.node_id))
+    load(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
     brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
     if broker_clients is None:

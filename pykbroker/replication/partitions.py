@@ -120,23 +120,13 @@ class Partitions:
         to other brokers, and its directory could not be deleted. Kafka marks it stray too, and deletes nothing.
         """
         for found in list(self._log_directory.logs.values()):
-            if self._is_stray(image, found):
+            if is_stray(image, self._node_id, found):
                 log.warning("%s-%d is not in the metadata; its directory is marked stray", found.topic, found.partition)
                 self._log_directory.mark_stray(found.topic, found.partition)
         for found in list(self._log_directory.futures.values()):
-            if self._is_stray(image, found):
+            if is_stray(image, self._node_id, found):
                 log.warning("%s is not in the metadata; it is marked stray", found.path)
                 self._log_directory.mark_future_stray(found.topic, found.partition)
-
-    def _is_stray(self, image: ClusterImage, found: PartitionLog) -> bool:
-        topic = image.topics_by_name.get(found.topic)
-        partition = None if topic is None else topic.partitions.get(found.partition)
-        return (
-            topic is None
-            or partition is None
-            or self._node_id not in partition.replicas
-            or found.topic_id not in (None, topic.topic_id)
-        )
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
         held = self._by_name.setdefault(topic.name, {})
@@ -232,3 +222,24 @@ class Partitions:
                     partition.log.config = config
                     if partition.future is not None:
                         partition.future.config = config
+
+
+def is_stray(image: ClusterImage, node_id: int, found: PartitionLog) -> bool:
+    """True if a log is no replica of a broker: its topic is gone or another one, or the replica is elsewhere."""
+    topic = image.topics_by_name.get(found.topic)
+    partition = None if topic is None else topic.partitions.get(found.partition)
+    return (
+        topic is None
+        or partition is None
+        or node_id not in partition.replicas
+        or found.topic_id not in (None, topic.topic_id)
+    )
+
+
+def directory_of(image: ClusterImage, node_id: int, found: PartitionLog) -> bytes | None:
+    """Id of the directory that the metadata has for a log, as `LogDirectories.load_logs` asks for it."""
+    from pykbroker.logstore.log_directories import NO_PLACE
+
+    if is_stray(image, node_id, found):
+        return NO_PLACE
+    return image.topics_by_name[found.topic].partitions[found.partition].directory_on(node_id)

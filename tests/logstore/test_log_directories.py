@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directories import LogDirectories
+from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
 from pykbroker.logstore.log_directory import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -109,10 +109,60 @@ def test_a_partition_has_one_log() -> None:
     filesystem = FakeFileSystem()
     directories = opened(filesystem)
     create(directories, 0)
-    directories.online[B].create_log("t", 0, bytes(16), CONFIG, NOW_MS)
+    append(directories.online[A].logs["t", 0])
+    append(directories.online[B].create_log("t", 0, bytes(16), CONFIG, NOW_MS))
     directories.close()
     with pytest.raises(InconsistentDirectory, match=r"/b/t-0.*/a has a log of this partition too"):
         opened(filesystem)
+
+
+@pytest.mark.parametrize(("filled", "kept"), [((A,), "/a/t-0"), ((B,), "/b/t-0"), ((), "/a/t-0")])
+def test_a_log_that_never_had_a_record_gives_way(filled: tuple[bytes, ...], kept: str) -> None:
+    """P-276: its directory failed while the log was created, before the metadata learnt where the replica is."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    create(directories, 0)
+    directories.online[B].create_log("t", 0, bytes(16), CONFIG, NOW_MS)
+    for directory_id in filled:
+        append(directories.online[directory_id].logs["t", 0])
+    directories.close()
+    assert [log.path for log in opened(filesystem).logs.values()] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("places", "kept"),
+    [
+        ((A, A), "/a/t-0"),
+        ((B, B), "/b/t-0"),
+        ((NO_PLACE, B), "/b/t-0"),
+        ((A, NO_PLACE), "/a/t-0"),
+        ((C, NO_PLACE), "/a/t-0"),
+        ((UNASSIGNED, UNASSIGNED), None),
+        ((C, C), None),
+    ],
+)
+def test_the_metadata_tells_which_of_two_logs_is_stray(places: tuple[bytes, bytes], kept: str | None) -> None:
+    """P-276: one directory was offline when the log was moved to the other one, or when its topic was deleted."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    create(directories, 0)
+    append(directories.online[A].logs["t", 0])
+    append(directories.online[B].create_log("t", 0, bytes(16), CONFIG, NOW_MS))
+    directories.close()
+    again = LogDirectories(
+        {known: LogDirectory.open(f"/{chr(known[0])}", filesystem=filesystem) for known in (A, B)},
+    )
+    place_of = {"/a/t-0": places[0], "/b/t-0": places[1]}
+    if kept is None:
+        with pytest.raises(InconsistentDirectory, match="remove one of the two"):
+            again.load_logs(lambda topic: CONFIG, NOW_MS, place_of=lambda log: place_of[log.path])
+        return
+    reports: list[str] = []
+    again.load_logs(lambda topic: CONFIG, NOW_MS, reports.append, lambda log: place_of[log.path])
+    assert [log.path for log in again.logs.values()] == [kept]
+    other = "/b" if kept.startswith("/a") else "/a"
+    assert [name for name, _ in filesystem.list(other) if name.endswith("-stray")]
+    assert "is marked stray" in reports[-1]
 
 
 class Unreadable(FakeFileSystem):
