@@ -2,7 +2,7 @@
 
 The clients are franz-go's, in one process of Go (benchmarks/load). CPU is the broker's own. Latency is from the call of
 the client to the answer: of shapes in batches that is mostly the wait in the client's own queue, of transactions it is
-the commit's.
+the commit's. A second line has that of the whole transaction, in which every wait for the broker falls.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COLUMNS = ("shape", "broker", "per s", "CPU us each", "CPU s per GB", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
+WHOLE = "whole"
 LOAD_TIMEOUT_S = 300.0
 COMPACTION_TIMEOUT_S = 120.0
 # Records that every broker gets before it is measured: the first ones of a JVM say nothing.
@@ -76,7 +77,7 @@ def create_topic(broker: Broker, topic: str, partitions: int, configs: dict[str,
     admin.close()
 
 
-def run_load(load: Path, broker: Broker, *arguments: str) -> dict[str, float]:
+def run_load(load: Path, broker: Broker, *arguments: str) -> dict[str, Any]:
     """Runs the Go load; what it prints.
 
     Raises:
@@ -89,7 +90,7 @@ def run_load(load: Path, broker: Broker, *arguments: str) -> dict[str, float]:
         raise BrokerFailedError(f"{arguments[0]} on {broker.name} took over {LOAD_TIMEOUT_S:.0f} s") from None
     if done.returncode != 0:
         raise BrokerFailedError(f"{arguments[0]} on {broker.name} failed: {done.stderr.strip()}")
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -106,31 +107,38 @@ def arguments_of(shape: Shape, seconds: int, *, quick: bool) -> list[str]:
     return [*shape.load, "-topic", topic_of(shape), "-size", str(shape.size), *amount]
 
 
-def measure(load: Path, broker: Broker, shape: Shape, seconds: int, *, quick: bool) -> Run:
-    """Runs the load of a shape, on a topic of its own unless it reads another's."""
+def measure(load: Path, broker: Broker, shape: Shape, seconds: int, *, quick: bool) -> list[Run]:
+    """Runs the load of a shape, on a topic of its own unless it reads another's; its figures."""
     if not shape.reads:
         create_topic(broker, topic_of(shape), shape.partitions, shape.configs)
     before_s = broker.cpu_s()
     found = run_load(load, broker, *arguments_of(shape, seconds, quick=quick))
     if shape.is_compacted:
         wait_until_compacted(broker, topic_of(shape), round(found["sent"]) * shape.size)
-    return run_of(shape, broker.name, found, broker.cpu_s() - before_s)
+    return runs_of(shape, broker.name, found, broker.cpu_s() - before_s)
 
 
-def run_of(shape: Shape, broker: str, found: dict[str, float], cpu_s: float) -> Run:
-    """The figures of what the load found and the broker used."""
+def runs_of(shape: Shape, broker: str, found: dict[str, Any], cpu_s: float) -> list[Run]:
+    """The figures of what the load found and the broker used; of transactions also the latencies of whole ones."""
     cpu_us = cpu_s * 1e6 / found["sent"]
     # A commit has no size.
     per_gb = cpu_us * 1000 / shape.size if shape.unit == "record" else None
-    names = ("p50", "p99", "p999", "max")
-    latencies = {f"{name}_ms": found[f"{name}_us"] / 1000 for name in names} if found["max_us"] else {}
     figures: dict[str, Any] = {
         "per_s": found["records"] / found["seconds"],
         "cpu_us": cpu_us,
         "cpu_s_per_gb": per_gb,
-        **latencies,
+        **latencies_of(found),
     }
-    return replace(Run(shape.name, broker, shape.unit), **figures)
+    runs = [replace(Run(shape.name, broker, shape.unit), **figures)]
+    if "whole" in found:
+        runs.append(Run(f"{shape.name}, {WHOLE}", broker, shape.unit, **latencies_of(found["whole"])))
+    return runs
+
+
+def latencies_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Latencies in milliseconds by the names of `Run`; none of a shape that has none."""
+    names = ("p50", "p99", "p999", "max")
+    return {f"{name}_ms": found[f"{name}_us"] / 1000 for name in names} if found["max_us"] else {}
 
 
 def wait_until_compacted(broker: Broker, topic: str, written: int) -> None:
@@ -183,14 +191,14 @@ def measured(
         try:
             if shape.reads in failed:
                 raise BrokerFailedError(failed[shape.reads])
-            run = measure(load, broker, shape, seconds, quick=quick)
+            runs = measure(load, broker, shape, seconds, quick=quick)
         except BrokerFailedError as error:
             if not is_fake:
                 raise
             failed[shape.name] = str(error)
-            run = Run(shape.name, broker.name, shape.unit, missing=str(error))
-        say(run)
-        yield run
+            runs = [Run(shape.name, broker.name, shape.unit, missing=str(error))]
+        say(runs[0])
+        yield from runs
 
 
 def say(run: Run) -> None:

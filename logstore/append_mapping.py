@@ -1,4 +1,4 @@
-"""Appends to a file through a memory mapping of its end.
+"""Appends to a file through a memory mapping of its end, or by writes if they are large.
 
 Space is allocated before it is mapped: a full disk is then an error of the allocation. A store into a mapped file
 without allocated space would end the process with SIGBUS.
@@ -9,6 +9,11 @@ allocated ahead of its data, in steps that double up to 2 MiB, with a few system
 pages are populated in parts of 256 KiB, when the data get there, so that no append waits for the pages of a whole step,
 which may take milliseconds. Where the system provides a huge page, the first part in it populates all of it. The file
 is then longer than its data, by zeros, which `close` cuts off; after a crash recovery does.
+
+From `WRITTEN_SIZE` on an append is a gathering write into space that was allocated in the same steps. It costs a system
+call, and saves what the pages of a mapping cost: each is zeroed before it is stored to, and has a fault or a share of a
+call that populates. Processor time for a GB of appends that end anywhere in a page, mapped and written: 20 KB 0.27 and
+0.38 s, 50 KB 0.27 and 0.26 s, 100 KB 0.26 and 0.19 s, 200 KB 0.26 and 0.15 s, 1 MB 0.28 and 0.12 s.
 
 Measured time per 16 KB batch on Linux 6.18 and ext4, including 1 us for the copy: 5.6-6.0 us; with small pages
 10-13 us; with a fault per page 16 us; with ftruncate after each append, to keep the exact length, 38 us; a gathering
@@ -23,12 +28,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from pykbroker.logstore.gathering_write import write_all
+
 BUSY_SIZE: Final = 1 << 16
 STEP_MIN: Final = 1 << 16
 STEP_MAX: Final = 1 << 21
 HUGE_PAGE: Final = 1 << 21
 POPULATED_SIZE: Final = 1 << 18
 """Bytes whose pages are populated with one call."""
+WRITTEN_SIZE: Final = 1 << 16
+"""An append of so many bytes or more is written, a smaller one stored through the mapping."""
 
 # Advice of madvise(2) since Linux 5.14; the mmap module has no constant for it.
 _MADV_POPULATE_WRITE: Final = 23
@@ -44,12 +53,24 @@ class AppendMapping:
     Not thread-safe: only the thread that owns the log uses it.
     """
 
-    __slots__ = ("_base", "_descriptor", "_end", "_mapping", "_ready_end", "_size_at_look", "_step", "size")
+    __slots__ = (
+        "_allocated_end",
+        "_base",
+        "_descriptor",
+        "_end",
+        "_mapping",
+        "_ready_end",
+        "_size_at_look",
+        "_step",
+        "size",
+    )
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.size = size
         self._descriptor = descriptor
         self._step = 0
+        # Space is allocated up to here; the mapped window ends here or before.
+        self._allocated_end = 0
         self._base = 0
         self._end = 0
         # End of the part of the window that appends may fill without a look at what is to be done first.
@@ -61,6 +82,10 @@ class AppendMapping:
         """Stores all parts, `size` bytes in total, at the end of the data. Raises OSError; then nothing was stored."""
         position = self.size
         end = position + size
+        if size >= WRITTEN_SIZE:
+            self._write(parts, position, size)
+            self.size = end
+            return
         if end > self._ready_end:
             if end > self._end:
                 self._advance(position, size)
@@ -74,6 +99,29 @@ class AppendMapping:
             start = stop
         self.size = end
 
+    def _write(self, parts: Sequence[bytes | bytearray | memoryview], position: int, size: int) -> None:
+        """Writes all parts at a position, behind which there is allocated space then."""
+        if position + size > self._allocated_end:
+            self._allocate_for(position, size)
+        write_all(self._descriptor, parts, size, position)
+
+    def _allocate_for(self, position: int, size: int) -> None:
+        """Allocates space for `size` bytes at a position, and for another step of a busy log if there is so much."""
+        begin = max(position, self._allocated_end)
+        _, end = _window(position, size + self._next_step(), mmap.ALLOCATIONGRANULARITY)
+        try:
+            os.posix_fallocate(self._descriptor, begin, end - begin)
+        except OSError:
+            # The disk is nearly full: the data may fit without the step ahead.
+            end = position + size
+            os.posix_fallocate(self._descriptor, begin, end - begin)
+        self._allocated_end = end
+
+    def _next_step(self) -> int:
+        """Bytes to allocate ahead of the data, twice as many as the last time."""
+        self._step = min(max(2 * self._step, STEP_MIN), STEP_MAX)
+        return self._step
+
     def _advance(self, position: int, size: int) -> None:
         """Maps a window from the page of `position` with space for `size` bytes.
 
@@ -82,9 +130,9 @@ class AppendMapping:
         if position + size - self._size_at_look < BUSY_SIZE:
             self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
             return
-        self._step = min(max(2 * self._step, STEP_MIN), STEP_MAX)
-        is_huge = self._step >= HUGE_PAGE and _MADV_HUGEPAGE >= 0
-        base, end = _window(position, size + self._step, HUGE_PAGE if is_huge else mmap.ALLOCATIONGRANULARITY)
+        step = self._next_step()
+        is_huge = step >= HUGE_PAGE and _MADV_HUGEPAGE >= 0
+        base, end = _window(position, size + step, HUGE_PAGE if is_huge else mmap.ALLOCATIONGRANULARITY)
         try:
             mapping = self._map(base, end)
         except OSError:
@@ -109,6 +157,7 @@ class AppendMapping:
 
     def _map(self, base: int, end: int) -> mmap.mmap:
         os.posix_fallocate(self._descriptor, base, end - base)
+        self._allocated_end = max(end, self._allocated_end)
         mapping = mmap.mmap(self._descriptor, end - base, offset=base)
         self._unmap()
         self._mapping, self._base, self._end = mapping, base, end
@@ -130,7 +179,7 @@ class AppendMapping:
     def close(self) -> None:
         """Unmaps the window and truncates the file to its data. Raises OSError."""
         self._unmap()
-        self._end = self._ready_end = 0
+        self._allocated_end = self._end = self._ready_end = 0
         os.ftruncate(self._descriptor, self.size)
 
 

@@ -13,11 +13,14 @@ class FileRange:
     The holder sends them (`os.sendfile(socket, range.fd, range.position, len(range))`) or reads them, and calls
     `release` once. The descriptor stays valid until then even if the segment is deleted. A truncation by replication
     can shorten the file: sendfile then sends fewer bytes, and the connection must be closed.
+
+    Attributes:
+        left_off: bytes that the reader had room for, but not for the rest of their batch.
     """
 
-    __slots__ = ("_file", "_released", "fd", "position", "size")
+    __slots__ = ("_file", "_released", "fd", "left_off", "position", "size")
 
-    def __init__(self, file: SegmentFile, position: int, size: int) -> None:
+    def __init__(self, file: SegmentFile, position: int, size: int, left_off: int = 0) -> None:
         self._file = file
         # True until the lease is taken, so that __del__ does not release one that was never taken.
         self._released = True
@@ -25,6 +28,7 @@ class FileRange:
         self._released = False
         self.position = position
         self.size = size
+        self.left_off = left_off
 
     def __len__(self) -> int:
         return self.size

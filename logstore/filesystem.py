@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from pykbroker.logstore import append_mapping
 from pykbroker.logstore.append_mapping import AppendMapping
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
+from pykbroker.logstore.gathering_write import write_all
 from pykbroker.named_tuple import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
@@ -162,18 +163,6 @@ def _choose_sync() -> Callable[[int], None]:
 _sync_data: Callable[[int], None] = _choose_sync()
 
 
-# The system takes at most 1024 parts in one call.
-_PARTS_MAX: Final = 1000
-
-
-def _write_joined(descriptor: int, parts: Sequence[Buffer], position: int) -> int:
-    """Replacement of pwritev for systems that lack it."""
-    return os.pwrite(descriptor, b"".join(parts), position)
-
-
-_write_parts: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _write_joined)
-
-
 def _write_whole(path: str, content: Buffer, *, durable: bool) -> None:
     """Create or overwrite a file with this content. Raises OSError; the file may then have a part of it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -230,12 +219,8 @@ class OsFileSystem:
             raise storage_error(error, self._name_of(descriptor)) from error
 
     def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
-        if len(parts) > _PARTS_MAX:
-            parts = (b"".join(parts),)
         try:
-            written = _write_parts(descriptor, parts, position)
-            if written != size:
-                self._append_rest(descriptor, parts, position, written)
+            write_all(descriptor, parts, size, position)
         except OSError as error:
             # A write that used up the last free blocks may have stored a part, which is cut off here.
             with suppress(OSError):
@@ -278,15 +263,6 @@ class OsFileSystem:
             if mapping.is_idle():
                 self.trim(descriptor)
         return len(self._mappings)
-
-    @staticmethod
-    def _append_rest(descriptor: int, parts: Sequence[Buffer], position: int, written: int) -> None:
-        rest = memoryview(b"".join(parts))[written:]
-        position += written
-        while rest:
-            count = os.pwrite(descriptor, rest, position)
-            rest = rest[count:]
-            position += count
 
     def truncate(self, descriptor: int, size: int) -> None:
         self.trim(descriptor)

@@ -129,6 +129,17 @@ class OffsetIndex(IndexFile):
         number = self._last_at_or_below(offset)
         return self.entry(number) if number >= 0 else (None, 0)
 
+    def position_before(self, end: int) -> int:
+        """The last position of an entry that is below `end`; 0 if there is none."""
+        low, high = 0, len(self.entries) // ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < end:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low - 1)[1] if low else 0
+
     def _last_at_or_below(self, offset: int) -> int:
         entries = self.entries
         unpack = _ENTRY.unpack_from

@@ -58,6 +58,12 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+LEFT_OFF_MIN: Final = 1 << 16
+"""Bytes of an incomplete batch from which on a reader is not given them: fewer cost less to send than to find."""
+_HOPS_MAX: Final = 68
+"""Most batches that are looked at to find the incomplete one: as many as fit between two entries of the index."""
+
+
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """Path of one of a segment's files: the base offset in 20 digits."""
     return f"{directory}/{base_offset:020d}{suffix}"
@@ -158,6 +164,28 @@ class Segment:
         """Size in bytes of the batch that begins at `position`."""
         length = self.filesystem.read(self.file.descriptor(), 4, position + LENGTH_POSITION)
         return LENGTH_OVERHEAD + int.from_bytes(length, "big")
+
+    def incomplete_size(self, begin: int, end: int) -> int:
+        """Bytes before `end` of a batch that ends behind it; 0 if they are too few to look for the batch's beginning.
+
+        Args:
+            begin: position of a batch, or the end of the data.
+            end: any position.
+        """
+        if end - begin < LEFT_OFF_MIN:
+            return 0
+        self.load_indexes()
+        position = max(begin, self.offset_index.position_before(end))
+        # A large batch has an index entry of its own, unless it follows small ones closely.
+        for _ in range(_HOPS_MAX):
+            if end - position < LEFT_OFF_MIN:
+                break
+            size = self.batch_size_at(position)
+            if position + size > end:
+                return end - position
+            # Not a batch, if the index is wrong: `locate` finds that out, and rebuilds it.
+            position += max(size, LEGACY_SIZE_MIN)
+        return 0
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""

@@ -151,10 +151,12 @@ class SegmentList:
             position, first_size, first_offset, _ = found
         limit = self._position_of_bound(segment, bound_offset)
         size = limit - position
+        left_off = 0
         if size > size_max:
             first_size = first_size or segment.batch_size_at(position)
             if first_size <= size_max:
-                size = size_max
+                left_off = segment.incomplete_size(position + first_size, position + size_max)
+                size = size_max - left_off
             elif at_least_one:
                 size = min(size, first_size)
             else:
@@ -163,7 +165,7 @@ class SegmentList:
             return LogRead(None, first_offset)
         elif segment is self.active and limit == self.active.size:
             self._note_end()
-        return LogRead(FileRange(segment.file, position, size), first_offset)
+        return LogRead(FileRange(segment.file, position, size, left_off), first_offset)
 
     def _note_end(self) -> None:
         """Note the position of the log end that a reader has reached: its next read starts there without a search."""

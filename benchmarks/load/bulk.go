@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -105,10 +106,13 @@ func consume(with settings) any {
 }
 
 // transact commits transactions, one after the other with each client; the first second is not counted. With a rate the
-// clients begin them at fixed times, in turn; a client that is late begins the next one at once.
+// clients begin them at fixed times, in turn; a client that is late begins the next one at once. A broker may let a
+// client wait for the end of its last transaction when it commits or when it begins the next one (Kafka answers
+// CONCURRENT_TRANSACTIONS there), so that both the commit and the whole transaction are timed.
 func transact(with settings) any {
 	var group sync.WaitGroup
-	all := make([][]time.Duration, with.clients)
+	commits := make([][]time.Duration, with.clients)
+	wholes := make([][]time.Duration, with.clients)
 	sent := make([]int, with.clients)
 	values := texts(with.size)
 	counted := time.Now().Add(warmUp)
@@ -142,16 +146,19 @@ func transact(with settings) any {
 				check(client.EndTransaction(context.Background(), kgo.TryCommit))
 				sent[number]++
 				if began.After(counted) {
-					all[number] = append(all[number], time.Since(commit))
+					commits[number] = append(commits[number], time.Since(commit))
+					wholes[number] = append(wholes[number], time.Since(began))
 				}
 			}
 		}()
 	}
 	group.Wait()
-	total, latencies := 0, []time.Duration{}
+	total := 0
 	for number := range with.clients {
 		total += sent[number]
-		latencies = append(latencies, all[number]...)
 	}
-	return summary(total, latencies, with.duration)
+	found := summary(total, slices.Concat(commits...), with.duration)
+	whole := percentiles(slices.Concat(wholes...))
+	found.Whole = &whole
+	return found
 }

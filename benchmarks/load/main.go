@@ -7,7 +7,8 @@
 //	rate      records at a fixed rate, whatever the broker's answers; latency from the time at which each was due
 //	bulk      so many records as fast as they go, in batches; latency from the call to the acknowledgement
 //	consume   reads so many records from the beginning, without a group
-//	transact  every client commits one transaction after the other; latency of the commit alone
+//	transact  every client commits one transaction after the other; latency of the commit alone, and of
+//	          the whole, from before its first record
 //	group     members of one group come, and one leaves; see group.go for how it talks
 //
 // It prints one line of JSON: records, seconds, and latencies in microseconds. In `transact` a transaction counts as one.
@@ -35,14 +36,19 @@ type settings struct {
 	duration                          time.Duration
 }
 
+type latency struct {
+	P50  float64 `json:"p50_us"` // 0, as the others, where a shape has no latency
+	P99  float64 `json:"p99_us"`
+	P999 float64 `json:"p999_us"`
+	Max  float64 `json:"max_us"`
+}
+
 type result struct {
 	Sent    int     `json:"sent"` // with those of the first second
 	Records int     `json:"records"`
 	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_us"` // 0, as the others, where a shape has no latency
-	P99     float64 `json:"p99_us"`
-	P999    float64 `json:"p999_us"`
-	Max     float64 `json:"max_us"`
+	latency
+	Whole *latency `json:"whole,omitempty"` // of whole transactions
 }
 
 func check(err error) {
@@ -64,7 +70,7 @@ func connect(with settings, options ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-func summary(sent int, latencies []time.Duration, took time.Duration) result {
+func percentiles(latencies []time.Duration) latency {
 	slices.Sort(latencies)
 	at := func(share float64) float64 {
 		if len(latencies) == 0 {
@@ -73,7 +79,11 @@ func summary(sent int, latencies []time.Duration, took time.Duration) result {
 		place := min(int(share*float64(len(latencies))), len(latencies)-1)
 		return float64(latencies[place].Nanoseconds()) / 1000
 	}
-	return result{sent, len(latencies), took.Seconds(), at(0.5), at(0.99), at(0.999), at(1)}
+	return latency{at(0.5), at(0.99), at(0.999), at(1)}
+}
+
+func summary(sent int, latencies []time.Duration, took time.Duration) result {
+	return result{sent, len(latencies), took.Seconds(), percentiles(latencies), nil}
 }
 
 func main() {

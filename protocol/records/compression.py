@@ -5,7 +5,8 @@
 * gzip: written as one member; several members are read, and bytes after a complete member are ignored, as Java does.
 * snappy: written in the framing of snappy-java ("xerial"), which Kafka's Java clients expect from each other; read in
   that framing and raw (librdkafka and others send raw blocks, P-166).
-* lz4: frame format with independent blocks; one frame is read, what follows it is ignored, as Java does.
+* lz4: frame format with independent blocks; one frame is read, what follows it is ignored, as Java does. Checksums of
+  the header and of blocks are verified, that of the content is not (P-350): the batch has a CRC of its own.
 * zstd: frames with or without content size, also several in a row.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykbroker.protocol.records.errors import CompressionFailed, RecordTooLarge
@@ -52,6 +54,10 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _LZ4_DEFAULT_LEVEL: Final = 9
 _LZ4_INDEPENDENT_FLAG: Final = 0x20
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_CONTENT_CHECKSUM_FLAG: Final = 0x04
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+_LZ4_CHECKSUM_BYTES: Final = 4
 _ZSTD_PIECE_BYTES: Final = 1024
 _GZIP_PIECE_BYTES: Final = 1024
 
@@ -231,6 +237,43 @@ def _compress_lz4(data: bytes, level: int | None) -> bytes:
     return compressed
 
 
+def _lz4_header_without_content_checksum(data: Buffer) -> bytes:
+    """The header of a frame that has a checksum of its content, as one that has none; empty for any other frame.
+
+    To verify this checksum takes as long as the rest of a produce request. franz-go and Sarama write it, Java does not.
+    """
+    if len(data) <= 4 or not data[4] & _LZ4_CONTENT_CHECKSUM_FLAG:
+        return b""
+    flags = data[4]
+    end = 6 + (8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0) + (4 if flags & _LZ4_DICTIONARY_FLAG else 0)
+    head = bytes(data[: end + 1])
+    if len(head) <= end or head[end] != _lz4_header_checksum(head[4:end]):
+        return b""
+    descriptor = bytes((flags & ~_LZ4_CONTENT_CHECKSUM_FLAG,)) + head[5:end]
+    return head[:4] + descriptor + bytes((_lz4_header_checksum(descriptor),))
+
+
+@lru_cache(maxsize=64)
+def _lz4_header_checksum(descriptor: bytes) -> int:
+    """The second byte of XXH32 of at most 15 bytes."""
+    value = 374761393 + len(descriptor)
+    whole = len(descriptor) & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(descriptor[position : position + 4], "little")
+        value = _rotated(value + word * 3266489917, 17) * 668265263
+    for byte in descriptor[whole:]:
+        value = _rotated(value + byte * 374761393, 11) * 2654435761
+    value &= 0xFFFFFFFF
+    value = (value ^ value >> 15) * 2246822519 & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 3266489917 & 0xFFFFFFFF
+    return (value ^ value >> 16) >> 8 & 0xFF
+
+
+def _rotated(value: int, count: int) -> int:
+    value &= 0xFFFFFFFF
+    return value << count | value >> 32 - count
+
+
 def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     import lz4.frame
 
@@ -240,9 +283,13 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     left = limit_bytes + 1
     rest: Buffer = data
+    header = _lz4_header_without_content_checksum(data)
     # The decompressor allocates `max_length` bytes, so the first calls have a likely size and not the whole limit.
     piece = 4 * len(data) + _CHUNK_BYTES
     try:
+        if header:
+            decompressor.decompress(header, max_length=0)
+            rest = memoryview(data)[len(header) :]
         while not decompressor.eof and left > 0:
             part: bytes = decompressor.decompress(rest, max_length=min(piece, left))
             if not part and decompressor.needs_input:
@@ -255,7 +302,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
         raise _broken(LZ4, error) from None
     if left <= 0:
         raise _too_large(LZ4, limit_bytes)
-    if not decompressor.eof:
+    if not decompressor.eof or (header and len(decompressor.unused_data or b"") < _LZ4_CHECKSUM_BYTES):
         raise _broken(LZ4, "it ends early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -223,8 +223,11 @@ class FetchSteps:
                     continue
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
                 read.partitions.append(found)
-                size = len(found.data.records)
-                read.size_bytes += size
+                records = found.data.records
+                size = len(records)
+                if size:
+                    # `min_bytes` is about what can be read: Kafka sends the beginning of the next batch, too.
+                    read.size_bytes += size + records.left_off
                 rest = max(0, rest - size)
                 if found.awaited is None:
                     read.has_urgent = True

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import shapes
 from benchmarks.__main__ import Plan, plan_of, without_go
 from benchmarks.brokers import BrokerFailedError
-from benchmarks.load_shapes import Run, arguments_of, run_of, table_rows
+from benchmarks.load_shapes import Run, arguments_of, runs_of, table_rows
 from benchmarks.reports import figure, table
 from benchmarks.summaries import medians, missing
 
@@ -52,14 +52,24 @@ def test_figures_of_a_run() -> None:
         "p999_us": 3000,
         "max_us": 4000,
     }
-    run = run_of(BULK, "pykbroker", found, cpu_s=0.1)
+    (run,) = runs_of(BULK, "pykbroker", found, cpu_s=0.1)
     assert (run.per_s, run.cpu_us, run.cpu_s_per_gb) == (20, 2000, 2000)
     assert (run.p50_ms, run.max_ms) == (1, 4)
 
 
 def test_a_shape_without_latencies_has_none() -> None:
     found: dict[str, float] = {"sent": 50, "records": 50, "seconds": 1, "max_us": 0}
-    assert run_of(BULK, "pykbroker", found, cpu_s=0.1).p50_ms is None
+    assert runs_of(BULK, "pykbroker", found, cpu_s=0.1)[0].p50_ms is None
+
+
+def test_transactions_have_the_latencies_of_the_commit_and_of_the_whole() -> None:
+    latencies = {"p50_us": 1000, "p99_us": 2000, "p999_us": 3000, "max_us": 4000}
+    whole = {name: value + 500 for name, value in latencies.items()}
+    found = {"sent": 50, "records": 40, "seconds": 2, **latencies, "whole": whole}
+    commit, all_of_it = runs_of(shapes.transactions(16), "kafka", found, cpu_s=0.1)
+    assert (commit.case, commit.per_s, commit.p50_ms) == ("transactions, 16 clients", 20, 1)
+    assert (all_of_it.case, all_of_it.per_s, all_of_it.cpu_us) == ("transactions, 16 clients, whole", None, None)
+    assert (all_of_it.p50_ms, all_of_it.max_ms) == (1.5, 4.5)
 
 
 def test_a_broker_that_cannot_do_it_is_missing_and_not_zero() -> None:

@@ -138,6 +138,47 @@ def test_first_batch_larger_than_the_limit(place: Place) -> None:
     result.range.release()
 
 
+@pytest.mark.parametrize("small", [0, 1, 60])
+def test_a_large_batch_that_does_not_fit_is_left_off(place: Place, small: int) -> None:
+    """P-61: also behind small batches without index entries, and with a batch of unknown size at the beginning."""
+    log = place.open()
+    sizes = []
+    for _ in range(2):
+        for data in [batch(1, value_size=100_000), *[batch(1, value_size=30)] * small]:
+            append(log, data)
+            sizes.append(len(data))
+    append(log, batch(1, value_size=300_000))
+    end = log.log_end_offset
+    whole = sum(sizes)
+    for start in (0, 1 + small):
+        rest = sum(sizes[start:])
+        result = log.read(start, rest + 70_000, end, at_least_one=True)
+        assert result.range is not None
+        assert [one.base_offset for one in iter_batches(result.range.read())] == list(range(start, end - 1))
+        assert (len(result.range), result.range.left_off) == (rest, 70_000)
+        result.range.release()
+        result = log.read(start, rest + 60_000, end, at_least_one=True)
+        assert result.range is not None
+        assert (len(result.range), result.range.left_off) == (rest + 60_000, 0), "few bytes are not looked for"
+        result.range.release()
+    result = log.read(0, whole + 400_000, end, at_least_one=True)
+    assert result.range is not None
+    assert len(result.range) == log.size_bytes, "everything fits"
+    result.range.release()
+
+
+def test_thousands_of_batches_are_not_looked_at_for_one_that_does_not_fit(place: Place) -> None:
+    """An index with few entries: the slice ends where the limit is."""
+    log = place.open(index_interval_bytes=1 << 30)
+    for _ in range(1000):
+        append(log, batch(1, value_size=100))
+    append(log, batch(1, value_size=200_000))
+    result = log.read(0, 250_000, log.log_end_offset, at_least_one=True)
+    assert result.range is not None
+    assert (len(result.range), result.range.left_off) == (250_000, 0)
+    result.range.release()
+
+
 def test_first_batch_larger_than_the_limit_at_a_known_boundary(place: Place) -> None:
     """The same where the reader's position needs no search, as after a long poll at the end (P-61)."""
     log = place.open()

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pykbroker.logstore import append_mapping
+from pykbroker.logstore import append_mapping, gathering_write
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.network import reply
 
@@ -18,5 +18,5 @@ def without_calls_of_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_mapping, "IS_AVAILABLE", hasattr(os, "posix_fallocate"))
     monkeypatch.setattr(reply, "HAS_SENDFILE", hasattr(os, "sendfile"))
     monkeypatch.setattr(reply, "_MORE", 0)
-    monkeypatch.setattr(filesystem_module, "_write_parts", filesystem_module._write_joined)
+    monkeypatch.setattr(gathering_write, "_write_parts", gathering_write._write_joined)
     monkeypatch.setattr(filesystem_module, "_sync_data", filesystem_module._choose_sync())

@@ -119,6 +119,40 @@ def test_zstd_frames_without_size_and_several_in_a_row() -> None:
     assert decompress(ZSTD, flushed + chunks.flush()) == b"ab"
 
 
+@pytest.mark.parametrize("store_size", [True, False])
+@pytest.mark.parametrize("block_checksum", [True, False])
+def test_the_checksum_of_lz4_content_is_not_verified(store_size: bool, block_checksum: bool) -> None:
+    """P-350: but it has to be there, and the other checksums hold."""
+    data = TEXT
+    frame = lz4.frame.compress(
+        data, block_linked=False, content_checksum=True, block_checksum=block_checksum, store_size=store_size
+    )
+    wrong = bytearray(frame)
+    wrong[-1] ^= 1
+    with pytest.raises(RuntimeError):
+        lz4.frame.decompress(wrong)
+    assert decompress(LZ4, frame) == decompress(LZ4, wrong) == data
+    assert decompress(LZ4, memoryview(wrong + b"tail")) == data
+    for size in (len(frame) - 1, len(frame) - 4, len(frame) - 5, 7, 6, 5):
+        with pytest.raises(CompressionFailed):
+            decompress(LZ4, frame[:size])
+    wrong[14 if store_size else 6] ^= 1  # the header's own checksum
+    with pytest.raises(CompressionFailed):
+        decompress(LZ4, wrong)
+    if block_checksum:
+        damaged = bytearray(frame)
+        damaged[-12] ^= 1
+        with pytest.raises(CompressionFailed):
+            decompress(LZ4, damaged)
+
+
+def test_lz4_frames_with_a_content_checksum_are_bounded() -> None:
+    frame = lz4.frame.compress(bytes(1_000_000), block_linked=False, content_checksum=True)
+    assert decompress(LZ4, frame, 1_000_000) == bytes(1_000_000)
+    with pytest.raises(RecordTooLarge):
+        decompress(LZ4, frame, 999_999)
+
+
 def test_lz4_reads_one_frame_with_independent_blocks() -> None:
     frame = compress(LZ4, TEXT)
     assert decompress(LZ4, frame + b"tail") == TEXT

@@ -131,6 +131,17 @@ async def test_it_waits_for_min_bytes(path: DataPath) -> None:
     assert trio.current_time() - started >= 2
 
 
+async def test_min_bytes_are_there_if_the_next_batch_only_does_not_fit(path: DataPath) -> None:
+    """P-61, P-63: what is left off counts, as the answer will not grow by waiting."""
+    for _ in range(3):
+        put(path, size=100_000)
+    started = trio.current_time()
+    data = await fetch_one(path, asked(at(size_max=280_000), max_wait_ms=10_000, min_bytes=280_000))
+    assert offsets(data.records) == [0, 1]
+    assert len(data.records) < 201_000
+    assert trio.current_time() == started
+
+
 async def test_it_waits_no_longer_than_asked(path: DataPath) -> None:
     """P-63."""
     started = trio.current_time()
