@@ -8,23 +8,22 @@ records that later snapshots make redundant. The state machine is imported with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.coordination.internal_topic import InternalTopic
-from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import share_state_topic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime, Write
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.share_state.settings import ShareStateSettings
+    from pykbroker.coordination.runtime import CoordinatorEnvironment
     from pykbroker.share_state.shard import Refusal, ShareStateShard
     from pykbroker.share_state.state import PartitionState, SharePartitionKey, WriteState
-    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -33,34 +32,22 @@ class ShareCoordinator:
     """All share partitions whose partition of `__share_group_state` this broker leads.
 
     Args:
-        settings: sizes and intervals.
-        node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
+        config: the broker's settings.
+        environment: the parts of the broker.
 
     `run`, `stop`, `load_missing` and `leader` are those of the runtime.
     """
 
-    def __init__(
-        self,
-        settings: ShareStateSettings,
-        node_id: int,
-        clock: WallClock,
-        partitions: PartitionRegistry,
-        metadata: MetadataSource,
-        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
-    ) -> None:
-        self._settings = settings
-        self._metadata = metadata
+    def __init__(self, config: BrokerConfig, environment: CoordinatorEnvironment) -> None:
+        self._settings = config.share_coordinator
+        self._metadata = environment.metadata
         self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             SHARE_STATE_TOPIC,
-            node_id,
-            clock,
-            partitions,
-            metadata,
-            create_internal_topic,
+            environment,
             make_shard=self._make_shard,
             deliver=self._deliver,
-            append_timeout_ms=settings.write_timeout_ms,
-            codec=settings.state_topic_compression_codec,
+            append_timeout_ms=self._settings.write_timeout_ms,
+            codec=self._settings.state_topic_compression_codec,
         )
         self.run = self._runtime.run
         self.stop = self._runtime.stop
@@ -77,8 +64,7 @@ class ShareCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
-        topic = self._settings.state_topic(live_broker_count)
-        self._runtime.request_topic_creation(topic, self._settings.state_topic_replication_factor)
+        self._runtime.request_topic_creation(share_state_topic(self._settings, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> ShareStateShard:
         from pykbroker.share_state.shard import ShareStateShard
