@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.coordination.shard import TransactionalProducer
     from pykbroker.groups.consumer.regexes import RegexRefresh
+    from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.coordinator import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
-    from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 log = logging.getLogger(__name__)
+
+Described = TypeVar("Described")
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Limit of the metadata of all classic members, in bytes. The broker holds metadata until the session expires, up to
@@ -401,14 +403,30 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
 
-    def describe_consumer_group(self, group_id: str) -> ConsumerDescribedGroup:
-        """Describes one group, for ConsumerGroupDescribe."""
-        from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
+    def describe_newer_group(
+        self,
+        group_id: str,
+        groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
+        response: Callable[..., Described],
+    ) -> Described:
+        """Describes one group of a newer type.
+
+        Args:
+            group_id: id of the group.
+            groups_of: the groups of the type in a shard.
+            response: makes a description with an error; the class of the descriptions of this type.
+        """
+        from pykbroker.groups.modern.errors import GroupError
 
         place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if isinstance(place, ErrorCode):
-            return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].consumer.describe(group_id, place[1].any_group(group_id))
+            return response(group_id=group_id, error_code=place)
+        shard = place[1]
+        try:
+            found: Described = groups_of(shard).describe(group_id, shard.any_group(group_id))
+        except GroupError as error:
+            return response(group_id=group_id, error_code=error.code, error_message=error.message)
+        return found
 
     def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
         """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
@@ -345,8 +346,9 @@ def test_described_and_listed() -> None:
     assert [g.group_type for g in rig.shard.listed(set(), set())] == ["consumer"]
     assert rig.shard.listed(set(), {"classic"}) == []
     assert rig.shard.listed({"empty"}, set()) == []
-    missing = rig.shard.consumer.describe("none", None)
-    assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
+    with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
+        rig.shard.consumer.describe("none", None)
+    assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     old = rig.shard.describe(GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
 

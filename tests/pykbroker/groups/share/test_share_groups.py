@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import check_commit, fetch
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.protocol.error_codes import ErrorCode
@@ -239,7 +240,8 @@ def test_a_share_group_is_none_of_another_type() -> None:
     assert rig.shard.listed(set(), {"classic", "consumer"}) == []
     assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
     assert rig.shard.describe(GROUP, 6).error_message == "Group g is not a classic group."
-    assert rig.shard.consumer.describe(GROUP, rig.group).error_message == "Group g is not a consumer group."
+    with pytest.raises(GroupError, match=r"Group g is not a consumer group\."):
+        rig.shard.consumer.describe(GROUP, rig.group)
 
 
 def test_described_members_are_in_the_order_of_kafkas_table() -> None:
