@@ -105,7 +105,7 @@ class GroupCoordinator:
         random: random.Random,
         share_states: ShareStates,
     ) -> None:
-        self._config = config.groups
+        self._config = config
         self._settings = GroupSettings.from_config(config)
         self._random = random
         self._metadata = environment.metadata
@@ -142,7 +142,7 @@ class GroupCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
-        self._runtime.request_topic_creation(offsets_topic(self._config, live_broker_count))
+        self._runtime.request_topic_creation(offsets_topic(self._config.groups, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> GroupShard:
         from pykbroker.groups.assignors.streams import sticky
@@ -474,7 +474,7 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def _schedule_expiry(self) -> None:
-        self._runtime.schedule("expiry", self._config.offsets_retention_check_interval_ms, self._expire_offsets)
+        self._runtime.schedule("expiry", self._config.groups.offsets_retention_check_interval_ms, self._expire_offsets)
 
     async def _expire_offsets(self) -> None:
         """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""

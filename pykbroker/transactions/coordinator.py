@@ -79,8 +79,7 @@ class TransactionCoordinator:
         write_marker: WriteMarker,
         connect: Connect,
     ) -> None:
-        self._settings = config.transactions
-        self._request_timeout_ms = config.request_timeout_ms
+        self._config = config
         self._node_id = environment.node_id
         self._metadata = environment.metadata
         self._next_producer_id = next_producer_id
@@ -108,7 +107,7 @@ class TransactionCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__transaction_state`, unless one is in flight (P-89)."""
-        self._runtime.request_topic_creation(transaction_topic(self._settings, live_broker_count))
+        self._runtime.request_topic_creation(transaction_topic(self._config.transactions, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> TransactionShard:
         from pykbroker.transactions.shard import TransactionShard
@@ -131,7 +130,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._settings.max_timeout_ms:
+        if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         error = await self._create_if_new(transactional_id, timeout_ms)
         if error is not ErrorCode.NONE:
@@ -242,7 +241,7 @@ class TransactionCoordinator:
         from pykbroker.transactions.remote_verification import PendingVerification, RemoteVerification
 
         if self._remote is None:
-            self._remote = RemoteVerification(self._connect, self._request_timeout_ms)
+            self._remote = RemoteVerification(self._connect, self._config.request_timeout_ms)
         verification = PendingVerification(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
         return await self._remote.ask(self._runtime.nursery, leader, verification)
 
@@ -346,7 +345,7 @@ class TransactionCoordinator:
                 self._metadata,
                 write_marker=self._write_marker,
                 connect=self._connect,
-                timeout_ms=self._request_timeout_ms,
+                timeout_ms=self._config.request_timeout_ms,
             )
         self._completion.begin(number, transaction)
 
@@ -354,7 +353,7 @@ class TransactionCoordinator:
 
     def _schedule_timeout_check(self) -> None:
         """Schedules the next check of timeouts; there is none while no transaction is ongoing."""
-        interval_ms = self._settings.abort_timed_out_transaction_cleanup_interval_ms
+        interval_ms = self._config.transactions.abort_timed_out_transaction_cleanup_interval_ms
         self._runtime.schedule("timeouts", interval_ms, self._abort_timed_out)
 
     async def _abort_timed_out(self) -> None:
@@ -384,12 +383,12 @@ class TransactionCoordinator:
             self._schedule_timeout_check()
 
     def _schedule_expiry(self) -> None:
-        interval_ms = self._settings.remove_expired_transaction_cleanup_interval_ms
+        interval_ms = self._config.transactions.remove_expired_transaction_cleanup_interval_ms
         self._runtime.schedule("expiry", interval_ms, self._remove_expired)
 
     async def _remove_expired(self) -> None:
         """Deletes transactional ids that have expired (P-56)."""
-        now_ms, expiration_ms = self._runtime.now_ms(), self._settings.transactional_id_expiration_ms
+        now_ms, expiration_ms = self._runtime.now_ms(), self._config.transactions.transactional_id_expiration_ms
         for number, shard in self._runtime.shards.items():
             for tombstones in shard.expired(now_ms, expiration_ms):
                 self._runtime.carry_out(number, shard, tombstones)
