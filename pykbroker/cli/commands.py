@@ -17,7 +17,7 @@ COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
 
 # name: (module, attribute in it, line in the overview)
 _COMMANDS = {
-    "start": ("pykbroker.cli.start_command", "start_command", "Start a broker in the foreground."),
+    "start": ("pykbroker.cli.start.command", "start_command", "Start a broker in the foreground."),
     "format": ("pykbroker.cli.format", "format_directory", "Prepare a data directory for voters that can change."),
     "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
     "cluster": ("pykbroker.cli.cluster", "cluster", "Show a cluster's brokers and whether they are well."),

@@ -18,9 +18,9 @@ import click
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError
 from pykbroker.cli.format_features import levels_of_options
-from pykbroker.cli.node_process import config_of
-from pykbroker.cli.start_config import broker_properties
-from pykbroker.cli.start_options import StartOptions
+from pykbroker.cli.start.config import broker_properties
+from pykbroker.cli.start.node_process import config_of
+from pykbroker.cli.start.options import StartOptions
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.values import CONTROLLER
