@@ -1,4 +1,4 @@
-"""Kafka's error codes and texts of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version."""
+"""Errors of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version, with Kafka's codes and texts."""
 
 from __future__ import annotations
 
