@@ -11,8 +11,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from tests.pykbroker.groups.consumer.rig import GROUP, topic_id
 from tests.pykbroker.groups.consumer.rig import Rig as ConsumerRig
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig, partitions_of
 
 

@@ -21,7 +21,8 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from tests.pykbroker.groups.consumer.rig import GROUP, Waiter
+from tests.pykbroker.groups.consumer.rig import Waiter
+from tests.pykbroker.groups.shard_rig import GROUP
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread, settle, statuses
 from tests.pykbroker.groups.streams.topologies import stateless, word_count
 
