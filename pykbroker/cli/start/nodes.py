@@ -73,7 +73,7 @@ def start_nodes(options: StartOptions) -> int:
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     if options.release_version is not None or options.features:
-        from pykbroker.cli.format_features import write_levels_of_new_directory
+        from pykbroker.cli.format.features import write_levels_of_new_directory
 
         for config in configs.values():
             write_levels_of_new_directory(config, options)

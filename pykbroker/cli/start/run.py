@@ -62,7 +62,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
     for line in ignored_key_lines(config):
         print(line, file=sys.stderr)
     if options.release_version is not None or options.features:
-        from pykbroker.cli.format_features import write_levels_of_new_directory
+        from pykbroker.cli.format.features import write_levels_of_new_directory
 
         write_levels_of_new_directory(config, options)
     if options.port_file is not None:
