@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def kafka_python2() -> Path:
-    """The folder to put on the path, made first if it is not there. Raises PackageUnavailableError."""
+    """The folder to put on the path, made first if it is not there. Raises UnavailableError."""
     return installed("kafka-python", VERSION, with_dependencies=False)
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 from interop_tests.kafka_jars import CACHE
+from interop_tests.made_once import UnavailableError, made_once, output_of
 
 ENVIRONMENT_VARIABLE = "INTEROP_KCAT"
 NAMES = ("kcat", "kafkacat")
 TIMEOUT_S = 120
 # The lists of packages belong to root; a user may read them.
 APT_OPTIONS = ["-y", "--no-install-recommends", "-o", "Debug::NoLocking=1"]
-
-
-class KcatUnavailableError(Exception):
-    """There is no kcat; the message says why."""
 
 
 class Kcat:
@@ -58,54 +54,27 @@ class Kcat:
 
 
 def find_kcat() -> Kcat:
-    """The kcat that the variable names, that is installed, or that apt has. Raises KcatUnavailableError."""
+    """The kcat that the variable names, that is installed, or that apt has. Raises UnavailableError."""
     named = os.environ.get(ENVIRONMENT_VARIABLE)
     installed = named or next((path for name in NAMES if (path := shutil.which(name))), None)
     if installed:
         return Kcat(installed, [])
-    folder = CACHE / "kcat"
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / "kcat.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            _fetch(folder)
+    folder = made_once(CACHE / "kcat", _fetch)
     programs = [path for name in NAMES for path in folder.glob(f"usr/bin/{name}")]
     if not programs:
-        raise KcatUnavailableError(f"{folder} holds no kcat: remove it to have it fetched again")
+        raise UnavailableError(f"{folder} holds no kcat: remove it to have it fetched again")
     return Kcat(str(programs[0]), sorted({path.parent for path in folder.glob("usr/lib/**/*.so*")}))
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(work: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise KcatUnavailableError("kcat is not installed, and there is no apt to fetch it with")
-    listed = _run(["apt-get", "install", "--print-uris", *APT_OPTIONS, "kcat"], None)
+        raise UnavailableError("kcat is not installed, and there is no apt to fetch it with")
+    listed = output_of(["apt-get", "install", "--print-uris", *APT_OPTIONS, "kcat"], TIMEOUT_S)
     # A line is 'address' file_version_architecture.deb size checksum.
     packages = [line.split()[1].partition("_")[0] for line in listed.splitlines() if line.startswith("'")]
     if not packages:
-        raise KcatUnavailableError("kcat is not installed, and apt does not say where to get it")
-    work = folder.with_name("kcat.part")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    _run(["apt-get", "download", *packages], work)
+        raise UnavailableError("kcat is not installed, and apt does not say where to get it")
+    work.mkdir()
+    output_of(["apt-get", "download", *packages], TIMEOUT_S, work)
     for package in work.glob("*.deb"):
-        _run(["dpkg-deb", "-x", str(package), str(work)], work)
-    work.rename(folder)
-
-
-def _run(command: list[str], folder: Path | None) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise KcatUnavailableError(f"kcat is not installed, and {command[0]} did not end in {TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        raise KcatUnavailableError(f"kcat is not installed, and {' '.join(command[:2])} failed: {last}")
-    return done.stdout
+        output_of(["dpkg-deb", "-x", str(package), str(work)], TIMEOUT_S, work)

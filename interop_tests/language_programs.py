@@ -7,55 +7,50 @@ cargo are set up for.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import CACHE, JAVA, JarsUnavailableError, flink_jars, framework_jars
+from interop_tests.made_once import UnavailableError, made_once, output_of
 
 SOURCES = Path(__file__).resolve().parent / "languages"
 BUILDS = CACHE / "languages"
 TIMEOUT_S = 900
 
 
-class ProgramUnavailableError(Exception):
-    """A language is not installed, or its packages cannot be had; the message says which and why."""
-
-
 def javascript_program(client: str) -> list[str]:
-    """The command of a client's program for Node.js. Raises ProgramUnavailableError."""
+    """The command of a client's program for Node.js. Raises UnavailableError."""
     _require("node", "Node.js", "npm")
     folder = _built("javascript", ["node", "--version"], _install_javascript)
     return ["node", str(folder / f"{client}.js")]
 
 
 def go_program(client: str) -> list[str]:
-    """The command of a client's program in Go. Raises ProgramUnavailableError."""
+    """The command of a client's program in Go. Raises UnavailableError."""
     _require("go", "Go")
-    folder = _built("go", ["go", "version"], lambda work: _run("Go", ["go", "build", "-o", "program", "."], work))
+    folder = _built("go", ["go", "version"], lambda work: _run(["go", "build", "-o", "program", "."], work))
     return [str(folder / "program"), client]
 
 
 def rust_program() -> list[str]:
-    """The command of the program in Rust. Raises ProgramUnavailableError."""
+    """The command of the program in Rust. Raises UnavailableError."""
     _require("cargo", "Rust")
     return [str(_built("rust", ["cargo", "--version"], _build_rust) / "program")]
 
 
 def streams_program() -> list[str]:
-    """The command of the applications of Kafka Streams. Raises ProgramUnavailableError."""
+    """The command of the applications of Kafka Streams. Raises UnavailableError."""
     return _java_program("streams", "Streams", framework_jars)
 
 
 def flink_program() -> list[str]:
-    """The command of the job of Flink. Raises ProgramUnavailableError."""
+    """The command of the job of Flink. Raises UnavailableError."""
     # Flink's serializers look into Java's own classes.
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "util", "util.concurrent")]
     return _java_program("flink", "Flink", flink_jars, *opened, "-Xmx512M")
@@ -67,9 +62,9 @@ def _java_program(language: str, main_class: str, fetch_jars: Callable[[], Path]
     try:
         jars = fetch_jars()
     except JarsUnavailableError as reason:
-        raise ProgramUnavailableError(str(reason)) from None
+        raise UnavailableError(str(reason)) from None
     arguments = ["-cp", f"{jars}/*", "-d", ".", f"{main_class}.java"]
-    folder = _built(language, [compiler, "-version"], lambda work: _run("Java", [compiler, *arguments], work))
+    folder = _built(language, [compiler, "-version"], lambda work: _run([compiler, *arguments], work))
     return [JAVA, *JAVA_FLAGS, *flags, "-cp", f"{folder}{os.pathsep}{jars}/*", main_class]
 
 
@@ -97,57 +92,35 @@ def client_versions() -> dict[str, str]:
 
 def _install_javascript(work: Path) -> None:
     # No package here needs its install script.
-    _run("npm", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], work)
+    _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], work)
 
 
 def _build_rust(work: Path) -> None:
     # Dependencies are built once for all versions of the program.
     target = BUILDS / "rust-target"
-    _run("Rust", ["cargo", "build", "--quiet", "--target-dir", str(target)], work)
+    _run(["cargo", "build", "--quiet", "--target-dir", str(target)], work)
     shutil.copy(target / "debug" / "interop", work / "program")
 
 
 def _require(tool: str, language: str, *others: str) -> None:
     for program in (tool, *others):
         if shutil.which(program) is None:
-            raise ProgramUnavailableError(f"{language} is not installed: {program} is not on PATH")
+            raise UnavailableError(f"{language} is not installed: {program} is not on PATH")
 
 
 def _built(language: str, version_command: list[str], build: Callable[[Path], object]) -> Path:
     """The folder of a language's programs, made by `build` in a copy of its sources if it is not there yet."""
-    digest = hashlib.sha256(_run(language, version_command, SOURCES).encode())
+    digest = hashlib.sha256(_run(version_command, SOURCES).encode())
     for path in sorted(path for path in (SOURCES / language).rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
     folder = BUILDS / f"{language}-{digest.hexdigest()[:16]}"
-    BUILDS.mkdir(parents=True, exist_ok=True)
-    with (BUILDS / f"{language}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            work = folder.with_name(folder.name + ".part")
-            shutil.rmtree(work, ignore_errors=True)
-            shutil.copytree(SOURCES / language, work)
-            build(work)
-            work.rename(folder)
-    return folder
+
+    def build_copy(work: Path) -> None:
+        shutil.copytree(SOURCES / language, work)
+        build(work)
+
+    return made_once(folder, build_copy, lock_name=language)
 
 
-def _run(language: str, command: list[str], folder: Path) -> str:
-    """Output of a command. Raises ProgramUnavailableError with its last line."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=os.environ | {"NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ProgramUnavailableError(f"{language}: {' '.join(command[:3])} did not end in {TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        said = [line for line in (done.stderr.strip() or done.stdout.strip() or "no message").splitlines() if line]
-        told = next((line for line in said if "error" in line.lower()), said[-1])
-        raise ProgramUnavailableError(f"{language}: {' '.join(command[:3])} failed: {told.strip()[:300]}")
-    return done.stdout
+def _run(command: list[str], folder: Path) -> str:
+    return output_of(command, TIMEOUT_S, folder, {"NO_COLOR": "1"})

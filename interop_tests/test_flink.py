@@ -11,7 +11,8 @@ import pytest
 
 from interop_tests.clients import Message, confluent_consume, confluent_produce, create_topic, end_of, wait_until
 from interop_tests.java_process import JavaProcess
-from interop_tests.language_programs import ProgramUnavailableError, flink_program
+from interop_tests.language_programs import flink_program
+from interop_tests.made_once import UnavailableError
 
 pytestmark = [pytest.mark.java, pytest.mark.area("frameworks"), pytest.mark.client("Flink")]
 
@@ -26,7 +27,7 @@ def start(bootstrap: str, tmp_path: Path) -> Iterator[Start]:
     """Starts the job, for the first time or from a checkpoint; it ends with the test."""
     try:
         command = flink_program()
-    except ProgramUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     started: list[JavaProcess] = []
 

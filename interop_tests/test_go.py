@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from interop_tests.language_client import LanguageClient, Record
-from interop_tests.language_programs import ProgramUnavailableError, go_program
+from interop_tests.language_programs import go_program
 from interop_tests.language_scenarios import (
     Admin,
     Copies,
@@ -19,6 +19,7 @@ from interop_tests.language_scenarios import (
     Transactions,
     numbered,
 )
+from interop_tests.made_once import UnavailableError
 
 pytestmark = pytest.mark.area("records")
 
@@ -28,7 +29,7 @@ def command() -> Callable[[str], list[str]]:
     """The program, built when it is not there yet."""
     try:
         go_program("")
-    except ProgramUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     return go_program
 

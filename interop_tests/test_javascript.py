@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from interop_tests.clients import CODECS
-from interop_tests.language_programs import ProgramUnavailableError, javascript_program
+from interop_tests.language_programs import javascript_program
 from interop_tests.language_scenarios import (
     Admin,
     Copies,
@@ -24,6 +24,7 @@ from interop_tests.language_scenarios import (
     Restarts,
     Transactions,
 )
+from interop_tests.made_once import UnavailableError
 
 pytestmark = pytest.mark.area("records")
 
@@ -35,7 +36,7 @@ def command() -> Callable[[str], list[str]]:
     def find(client: str) -> list[str]:
         try:
             return javascript_program(client)
-        except ProgramUnavailableError as reason:
+        except UnavailableError as reason:
             pytest.skip(str(reason))
 
     return find

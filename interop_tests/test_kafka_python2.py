@@ -14,7 +14,7 @@ from interop_tests.kafka_python2_package import (
     run_scenario,
 )
 from interop_tests.kafka_python2_scenarios import SCENARIOS
-from interop_tests.python_packages import PackageUnavailableError
+from interop_tests.made_once import UnavailableError
 from interop_tests.report import sentence
 
 pytestmark = pytest.mark.client("kafka-python 2.3")
@@ -33,7 +33,7 @@ def package() -> Path:
     """The folder that holds the old client."""
     try:
         return kafka_python2()
-    except PackageUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
 
 

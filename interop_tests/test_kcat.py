@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from interop_tests.clients import CODECS, Message, confluent_produce, create_topic, wait_until
-from interop_tests.kcat_package import Kcat, KcatUnavailableError, find_kcat
+from interop_tests.kcat_package import Kcat, find_kcat
+from interop_tests.made_once import UnavailableError
 from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("kcat")]
@@ -27,7 +28,7 @@ def installed() -> Kcat:
     """kcat, wherever it comes from."""
     try:
         return find_kcat()
-    except KcatUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
 
 

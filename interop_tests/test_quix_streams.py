@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from interop_tests.clients import Message, confluent_consume, confluent_produce, create_topic, end_of, wait_until
-from interop_tests.python_packages import PackageUnavailableError, installed
+from interop_tests.made_once import UnavailableError
+from interop_tests.python_packages import installed
 
 pytestmark = [pytest.mark.area("frameworks"), pytest.mark.client("Quix Streams")]
 
@@ -30,7 +31,7 @@ def package() -> Path:
     """The folder that holds Quix Streams."""
     try:
         return installed("quixstreams", VERSION, with_dependencies=True)
-    except PackageUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
 
 

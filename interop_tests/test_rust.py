@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from interop_tests.language_programs import ProgramUnavailableError, rust_program
+from interop_tests.language_programs import rust_program
 from interop_tests.language_scenarios import Logins, Records, Restarts
+from interop_tests.made_once import UnavailableError
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("rskafka")]
 
@@ -17,7 +18,7 @@ def command() -> Callable[[str], list[str]]:
     """The program, built when it is not there yet."""
     try:
         built = rust_program()
-    except ProgramUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     return lambda _client: built
 

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from interop_tests.clients import confluent_consume, create_topic, topic_config, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONFIGS, CONSUMER_GROUPS, STREAMS_GROUPS, STREAMS_RESET, JavaTools
-from interop_tests.language_programs import ProgramUnavailableError, streams_program
+from interop_tests.language_programs import streams_program
+from interop_tests.made_once import UnavailableError
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.wire import RECENT_MS, offered_apis
 from interop_tests.word_count import QUICK_GROUPS, SESSION_TIMEOUT_MS, Lines, counted, one_by_one, wait_for_output
@@ -57,7 +58,7 @@ def start(target: str, bootstrap: str, tmp_path: Path) -> Iterator[Start]:
     """Starts instances, each with a folder of its own unless told otherwise; what still runs ends with the test."""
     try:
         command = streams_program()
-    except ProgramUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     started: list[StreamsApplication] = []
     # The least that a broker's own settings allow, and ours.

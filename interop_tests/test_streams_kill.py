@@ -10,7 +10,8 @@ import pytest
 from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.conftest import StartBroker
-from interop_tests.language_programs import ProgramUnavailableError, streams_program
+from interop_tests.language_programs import streams_program
+from interop_tests.made_once import UnavailableError
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.word_count import QUICK_GROUPS, Lines, counted, one_by_one, wait_for_output
 
@@ -36,7 +37,7 @@ def test_the_broker_is_killed(broker: BrokerProcess, unique: Callable[[str], str
     """Every word is counted once, and the store and its changelog agree, though the broker is killed in between."""
     try:
         command = streams_program()
-    except ProgramUnavailableError as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     bootstrap, name = broker.bootstrap, unique("streams-kill")
     lines = Lines(bootstrap, create_topic(bootstrap, f"{name}-lines", PARTITIONS))

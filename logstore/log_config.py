@@ -36,8 +36,6 @@ class LogConfig(NamedTuple):
     flush_messages: int = _INT64_MAX
     flush_ms: int = _INT64_MAX
     min_insync_replicas: int = 1
-    preallocate: bool = False
-    unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86_400_000
     # False by default, because a log without a broker has no transaction coordinator to ask.
     transaction_partition_verification_enable: bool = False

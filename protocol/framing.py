@@ -23,7 +23,7 @@ BUFFER_SIZE_KEPT = 1 << 18
 """A buffer above this size is given back as soon as it is empty."""
 
 SIZE_TRUSTED_MAX = 1 << 20
-"""Most bytes of room that are made for an announced size at once, for a client that has sent such a frame before."""
+"""Largest number of bytes allocated at once for an announced size, for a client that has sent such a frame before."""
 
 GROWTH = 4
 

@@ -13,7 +13,7 @@ from pykbroker.protocol.codec_source import Malformed, read_uvarint
 from pykbroker.protocol.errors import DecodeError
 
 TAGGED_FIELDS_MAX = 1000
-"""Most tagged fields of a header, which are skipped one by one; Kafka defines none."""
+"""Largest number of tagged fields of a header, which are skipped one by one; Kafka defines none."""
 
 _FIXED = struct.Struct(">hhih")
 

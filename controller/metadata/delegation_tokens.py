@@ -20,7 +20,7 @@ from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
 TIMESTAMP_MAX = (1 << 63) - 1
 EXPIRED_MAX = 1000
-"""Most expired tokens that one command removes, as in Kafka."""
+"""Largest number of expired tokens that one command removes, as in Kafka."""
 
 
 class TokenSettings(NamedTuple):

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pykbroker.node.process_memory import restart_for_brokers
 
             restart_for_brokers()
-        from pykbroker.cli.start import start
+        from pykbroker.cli.start.run import start
 
         return start(words[1:])
     from pykbroker.cli.commands import run

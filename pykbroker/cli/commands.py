@@ -17,8 +17,12 @@ COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
 
 # name: (module, attribute in it, line in the overview)
 _COMMANDS = {
-    "start": ("pykbroker.cli.start_command", "start_command", "Start a broker in the foreground."),
-    "format": ("pykbroker.cli.format", "format_directory", "Prepare a data directory for voters that can change."),
+    "start": ("pykbroker.cli.start.command", "start_command", "Start a broker in the foreground."),
+    "format": (
+        "pykbroker.cli.format.command",
+        "format_directory",
+        "Prepare a data directory for voters that can change.",
+    ),
     "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
     "cluster": ("pykbroker.cli.cluster", "cluster", "Show a cluster's brokers and whether they are well."),
     "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
@@ -28,8 +32,8 @@ _COMMANDS = {
     "transaction": ("pykbroker.cli.transaction", "transaction", "List, describe and abort transactions."),
     "config": ("pykbroker.cli.config", "config", "Show and change settings of topics, brokers and groups."),
     "acl": ("pykbroker.cli.acl", "acl", "List, add and remove access control entries."),
-    "completion": ("pykbroker.cli.completion_command", "completion", "Print the script for completion in a shell."),
-    "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
+    "completion": ("pykbroker.cli.completion.command", "completion", "Print the script for completion in a shell."),
+    "dump-log": ("pykbroker.cli.dump_log.command", "dump_log", "Print the contents of log, index and snapshot files."),
 }
 
 
@@ -80,7 +84,7 @@ def pykbroker_command() -> None:
 def run(words: list[str]) -> int:
     """Run one command line; expected failures become one line on standard error and an exit code."""
     if COMPLETE_VARIABLE in os.environ:
-        from pykbroker.cli.bash_completion import register
+        from pykbroker.cli.completion.bash import register
 
         register()
     try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import shell_completion as completion
 from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.client.configs import DEFAULT, RESOURCE_TYPES
 from pykbroker.cli.command_group import CommandGroup, suggestion
+from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, parse_pairs
 from pykbroker.cli.output import note, print_json, print_table

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import shell_completion as completion
 from pykbroker.cli.client.config import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
+from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line

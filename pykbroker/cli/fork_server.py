@@ -24,7 +24,7 @@ def main() -> None:
 
 def _run_broker(words: list[str], tell: Callable[[str], None]) -> int:
     # A prepared process imports it when the first broker has started.
-    from pykbroker.cli.start import start
+    from pykbroker.cli.start.run import start
 
     return start(words, tell)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import shell_completion as completion
 from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
+from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, parse_pairs
 from pykbroker.cli.output import print_json, print_table

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import shell_completion as completion
 from pykbroker.cli.client.calls import Where
 from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table

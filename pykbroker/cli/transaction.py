@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from pykbroker.cli import shell_completion as completion
 from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.client.hanging_transactions import find_hanging, owner_of
 from pykbroker.cli.client.transactions import STATES
 from pykbroker.cli.command_group import CommandGroup
+from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table

@@ -113,22 +113,27 @@ class GroupValues(Frozen):
     rebalance_protocols: tuple[str, ...]
 
 
-class ConsumerGroupValues(Frozen):
-    """Consumer groups (KIP-848)."""
+class MemberTimeValues(Frozen):
+    """Times of the members of one newer kind of group, and the bounds of a group's own settings."""
 
     assignment_interval_ms: int
-    assignors: tuple[str, ...]
     heartbeat_interval_ms: int
     max_assignment_interval_ms: int
     max_heartbeat_interval_ms: int
     max_session_timeout_ms: int
-    max_size: int
-    migration_policy: str
     min_assignment_interval_ms: int
     min_heartbeat_interval_ms: int
     min_session_timeout_ms: int
-    regex_refresh_interval_ms: int
     session_timeout_ms: int
+
+
+class ConsumerGroupValues(MemberTimeValues):
+    """Consumer groups (KIP-848)."""
+
+    assignors: tuple[str, ...]
+    max_size: int
+    migration_policy: str
+    regex_refresh_interval_ms: int
 
 
 class LogValues(Frozen):
@@ -282,48 +287,30 @@ class ShareCoordinatorValues(Frozen):
     write_timeout_ms: int
 
 
-class ShareGroupValues(Frozen):
+class ShareGroupValues(MemberTimeValues):
     """Share groups (KIP-932): their members, and the leaders of their share partitions."""
 
-    assignment_interval_ms: int
     delivery_count_limit: int
-    heartbeat_interval_ms: int
     initialize_retry_interval_ms: int
-    max_assignment_interval_ms: int
     max_delivery_count_limit: int
-    max_heartbeat_interval_ms: int
     max_partition_max_record_locks: int
     max_record_lock_duration_ms: int
-    max_session_timeout_ms: int
     max_share_sessions: int
     max_size: int
-    min_assignment_interval_ms: int
     min_delivery_count_limit: int
-    min_heartbeat_interval_ms: int
     min_partition_max_record_locks: int
     min_record_lock_duration_ms: int
-    min_session_timeout_ms: int
     partition_max_record_locks: int
     record_lock_duration_ms: int
-    session_timeout_ms: int
 
 
-class StreamsGroupValues(Frozen):
+class StreamsGroupValues(MemberTimeValues):
     """Streams groups (KIP-1071)."""
 
-    assignment_interval_ms: int
-    heartbeat_interval_ms: int
     initial_rebalance_delay_ms: int
-    max_assignment_interval_ms: int
-    max_heartbeat_interval_ms: int
-    max_session_timeout_ms: int
     max_size: int
     max_standby_replicas: int
-    min_assignment_interval_ms: int
-    min_heartbeat_interval_ms: int
-    min_session_timeout_ms: int
     num_standby_replicas: int
-    session_timeout_ms: int
 
 
 class SocketValues(Frozen):

@@ -1,4 +1,7 @@
-"""A topic that a coordinator needs. It is created when a client first looks for the coordinator, once at a time."""
+"""The topics of the coordinators: their partitions, replicas and configs, and their creation.
+
+A topic is created when a client first looks for its coordinator, once at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,90 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import trio
 
+    from pykbroker.config.values import GroupValues, ShareCoordinatorValues, TransactionValues
+
 log = logging.getLogger(__name__)
 
 
 class InternalTopic(NamedTuple):
-    """A topic to be created through the controller; `configs` are Kafka's keys and values, as text."""
+    """A topic to be created through the controller.
+
+    Attributes:
+        configured_replicas: the replication factor in the broker's settings.
+        replication_factor: the same, but at most the number of live brokers: a single node could otherwise never
+            create the topic (P-89).
+        configs: Kafka's keys and values, as text.
+    """
 
     name: str
     partition_count: int
+    configured_replicas: int
     replication_factor: int
     configs: Mapping[str, str]
+
+
+def offsets_topic(groups: GroupValues, live_broker_count: int) -> InternalTopic:
+    """`__consumer_offsets` as it is created (P-89, P-117)."""
+    return _internal_topic(
+        OFFSETS_TOPIC,
+        groups.offsets_topic_num_partitions,
+        groups.offsets_topic_replication_factor,
+        live_broker_count,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(groups.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def transaction_topic(transactions: TransactionValues, live_broker_count: int) -> InternalTopic:
+    """`__transaction_state` as it is created (P-89); min.insync.replicas is at most the number of live brokers."""
+    return _internal_topic(
+        TRANSACTION_TOPIC,
+        transactions.state_log_num_partitions,
+        transactions.state_log_replication_factor,
+        live_broker_count,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(transactions.state_log_min_isr, max(live_broker_count, 1))),
+            "segment.bytes": str(transactions.state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def share_state_topic(share_coordinator: ShareCoordinatorValues, live_broker_count: int) -> InternalTopic:
+    """`__share_group_state` as it is created (KIP-932): records are deleted by the coordinator alone.
+
+    min.insync.replicas is at most the number of live brokers.
+    """
+    return _internal_topic(
+        SHARE_STATE_TOPIC,
+        share_coordinator.state_topic_num_partitions,
+        share_coordinator.state_topic_replication_factor,
+        live_broker_count,
+        {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(min(share_coordinator.state_topic_min_isr, max(live_broker_count, 1))),
+            "retention.ms": "-1",
+            "segment.bytes": str(share_coordinator.state_topic_segment_bytes),
+        },
+    )
+
+
+def _internal_topic(
+    name: str, partition_count: int, replicas: int, live_broker_count: int, configs: Mapping[str, str]
+) -> InternalTopic:
+    return InternalTopic(name, partition_count, replicas, max(1, min(replicas, live_broker_count)), configs)
 
 
 class TopicCreation:
@@ -34,13 +106,14 @@ class TopicCreation:
         self._create = create
         self._is_under_way = False
 
-    def start(self, nursery: trio.Nursery, topic: InternalTopic, wanted_replicas: int) -> None:
-        """Starts the creation, unless one is in flight; logs if it gets fewer than `wanted_replicas` (P-117)."""
+    def start(self, nursery: trio.Nursery, topic: InternalTopic) -> None:
+        """Starts the creation, unless one is in flight; logs if it gets fewer replicas than configured (P-117)."""
         if self._is_under_way:
             return
         self._is_under_way = True
-        if topic.replication_factor < wanted_replicas:
-            log.info("%s gets %d replica(s) instead of %d", topic.name, topic.replication_factor, wanted_replicas)
+        given, configured = topic.replication_factor, topic.configured_replicas
+        if given < configured:
+            log.info("%s gets %d replica(s) instead of %d", topic.name, given, configured)
         nursery.start_soon(self._run, topic)
 
     async def _run(self, topic: InternalTopic) -> None:

@@ -22,6 +22,7 @@ from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.loaded_shards import LoadedShards, MetadataSource, PartitionRegistry
 from pykbroker.coordination.replication_queue import ReplicationQueues, Waiting
 from pykbroker.coordination.timer import CoordinatorTimer
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -66,17 +67,31 @@ class Write(Generic[Result]):
         return response_error(await self._append.wait_answer())
 
 
-class CoordinatorRuntime(Generic[Shard]):
-    """Runs the shards of one internal topic.
+class CoordinatorEnvironment(NamedTuple):
+    """The parts of a broker that each of its coordinators needs.
 
-    Args:
-        topic: name of the internal topic.
+    Attributes:
         node_id: id of this broker.
         clock: time of day, for the timestamps of records. Timers use trio's clock (`CoordinatorTimer`), so that a step
             of the wall clock neither expires a session nor aborts a transaction.
         partitions: the partitions of this broker, to append to and read from.
         metadata: the source of partition leaders and leader epochs.
-        create_internal_topic: creates the topic through the controller; may fail, as the client tries again.
+        create_internal_topic: creates a topic through the controller; may fail, as the client tries again.
+    """
+
+    node_id: int
+    clock: WallClock
+    partitions: PartitionRegistry
+    metadata: MetadataSource
+    create_internal_topic: Callable[[InternalTopic], Awaitable[None]]
+
+
+class CoordinatorRuntime(Generic[Shard]):
+    """Runs the shards of one internal topic.
+
+    Args:
+        topic: name of the internal topic.
+        environment: the parts of the broker.
         make_shard: returns a new shard for a leader epoch.
         deliver: carries out the side effects of a result, such as replies. Called with the partition's number, the
             shard and the result, before the records are appended.
@@ -90,11 +105,7 @@ class CoordinatorRuntime(Generic[Shard]):
     def __init__(
         self,
         topic: str,
-        node_id: int,
-        clock: WallClock,
-        partitions: PartitionRegistry,
-        metadata: MetadataSource,
-        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
+        environment: CoordinatorEnvironment,
         *,
         make_shard: Callable[[int], Shard],
         deliver: Callable[[int, Shard, Any], None],
@@ -102,19 +113,19 @@ class CoordinatorRuntime(Generic[Shard]):
         codec: int = 0,
     ) -> None:
         self._topic = topic
-        self._clock = clock
-        self._timer = CoordinatorTimer(clock)
+        self._clock = environment.clock
+        self._timer = CoordinatorTimer(environment.clock)
         self._loaded = LoadedShards(
             topic,
-            node_id,
-            partitions,
-            metadata,
+            environment.node_id,
+            environment.partitions,
+            environment.metadata,
             make_shard=make_shard,
             now_ms=self._timer.now_ms,
             on_loaded=self._on_loaded,
             on_unloaded=self._on_unloaded,
         )
-        self._topic_creation = TopicCreation(create_internal_topic)
+        self._topic_creation = TopicCreation(environment.create_internal_topic)
         self._deliver = deliver
         self._codec = codec
         self._deadlines = Deadlines()
@@ -155,10 +166,10 @@ class CoordinatorRuntime(Generic[Shard]):
             is_recreated = any(deleted.name == self._topic for deleted in new.delta.deleted_topics)
             self._loaded.follow(self.nursery, is_recreated=is_recreated)
 
-    def request_topic_creation(self, topic: InternalTopic, wanted_replicas: int) -> None:
+    def request_topic_creation(self, topic: InternalTopic) -> None:
         """Starts the creation of the internal topic, unless one is in flight (P-89)."""
         if self.nursery is not None:
-            self._topic_creation.start(self.nursery, topic, wanted_replicas)
+            self._topic_creation.start(self.nursery, topic)
 
     def _on_loaded(self, number: int, shard: Shard) -> None:
         self.carry_out(number, shard, shard.loaded(self.now_ms()))

@@ -10,36 +10,36 @@ without groups does not spend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from pykbroker.completion import Completion
 from pykbroker.controller.metadata.image import GROUP_RESOURCE
-from pykbroker.coordination.internal_topic import InternalTopic
-from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
     import random
 
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.coordination.runtime import Write
+    from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.coordination.shard import TransactionalProducer
     from pykbroker.groups.consumer.regexes import RegexRefresh
+    from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
     from pykbroker.groups.result import GroupResult
-    from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.coordinator import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
-    from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
+
+Described = TypeVar("Described")
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Limit of the metadata of all classic members, in bytes. The broker holds metadata until the session expires, up to
@@ -89,8 +90,8 @@ class GroupCoordinator:
     """All groups whose partition of `__consumer_offsets` this broker leads.
 
     Args:
-        settings: limits and timeouts.
-        node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
+        config: the broker's settings.
+        environment: the parts of the broker.
         random: for member ids.
         share_states: the state of share partitions.
 
@@ -99,33 +100,26 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        settings: GroupSettings,
-        node_id: int,
-        clock: WallClock,
-        partitions: PartitionRegistry,
-        metadata: MetadataSource,
-        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
+        config: BrokerConfig,
+        environment: CoordinatorEnvironment,
         random: random.Random,
         share_states: ShareStates,
     ) -> None:
-        self._settings = settings
+        self._config = config
+        self._settings = GroupSettings.from_config(config)
         self._random = random
-        self._metadata = metadata
+        self._metadata = environment.metadata
         self._group_topics: GroupTopics | None = None
         self._share_states = share_states
         self._share: ShareGroupRequests | None = None  # made with the first request about a share group
         self._streams: StreamsGroupRequests | None = None  # likewise
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
-            node_id,
-            clock,
-            partitions,
-            metadata,
-            create_internal_topic,
+            environment,
             make_shard=self._make_shard,
             deliver=self._deliver,
-            append_timeout_ms=settings.offsets_commit_timeout_ms,
-            codec=settings.offsets_topic_compression_codec,
+            append_timeout_ms=config.groups.offsets_commit_timeout_ms,
+            codec=config.groups.offsets_topic_compression_codec,
         )
         self.run = self._runtime.run
         self.stop = self._runtime.stop
@@ -148,8 +142,7 @@ class GroupCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
-        topic = self._settings.offsets_topic(live_broker_count)
-        self._runtime.request_topic_creation(topic, self._settings.offsets_topic_replication_factor)
+        self._runtime.request_topic_creation(offsets_topic(self._config.groups, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> GroupShard:
         from pykbroker.groups.assignors.streams import sticky
@@ -410,14 +403,30 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
 
-    def describe_consumer_group(self, group_id: str) -> ConsumerDescribedGroup:
-        """Describes one group, for ConsumerGroupDescribe."""
-        from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
+    def describe_newer_group(
+        self,
+        group_id: str,
+        groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
+        response: Callable[..., Described],
+    ) -> Described:
+        """Describes one group of a newer type.
+
+        Args:
+            group_id: id of the group.
+            groups_of: the groups of the type in a shard.
+            response: makes a description with an error; the class of the descriptions of this type.
+        """
+        from pykbroker.groups.modern.errors import GroupError
 
         place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if isinstance(place, ErrorCode):
-            return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].consumer.describe(group_id, place[1].any_group(group_id))
+            return response(group_id=group_id, error_code=place)
+        shard = place[1]
+        try:
+            found: Described = groups_of(shard).describe(group_id, shard.any_group(group_id))
+        except GroupError as error:
+            return response(group_id=group_id, error_code=error.code, error_message=error.message)
+        return found
 
     def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
         """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""
@@ -465,7 +474,7 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def _schedule_expiry(self) -> None:
-        self._runtime.schedule("expiry", self._settings.offsets_retention_check_interval_ms, self._expire_offsets)
+        self._runtime.schedule("expiry", self._config.groups.offsets_retention_check_interval_ms, self._expire_offsets)
 
     async def _expire_offsets(self) -> None:
         """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""

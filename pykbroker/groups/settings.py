@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.coordination.internal_topic import InternalTopic
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.streams.settings import StreamsGroupSettings
@@ -22,13 +20,7 @@ class GroupSettings(NamedTuple):
     group_max_size: int = 2**31 - 1
     group_initial_rebalance_delay_ms: int = 3_000
     offset_metadata_max_bytes: int = 4_096
-    offsets_commit_timeout_ms: int = 5_000
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 104_857_600
-    offsets_topic_compression_codec: int = 0
     consumer: ConsumerGroupSettings = ConsumerGroupSettings()
     share: ShareGroupSettings = ShareGroupSettings()
     streams: StreamsGroupSettings = StreamsGroupSettings()
@@ -42,27 +34,8 @@ class GroupSettings(NamedTuple):
             group_max_size=config.groups.max_size,
             group_initial_rebalance_delay_ms=config.groups.initial_rebalance_delay_ms,
             offset_metadata_max_bytes=config.groups.offset_metadata_max_bytes,
-            offsets_commit_timeout_ms=config.groups.offsets_commit_timeout_ms,
             offsets_retention_ms=config.groups.offsets_retention_minutes * 60_000,
-            offsets_retention_check_interval_ms=config.groups.offsets_retention_check_interval_ms,
-            offsets_topic_num_partitions=config.groups.offsets_topic_num_partitions,
-            offsets_topic_replication_factor=config.groups.offsets_topic_replication_factor,
-            offsets_topic_segment_bytes=config.groups.offsets_topic_segment_bytes,
-            offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
             consumer=ConsumerGroupSettings.from_config(config),
             share=ShareGroupSettings.from_config(config),
             streams=StreamsGroupSettings.from_config(config),
-        )
-
-    def offsets_topic(self, live_broker_count: int) -> InternalTopic:
-        """`__consumer_offsets` as it is created, with at most one replica for each live broker (P-89, P-117)."""
-        return InternalTopic(
-            OFFSETS_TOPIC,
-            self.offsets_topic_num_partitions,
-            max(1, min(self.offsets_topic_replication_factor, live_broker_count)),
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(self.offsets_topic_segment_bytes),
-            },
         )

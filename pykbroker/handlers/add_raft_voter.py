@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
-from pykbroker.requests.controller_calls import controller_listener_name, inconsistent_cluster
-from pykbroker.requests.voter_change_errors import error_of_change
+from pykbroker.requests.controller_calls import controller_listener_name
+from pykbroker.requests.voter_change_errors import error_of_change, refusal_of_change
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -24,16 +24,12 @@ if TYPE_CHECKING:
 async def handle_add_raft_voter(context: NodeContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Adds the voter; if it is refused, the response has the error and its message."""
     context.require_cluster(ALTER)
-    wrong_cluster = inconsistent_cluster(context, request.cluster_id)
-    if wrong_cluster is not None:
-        return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
-    controller = context.services.controller
-    if not controller.is_leader:
-        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
-    if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
-        return _response(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    refused = refusal_of_change(context, request.cluster_id, key, "Add")
+    if refused is not None:
+        return _response(*refused)
     endpoints = tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners)
-    voter = Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
+    voter = Voter(key, endpoints)
     name = controller_listener_name(context)
     if voter.endpoint(name) is None:
         given = ", ".join(f"ListenerName({each.name})={each.host}/<unresolved>:{each.port}" for each in endpoints)
@@ -42,10 +38,10 @@ async def handle_add_raft_voter(context: NodeContext, request: AddRaftVoterReque
             f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) for the default "
             f"listener ListenerName({name})",
         )
-    answer = await controller.voter_requests.add(
+    answer = await context.services.controller.voter_requests.add(
         voter, context.services.config.request_timeout_ms, acks_commit=request.ack_when_committed
     )
-    return _response(*error_of_change(answer, voter.key, "adding"))
+    return _response(*error_of_change(answer, key, "adding"))
 
 
 def _response(error: ErrorCode, message: str | None) -> AddRaftVoterResponse:

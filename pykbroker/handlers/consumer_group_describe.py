@@ -22,8 +22,7 @@ async def handle_consumer_group_describe(
     protocols = context.services.config.groups.rebalance_protocols
     if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
         return ConsumerGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    describe = context.services.groups.describe_consumer_group
-    groups = described_groups(context, request, DescribedGroup, describe, _topics_of)
+    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.consumer, _topics_of)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
+from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
-from pykbroker.requests.controller_calls import inconsistent_cluster
-from pykbroker.requests.voter_change_errors import error_of_change
+from pykbroker.requests.voter_change_errors import error_of_change, refusal_of_change
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -23,16 +22,11 @@ if TYPE_CHECKING:
 async def handle_remove_raft_voter(context: NodeContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Removes the voter; if that is refused, the response has the error and its message."""
     context.require_cluster(ALTER)
-    wrong_cluster = inconsistent_cluster(context, request.cluster_id)
-    if wrong_cluster is not None:
-        return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
-    controller = context.services.controller
-    if not controller.is_leader:
-        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
-    if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
-        return _response(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
-    answer = await controller.voter_requests.remove(key, context.services.config.request_timeout_ms)
+    refused = refusal_of_change(context, request.cluster_id, key, "Remove")
+    if refused is not None:
+        return _response(*refused)
+    answer = await context.services.controller.voter_requests.remove(key, context.services.config.request_timeout_ms)
     return _response(*error_of_change(answer, key, "removing"))
 
 

@@ -18,10 +18,9 @@ from pykbroker.protocol.messages.share_acknowledge import (
     ShareAcknowledgeTopicResponse,
 )
 from pykbroker.requests.share_requests import (
-    HINTED_ERRORS,
     Acknowledgements,
-    leader_of,
     member_of,
+    name_leader,
     refusal,
     release_if_final,
 )
@@ -50,14 +49,7 @@ async def handle_share_acknowledge(
     topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
     for place, outcome in outcomes.items():
         data = PartitionData(partition_index=place.partition, error_code=outcome.error, error_message=outcome.message)
-        if outcome.error in HINTED_ERRORS:
-            leader_id, leader_epoch = leader_of(context, place)
-            data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            endpoint = context.services.metadata.endpoint(leader_id, context.connection)
-            if endpoint is not None and all(node.node_id != leader_id for node in response.node_endpoints):
-                response.node_endpoints.append(
-                    NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
-                )
+        name_leader(context, response, data, place, LeaderIdAndEpoch, NodeEndpoint)
         topic = topics.get(place.topic_id)
         if topic is None:
             topic = topics[place.topic_id] = ShareAcknowledgeTopicResponse(topic_id=place.topic_id)

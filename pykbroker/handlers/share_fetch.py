@@ -27,13 +27,12 @@ from pykbroker.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from pykbroker.requests.share_requests import (
-    HINTED_ERRORS,
     RENEW_VERSION,
     Acknowledged,
     Acknowledgements,
     exists,
-    leader_of,
     member_of,
+    name_leader,
     refusal,
     refused_topics,
     release_if_final,
@@ -200,12 +199,5 @@ def _partition_data(
             for a in found.acquired
         ],
     )
-    if found.error in HINTED_ERRORS:
-        leader_id, leader_epoch = leader_of(context, place)
-        data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-        endpoint = context.services.metadata.endpoint(leader_id, context.connection)
-        if endpoint is not None and all(node.node_id != leader_id for node in response.node_endpoints):
-            response.node_endpoints.append(
-                NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
-            )
+    name_leader(context, response, data, place, LeaderIdAndEpoch, NodeEndpoint)
     return data

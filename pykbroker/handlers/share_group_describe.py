@@ -21,8 +21,7 @@ async def handle_share_group_describe(
     """Describes each group; those that the client may not see come first, as in Kafka."""
     if not share_groups_enabled(context.services.metadata.image):
         return ShareGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    describe = context.services.groups.share.describe
-    groups = described_groups(context, request, DescribedGroup, describe, _topics_of)
+    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.share, _topics_of)
     return ShareGroupDescribeResponse(groups=groups)
 
 

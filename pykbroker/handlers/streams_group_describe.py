@@ -24,8 +24,7 @@ async def handle_streams_group_describe(
     protocols = context.services.config.groups.rebalance_protocols
     if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
         return StreamsGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    describe = context.services.groups.streams.describe
-    groups = described_groups(context, request, DescribedGroup, describe, _topics_of, HIDDEN_TOPICS)
+    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.streams, _topics_of, HIDDEN_TOPICS)
     return StreamsGroupDescribeResponse(groups=groups)
 
 

@@ -38,7 +38,7 @@ TURN_S = 0.01
 """Requests of one connection, and seconds spent on them, before other connections are served."""
 
 UNFINISHED_MAX = 16
-"""Most produce requests of one connection that wait for followers at a time; a producer sends five by default."""
+"""Largest number of produce requests of one connection that wait for followers; a producer sends five by default."""
 
 
 SENT_AT_ONCE_MAX = 1 << 14

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EVENTS_MAX = 256
-"""Most sockets that one `poll` returns."""
+"""Largest number of sockets that one `poll` returns."""
 
 
 class Poller(Protocol[T]):

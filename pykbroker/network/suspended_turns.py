@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pykbroker.network.connection import SocketConnection
 
 DEADLINES_MIN = 1_000
-"""Deadlines above which those of turns that wait no longer are removed, once they are the majority."""
+"""Number of deadlines in the heap above which those of turns that no longer wait are removed, once they are more than
+half."""
 
 
 class SuspendedTurn:

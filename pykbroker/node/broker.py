@@ -1,13 +1,13 @@
-"""The composition root: builds the parts of one node in order, runs their tasks, and stops them in reverse order.
+"""The composition root: builds the parts of one node in order, runs their tasks, and closes the parts when these end.
 
 A node is a broker, a controller, or both (`process.roles`). A start has these steps: file descriptors and addresses (so
 that a taken port is reported at once), data directory, this process's part in the metadata quorum, the controllers'
 port, and the broker (`broker_server`): registration, logs, coordinators, its ports. A port opens only when its requests
 can be answered.
 
-A stop has the same steps in reverse. It is a cancellation, which interrupts only waits: every change of state is
-synchronous, so the logs are consistent, and they are flushed and closed. A node whose `stop` is set first hands over
-its leaderships.
+A stop is a cancellation of all tasks together. It interrupts only waits: every change of state is synchronous, so the
+logs are consistent. Then the coordinators stop, the logs are flushed and closed, then the controller, its connections
+and the listening sockets. A node whose `stop` is set hands over its leaderships before that.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import trio
 
 from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
@@ -40,10 +40,8 @@ from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -229,15 +227,10 @@ def make_services(
     else:
         partitions, replication = _replicate(parts, call, brokers, broker_clients, directories)
     channel = make_channel(parts, call, "forwarding")
-    create_internal_topic = partial(_create_internal_topic, channel)
-    share_state = ShareCoordinator(
-        ShareStateSettings.from_config(config),
-        config.node_id,
-        host.clock,
-        partitions,
-        metadata,
-        create_internal_topic,
+    environment_of_coordinators = CoordinatorEnvironment(
+        config.node_id, host.clock, partitions, metadata, partial(_create_internal_topic, channel)
     )
+    share_state = ShareCoordinator(config, environment_of_coordinators)
 
     def make_persister() -> SharePersister:
         from pykbroker.share_state.persister import CoordinatorPersister
@@ -264,25 +257,12 @@ def make_services(
 
     persister = cache(make_persister)
     shares = LazySharePartitions(make_shares)
-    groups = GroupCoordinator(
-        GroupSettings.from_config(config),
-        config.node_id,
-        host.clock,
-        partitions,
-        metadata,
-        create_internal_topic,
-        host.random,
-        GroupShareStates(persister),
-    )
+    groups = GroupCoordinator(config, environment_of_coordinators, host.random, GroupShareStates(persister))
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
-        TransactionSettings.from_config(config),
-        config.node_id,
-        host.clock,
-        partitions,
-        metadata,
+        config,
+        environment_of_coordinators,
         next_producer_id=producer_ids.next,
-        create_internal_topic=create_internal_topic,
         write_marker=MarkerWriter(partitions, groups, host.clock).write,
         connect=partial(_connect, broker_clients, purpose="transactions"),
     )

@@ -23,9 +23,9 @@ class CodecStep(NamedTuple):
 
 
 MODULES = (
-    "pykbroker.cli.node_process",
-    "pykbroker.cli.start",
-    "pykbroker.cli.start_config",
+    "pykbroker.cli.start.node_process",
+    "pykbroker.cli.start.run",
+    "pykbroker.cli.start.config",
     "pykbroker.config.environment",
     "pykbroker.config.properties_file",
     "encodings.ascii",
@@ -78,7 +78,7 @@ CODECS = (
 
 USED_BY_CLIENTS = (
     "encodings.utf_16_be",
-    "pykbroker.cli.initial_topics",
+    "pykbroker.cli.start.initial_topics",
     "pykbroker.config.descriptions",
     "pykbroker.coordination.loader",
     "pykbroker.coordination.partition_writer",

@@ -140,7 +140,10 @@ class Replica:
         self.wake_acks()
 
     def all_is_readable(self, size: int, stable_before: int) -> None:
-        """Raises the high watermark to the log end, `size` bytes on. Without followers no request waits for acks."""
+        """Raises the high watermark to the log end, after an append of `size` bytes to a log without followers.
+
+        No request waits for acks then.
+        """
         self.high_watermark = self.log.log_end_offset
         if self.waiters:
             self.waiters.notify(size)

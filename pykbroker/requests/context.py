@@ -156,7 +156,7 @@ class ControllerServices(NodeServices):
 
 
 REFUSALS_MAX = 100
-"""Most refusals of one request that are kept for the audit log."""
+"""Largest number of refusals of one request that are kept for the audit log."""
 
 S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 

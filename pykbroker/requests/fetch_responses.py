@@ -14,6 +14,7 @@ from pykbroker.protocol.messages.fetch import (
     PartitionData,
 )
 from pykbroker.replication.fetch_sessions import PartitionKey
+from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,6 @@ NO_SESSION = 0
 STORAGE_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
-HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def response_of(
@@ -89,12 +89,8 @@ def _add(topics: list[FetchableTopicResponse], key: PartitionKey, data: Partitio
 
 
 def _name_leaders(context: BrokerContext, response: FetchResponse, leaders: Iterable[int]) -> None:
-    for leader in leaders:
-        endpoint = context.services.metadata.endpoint(leader, context.connection)
-        if endpoint is not None:
-            response.node_endpoints.append(
-                NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
-            )
+    for leader_id in leaders:
+        add_endpoint(context, response.node_endpoints, leader_id, NodeEndpoint)
 
 
 def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchResponse:
@@ -130,14 +126,8 @@ def failure(
         records=b"",
     )
     if error_code in HINTED_ERRORS and context.api_version >= LEADER_HINT_VERSION:
-        leader = (-1, -1)
-        if partition is not None:
-            leader = (partition.leader_id, partition.leader_epoch)
-        else:
-            topic = context.services.metadata.topic_by_id(key.topic_id)
-            if topic is not None and key.partition in topic.partitions:
-                leader = (topic.partitions[key.partition].leader, topic.partitions[key.partition].leader_epoch)
-        data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        leader_id, leader_epoch = leader_of(context, key.topic_id, key.partition, partition)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
     return data
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.groups.modern.groups import ModernGroups
+    from pykbroker.groups.shard import GroupShard
     from pykbroker.protocol.messages import consumer_group_describe, share_group_describe, streams_group_describe
     from pykbroker.requests.context import BrokerContext
 
@@ -37,7 +39,7 @@ def described_groups(
     context: BrokerContext,
     request: DescribeRequest,
     response: type[G],
-    describe: Callable[[str], G],
+    groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
     topics_of: Callable[[G], set[str]],
     hidden_topics: str = HIDDEN_TOPICS,
 ) -> list[G]:
@@ -47,7 +49,7 @@ def described_groups(
 
     Args:
         response: class of a described group.
-        describe: the group with this id, or its error.
+        groups_of: the groups of the type in a shard.
         topics_of: topics that the description names.
         hidden_topics: error message for a group with a topic that the client may not describe.
     """
@@ -57,7 +59,7 @@ def described_groups(
     for group_id in request.group_ids:
         if group_id in refused:
             continue
-        group = describe(group_id)
+        group = context.services.groups.describe_newer_group(group_id, groups_of, response)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
         if context.refused(DESCRIBE, TOPIC, topics_of(group)):

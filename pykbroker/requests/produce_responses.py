@@ -13,6 +13,7 @@ from pykbroker.protocol.messages.produce import (
     PartitionProduceResponse,
 )
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.requests.leader_hints import add_endpoint
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
@@ -34,16 +35,15 @@ WITH_LOG_START = {
 
 
 class LeaderHints:
-    """Leaders named in the errors of one response, and their addresses; in v10 and later (KIP-951)."""
+    """Leaders named in the errors of one response; in v10 and later (KIP-951).
+
+    Attributes:
+        endpoints: addresses of the leaders named so far.
+    """
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._endpoints: dict[int, NodeEndpoint] = {}
-
-    @property
-    def endpoints(self) -> list[NodeEndpoint]:
-        """Addresses of the leaders named so far."""
-        return list(self._endpoints.values())
+        self.endpoints: list[NodeEndpoint] = []
 
     def name_leader_of(self, partition: Partition, response: PartitionProduceResponse) -> None:
         """Put the present leader of a partition, which this broker led before, into its error."""
@@ -57,11 +57,7 @@ class LeaderHints:
         if self._context.api_version < LEADER_HINT_VERSION:
             return
         response.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
-        endpoint = self._context.services.metadata.endpoint(image.leader, self._context.connection)
-        if endpoint is not None:
-            self._endpoints[image.leader] = NodeEndpoint(
-                node_id=image.leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
-            )
+        add_endpoint(self._context, self.endpoints, image.leader, NodeEndpoint)
 
 
 def failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:

@@ -49,7 +49,7 @@ FLEXIBLE_VERSION: Final = 9
 TOPIC_ID_VERSION: Final = 13
 
 KINDS_MAX: Final = 2_000
-"""Most kinds of requests that are kept, about 1 KB each; then all are forgotten, and the frequent ones come again."""
+"""Number of kinds of requests, of about 1 KB each, at which all are dropped; the frequent ones are soon noted again."""
 
 _NO_TAGS_SIZE: Final = 3
 """Bytes behind the records: no tagged fields of the partition, of the topic and of the request."""

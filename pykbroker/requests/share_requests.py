@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.leader import LeaderState, Outcome
 from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 MEMBER_ID_LENGTH_MAX = 36
 """Length of a member id, which clients make: that of a UUID as text."""
 RENEW_VERSION = 2
-HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class MemberRequest(Protocol):
@@ -184,12 +184,20 @@ def release_if_final(shares: SharePartitions, request: MemberRequest) -> None:
         shares.release_session(member_of(request))
 
 
-def leader_of(context: BrokerContext, place: TopicPartition) -> tuple[int, int]:
-    """Leader and leader epoch of a partition, for a client that has come to another broker; -1 each if unknown."""
-    services = context.services
-    partition = services.partitions.get_by_id(place.topic_id, place.partition)
-    if partition is not None:
-        return partition.leader_id, partition.leader_epoch
-    topic = services.metadata.topic_by_id(place.topic_id)
-    image = None if topic is None else topic.partitions.get(place.partition)
-    return (-1, -1) if image is None else (image.leader, image.leader_epoch)
+def name_leader(
+    context: BrokerContext,
+    response: Any,
+    data: Any,
+    place: TopicPartition,
+    make_leader: Callable[..., Any],
+    make_endpoint: Callable[..., Any],
+) -> None:
+    """Names the leader in a partition's error, if a leader may help, and adds its address to the response (KIP-951).
+
+    `make_leader` and `make_endpoint` are the response's classes LeaderIdAndEpoch and NodeEndpoint.
+    """
+    if data.error_code in HINTED_ERRORS:
+        partition = context.services.partitions.get_by_id(place.topic_id, place.partition)
+        leader_id, leader_epoch = leader_of(context, place.topic_id, place.partition, partition)
+        data.current_leader = make_leader(leader_id=leader_id, leader_epoch=leader_epoch)
+        add_endpoint(context, response.node_endpoints, leader_id, make_endpoint)

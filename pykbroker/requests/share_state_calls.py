@@ -63,7 +63,8 @@ async def for_each_partition(
         call: calls the coordinator for one partition.
         topic_result, partition_result: classes of the response.
         values_of: fields of a partition's result, of a state that was found.
-        leaves_out_empty_topics: see `_outcomes`.
+        leaves_out_empty_topics: True to leave a topic without partitions out of the response. Otherwise, as in Kafka, a
+            request with such a topic gets an empty response.
     """
 
     def result(partition: int, outcome: Any) -> Any:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
+from pykbroker.coordination.internal_topic import offsets_topic, transaction_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.errors import KafkaError
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.requests.controller_calls import charge_of, forwarded
-from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,9 +32,9 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     as a single node could otherwise never create one (P-89).
     """
     if name == OFFSETS_TOPIC:
-        internal = GroupSettings.from_config(config).offsets_topic(broker_count)
+        internal = offsets_topic(config.groups, broker_count)
     elif name == TRANSACTION_TOPIC:
-        internal = TransactionSettings.from_config(config).transaction_topic(broker_count)
+        internal = transaction_topic(config.transactions, broker_count)
     else:
         given = config.static_properties
         return NewTopic(

@@ -1,11 +1,38 @@
-"""Kafka's error codes and texts of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version."""
+"""Errors of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version, with Kafka's codes and texts."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.local_messages import ChangeAnswer, ChangeFailure, Reason
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_to_text
+from pykbroker.requests.controller_calls import inconsistent_cluster
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import NodeContext
+
+
+def refusal_of_change(
+    context: NodeContext, cluster_id: str | None, voter: ReplicaKey, request_name: str
+) -> tuple[ErrorCode, str] | None:
+    """Error of AddRaftVoter or RemoveRaftVoter, from the checks before the state machine; None if they pass.
+
+    Args:
+        context: the request's surroundings.
+        cluster_id: cluster that the request names; None for this one.
+        voter: the voter that it names.
+        request_name: its name in Kafka's error text.
+    """
+    wrong_cluster = inconsistent_cluster(context, cluster_id)
+    if wrong_cluster is not None:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster
+    if not context.services.controller.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
+    if voter.node_id < 0 or voter.directory_id == NO_DIRECTORY_ID:
+        return ErrorCode.INVALID_REQUEST, f"{request_name} voter request didn't include a valid voter"
+    return None
 
 
 def error_of_change(answer: ChangeAnswer, key: ReplicaKey, what: str) -> tuple[ErrorCode, str | None]:

@@ -45,9 +45,9 @@ class Acquisition:
         shares: the share partition.
         member_id: the member that acquires.
         now_ms: the time.
-        records_max: most records to acquire; with `is_record_limit` exactly, else up to the end of a batch.
+        records_max: number of records after which it stops; with `is_record_limit` exactly, else at a batch's end.
         is_record_limit: True in record-limit mode.
-        batch_size: most offsets in one batch of new records, if the batches of the log allow it.
+        batch_size: largest number of offsets in one batch of new records, if the batches of the log allow it.
     """
 
     def __init__(

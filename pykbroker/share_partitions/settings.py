@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pykbroker.groups.modern.settings import bounded
 from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -38,24 +39,23 @@ class SharePartitionSettings(NamedTuple):
     @classmethod
     def of_group(cls, share_groups: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
         """The settings of a group, from the configs of its GROUP resource, within the broker's bounds."""
-
-        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
-            return min(max(int(configs[key]), lowest), highest) if key in configs else default
-
         return cls(
             bounded(
+                configs,
                 "share.delivery.count.limit",
                 share_groups.delivery_count_limit,
                 share_groups.min_delivery_count_limit,
                 share_groups.max_delivery_count_limit,
             ),
             bounded(
+                configs,
                 "share.partition.max.record.locks",
                 share_groups.partition_max_record_locks,
                 share_groups.min_partition_max_record_locks,
                 share_groups.max_partition_max_record_locks,
             ),
             bounded(
+                configs,
                 "share.record.lock.duration.ms",
                 share_groups.record_lock_duration_ms,
                 share_groups.min_record_lock_duration_ms,

@@ -8,23 +8,22 @@ records that later snapshots make redundant. The state machine is imported with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.coordination.internal_topic import InternalTopic
-from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import share_state_topic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime, Write
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.share_state.settings import ShareStateSettings
+    from pykbroker.coordination.runtime import CoordinatorEnvironment
     from pykbroker.share_state.shard import Refusal, ShareStateShard
     from pykbroker.share_state.state import PartitionState, SharePartitionKey, WriteState
-    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -33,34 +32,22 @@ class ShareCoordinator:
     """All share partitions whose partition of `__share_group_state` this broker leads.
 
     Args:
-        settings: sizes and intervals.
-        node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
+        config: the broker's settings.
+        environment: the parts of the broker.
 
     `run`, `stop`, `load_missing` and `leader` are those of the runtime.
     """
 
-    def __init__(
-        self,
-        settings: ShareStateSettings,
-        node_id: int,
-        clock: WallClock,
-        partitions: PartitionRegistry,
-        metadata: MetadataSource,
-        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
-    ) -> None:
-        self._settings = settings
-        self._metadata = metadata
+    def __init__(self, config: BrokerConfig, environment: CoordinatorEnvironment) -> None:
+        self._config = config
+        self._metadata = environment.metadata
         self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             SHARE_STATE_TOPIC,
-            node_id,
-            clock,
-            partitions,
-            metadata,
-            create_internal_topic,
+            environment,
             make_shard=self._make_shard,
             deliver=self._deliver,
-            append_timeout_ms=settings.write_timeout_ms,
-            codec=settings.state_topic_compression_codec,
+            append_timeout_ms=config.share_coordinator.write_timeout_ms,
+            codec=config.share_coordinator.state_topic_compression_codec,
         )
         self.run = self._runtime.run
         self.stop = self._runtime.stop
@@ -77,13 +64,14 @@ class ShareCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
-        topic = self._settings.state_topic(live_broker_count)
-        self._runtime.request_topic_creation(topic, self._settings.state_topic_replication_factor)
+        self._runtime.request_topic_creation(share_state_topic(self._config.share_coordinator, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> ShareStateShard:
         from pykbroker.share_state.shard import ShareStateShard
 
-        return ShareStateShard(self._settings.snapshot_update_records_per_snapshot, self._partition_count)
+        return ShareStateShard(
+            self._config.share_coordinator.snapshot_update_records_per_snapshot, self._partition_count
+        )
 
     def _partition_count(self, topic_id: bytes) -> int:
         topic = self._metadata.image.topics_by_id.get(topic_id)
@@ -151,13 +139,13 @@ class ShareCoordinator:
     def _deliver(self, number: int, shard: ShareStateShard, result: Any) -> None:
         """Schedules the housekeeping, as there is a share partition now."""
         if result.records:
-            settings = self._settings
+            settings = self._config.share_coordinator
             self._runtime.schedule("cold", settings.cold_partition_snapshot_interval_ms, self._snapshot_cold)
             self._runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
 
     async def _snapshot_cold(self) -> None:
         """Makes snapshots of share partitions whose last one is old; again after the interval, if there are any."""
-        interval_ms = self._settings.cold_partition_snapshot_interval_ms
+        interval_ms = self._config.share_coordinator.cold_partition_snapshot_interval_ms
         now_ms = self._runtime.now_ms()
         for number, shard in list(self._runtime.shards.items()):
             self._runtime.carry_out_in_batches(number, shard, shard.snapshot_cold(interval_ms, now_ms))
@@ -173,7 +161,7 @@ class ShareCoordinator:
                 continue
             self._runtime.when_replicated(number, partition.log.log_end_offset, partial(_delete, partition, offset))
         if any(shard.states for shard in self._runtime.shards.values()):
-            self._runtime.schedule("prune", self._settings.state_topic_prune_interval_ms, self._prune)
+            self._runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
 
 
 def _delete(partition: Any, offset: int) -> None:

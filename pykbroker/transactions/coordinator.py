@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.coordination.internal_topic import InternalTopic
-from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import KafkaError
@@ -26,17 +25,16 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.broker_sender import Connect
-    from pykbroker.coordination.runtime import Write
+    from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.transactions.completion import TransactionCompletion
     from pykbroker.transactions.marker_queue import WriteMarker
     from pykbroker.transactions.remote_verification import RemoteVerification
-    from pykbroker.transactions.settings import TransactionSettings
     from pykbroker.transactions.shard import TransactionFilter, TransactionResult, TransactionShard
     from pykbroker.transactions.states import TopicPartition
     from pykbroker.transactions.transaction import Outcome, Transaction
-    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +61,8 @@ class TransactionCoordinator:
     """All transactional ids whose partition of `__transaction_state` this broker leads.
 
     Args:
-        settings: limits and timeouts.
-        node_id, clock, partitions, create_internal_topic: as for `CoordinatorRuntime`.
-        metadata: the source of partitions, their leaders, and the finalized transaction.version.
+        config: the broker's settings.
+        environment: the parts of the broker; its metadata has the finalized transaction.version, too.
         next_producer_id: returns a producer id that was never used; raises KafkaError when there is none.
         write_marker: appends a marker to a partition that this broker leads.
         connect: returns a connection to another broker, for markers of its partitions and for verification.
@@ -75,33 +72,25 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        settings: TransactionSettings,
-        node_id: int,
-        clock: WallClock,
-        partitions: PartitionRegistry,
-        metadata: MetadataSource,
+        config: BrokerConfig,
+        environment: CoordinatorEnvironment,
         *,
         next_producer_id: Callable[[], Awaitable[int]],
-        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
         write_marker: WriteMarker,
         connect: Connect,
     ) -> None:
-        self._settings = settings
-        self._node_id = node_id
-        self._metadata = metadata
+        self._config = config
+        self._node_id = environment.node_id
+        self._metadata = environment.metadata
         self._next_producer_id = next_producer_id
         self._write_marker = write_marker
         self._connect = connect
         self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_TOPIC,
-            node_id,
-            clock,
-            partitions,
-            metadata,
-            create_internal_topic,
+            environment,
             make_shard=self._make_shard,
             deliver=self._deliver,
-            append_timeout_ms=settings.request_timeout_ms,
+            append_timeout_ms=config.request_timeout_ms,
         )
         self._completion: TransactionCompletion | None = None  # made when the first transaction ends
         self._remote: RemoteVerification | None = None  # made when an id's coordinator is another broker
@@ -118,8 +107,7 @@ class TransactionCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__transaction_state`, unless one is in flight (P-89)."""
-        topic = self._settings.transaction_topic(live_broker_count)
-        self._runtime.request_topic_creation(topic, self._settings.transaction_state_log_replication_factor)
+        self._runtime.request_topic_creation(transaction_topic(self._config.transactions, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> TransactionShard:
         from pykbroker.transactions.shard import TransactionShard
@@ -142,7 +130,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         error = await self._create_if_new(transactional_id, timeout_ms)
         if error is not ErrorCode.NONE:
@@ -253,7 +241,7 @@ class TransactionCoordinator:
         from pykbroker.transactions.remote_verification import PendingVerification, RemoteVerification
 
         if self._remote is None:
-            self._remote = RemoteVerification(self._connect, self._settings.request_timeout_ms)
+            self._remote = RemoteVerification(self._connect, self._config.request_timeout_ms)
         verification = PendingVerification(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
         return await self._remote.ask(self._runtime.nursery, leader, verification)
 
@@ -357,7 +345,7 @@ class TransactionCoordinator:
                 self._metadata,
                 write_marker=self._write_marker,
                 connect=self._connect,
-                timeout_ms=self._settings.request_timeout_ms,
+                timeout_ms=self._config.request_timeout_ms,
             )
         self._completion.begin(number, transaction)
 
@@ -365,7 +353,7 @@ class TransactionCoordinator:
 
     def _schedule_timeout_check(self) -> None:
         """Schedules the next check of timeouts; there is none while no transaction is ongoing."""
-        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        interval_ms = self._config.transactions.abort_timed_out_transaction_cleanup_interval_ms
         self._runtime.schedule("timeouts", interval_ms, self._abort_timed_out)
 
     async def _abort_timed_out(self) -> None:
@@ -395,12 +383,12 @@ class TransactionCoordinator:
             self._schedule_timeout_check()
 
     def _schedule_expiry(self) -> None:
-        interval_ms = self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        interval_ms = self._config.transactions.remove_expired_transaction_cleanup_interval_ms
         self._runtime.schedule("expiry", interval_ms, self._remove_expired)
 
     async def _remove_expired(self) -> None:
         """Deletes transactional ids that have expired (P-56)."""
-        now_ms, expiration_ms = self._runtime.now_ms(), self._settings.transactional_id_expiration_ms
+        now_ms, expiration_ms = self._runtime.now_ms(), self._config.transactions.transactional_id_expiration_ms
         for number, shard in self._runtime.shards.items():
             for tombstones in shard.expired(now_ms, expiration_ms):
                 self._runtime.carry_out(number, shard, tombstones)

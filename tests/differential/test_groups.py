@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,25 +12,13 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from pykbroker.protocol.records.batch import iter_batches
-from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
+from tests.differential.group_worlds import Brokers, Worlds, played
 from tests.differential.plain import MEMBER
 from tests.differential.scenarios.groups import SCENARIOS
 
 pytestmark = pytest.mark.java
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "300"}
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with both_brokers(tmp_path_factory.mktemp("brokers"), SETTINGS) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def worlds(brokers: Brokers) -> Iterator[Worlds]:
-    with both_worlds(brokers) as made:
-        yield made
 
 
 def test_answers_are_kafkas(worlds: Worlds) -> None:

@@ -14,7 +14,7 @@ from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotVal
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.share_state.records import decode_record, encode_record
-from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, compared
+from tests.differential.group_worlds import Brokers, Worlds, both_worlds, compared
 from tests.differential.scenarios import share_groups
 from tests.differential.scenarios.groups import GroupWorld
 
@@ -34,12 +34,6 @@ SETTINGS = {
     # Not while the tests run, as it depends on the time that they take.
     "share.coordinator.cold.partition.snapshot.interval.ms": "3600000",
 }
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with both_brokers(tmp_path_factory.mktemp("brokers"), SETTINGS) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC
-from pykbroker.groups.offset_log import decode_record, encode_record
+from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.group import StreamsGroupKey
 from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
-from pykbroker.protocol.records.batch import iter_batches
-from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
-from tests.differential.plain import MEMBER
+from pykbroker.protocol.records.record import Record
+from tests.differential.group_worlds import Brokers, Worlds, played, records_of_both
 from tests.differential.runner import Difference
 from tests.differential.scenarios.groups import NEVER_MS
 from tests.differential.scenarios.streams_groups import SCENARIOS
@@ -36,18 +30,6 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with both_brokers(tmp_path_factory.mktemp("brokers"), SETTINGS) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def worlds(brokers: Brokers) -> Iterator[Worlds]:
-    with both_worlds(brokers) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def differences(worlds: Worlds) -> list[Difference]:
     """Differences in the answers; the records of the scenarios are in the logs afterwards."""
     return played(worlds, SCENARIOS, 150)
@@ -58,38 +40,16 @@ def test_answers_are_kafkas(differences: list[Difference]) -> None:
     assert not differences, "\n".join(map(str, differences))
 
 
-def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
-    """Group id -> its records in `__consumer_offsets`, without times and random parts."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*/*.log")):
-        for batch in iter_batches(path.read_bytes()):
-            for record in batch.records():
-                decoded = decode_record(record.key or b"", record.value)
-                assert decoded is not None
-                if isinstance(decoded.key, StreamsGroupKey):
-                    assert encode_record(decoded) == (record.key, record.value), "byte for byte"
-                text = f"{path.parent.name} {decoded}"
-                for topic_id, name in topics.items():
-                    text = text.replace(repr(topic_id), name)
-                text = re.sub(r"timestamp=\d+", "timestamp", MEMBER.sub("random", text))
-                text = re.sub(r"metadata_hash=-?\d\d+", "metadata_hash", text)
-                if isinstance(decoded.key, StreamsGroupMetadataKey) and decoded.value is None:
-                    text += " the end"
-                key: object = decoded.key
-                group_id: str = getattr(key, "group", "") or getattr(key, "group_id", "")
-                found[group_id].append(text)
-    return found
+def is_encoded_alike(record: Record, decoded: LogRecord, _: dict[bytes, str]) -> None:
+    """Asserts that the records of Streams groups are encoded as by Kafka, byte for byte."""
+    if isinstance(decoded.key, StreamsGroupKey):
+        assert encode_record(decoded) == (record.key, record.value)
 
 
 @pytest.mark.usefixtures("differences")
 def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
     """P-219: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
-    found = {}
-    for name, broker in brokers.items():
-        assert broker.data_dir is not None
-        topics = {topic_id: topic for topic, topic_id in worlds[name].topic_ids.items()}
-        found[name] = records_of(broker.data_dir, topics)
-    kafka, ours = found["kafka"], found["pykbroker"]
+    kafka, ours = records_of_both(brokers, worlds, StreamsGroupMetadataKey, is_encoded_alike)
     assert kafka.keys() == ours.keys()
     assert len(kafka) > 5
     for group_id in kafka:

@@ -22,8 +22,7 @@ def test_properties_are_read_by_their_kafka_names() -> None:
             "cleanup.policy": "compact, delete",
             "min.cleanable.dirty.ratio": "0.1",
             "message.timestamp.type": "LogAppendTime",
-            "preallocate": "true",
-            "unclean.leader.election.enable": "FALSE",
+            "transaction.partition.verification.enable": "true",
             "max.message.bytes": "5",
             "unknown.key": "x",
         }
@@ -33,8 +32,8 @@ def test_properties_are_read_by_their_kafka_names() -> None:
         cleanup_policy=frozenset({"compact", "delete"}),
         min_cleanable_dirty_ratio=0.1,
         message_timestamp_type="LogAppendTime",
-        preallocate=True,
         max_message_bytes=5,
+        transaction_partition_verification_enable=True,
     )
     assert config.is_compacted
     assert config.is_deleted

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.node_process import raise_expected
+from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.checkpoint_file import write_offsets
 from pykbroker.logstore.filesystem import OsFileSystem

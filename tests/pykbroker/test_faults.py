@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.node_process import raise_expected
+from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import StorageError
 from pykbroker.node import host as host_module

@@ -12,7 +12,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from pykbroker.cli.format import format_directory
+from pykbroker.cli.format.command import format_directory
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode

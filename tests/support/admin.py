@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.metadata.advertised_listeners import broker_listeners, host_to_advertise
 from pykbroker.metadata.controller_channel import ControllerChannel
 from pykbroker.metadata.metadata_cache import MetadataCache
@@ -27,7 +28,6 @@ from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.settings import TransactionSettings
 from tests.support.services import Services
 
 R = TypeVar("R")
@@ -126,13 +126,9 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
     )
     producer_ids = ProducerIds(channel, cache, config.node_id)
     transactions = TransactionCoordinator(
-        TransactionSettings.from_config(config),
-        config.node_id,
-        unused,
-        unused,
-        cache,
+        config,
+        CoordinatorEnvironment(config.node_id, unused, unused, cache, unused),
         next_producer_id=producer_ids.next,
-        create_internal_topic=unused,
         write_marker=unused,
         connect=unused,
     )

@@ -16,13 +16,14 @@ from typing import Any
 
 import trio
 
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.logstore.errors import InvalidProducerEpoch, TransactionCoordinatorFenced
@@ -32,7 +33,6 @@ from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.settings import TransactionSettings
 from tests.support.data_path import ManualClock, topic_id
 from tests.support.share_state import MemoryShareStates
 
@@ -44,6 +44,8 @@ Place = tuple[str, int]
 PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
 
 MIN_ISR = 2
+
+CONFIG = BrokerConfig.from_properties({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"})
 
 
 class ReplicaLog:
@@ -214,24 +216,17 @@ class Node:
             replica.follow_image()
         clock = ManualClock()
         config: Any = SimpleNamespace(**cluster.settings)
+        environment = CoordinatorEnvironment(self.node_id, clock, self, self, unused)
         self.groups = GroupCoordinator(
-            GroupSettings(),
-            self.node_id,
-            clock,
-            self,
-            self,
-            unused,
+            CONFIG,
+            environment,
             random.Random(cluster.random.random()),
             MemoryShareStates(),
         )
         self.transactions = TransactionCoordinator(
-            TransactionSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000),
-            self.node_id,
-            clock,
-            self,
-            self,
+            CONFIG,
+            environment,
             next_producer_id=cluster.next_producer_id,
-            create_internal_topic=unused,
             write_marker=self._write_marker,
             connect=partial(Connection, self),
         )

@@ -14,6 +14,7 @@ from pykbroker.controller.metadata.image import GROUP_RESOURCE, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.handlers.share_acknowledge import handle_share_acknowledge
 from pykbroker.handlers.share_fetch import handle_share_fetch
 from pykbroker.protocol.messages import share_acknowledge, share_fetch
@@ -23,7 +24,6 @@ from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_partitions.registry import SharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.persister import CoordinatorPersister
-from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.share_state.state import SharePartitionKey
 from tests.support.data_path import NODE_ID, NOW_MS, DataPath, cluster_image, topic_id, topic_image
 
@@ -44,12 +44,10 @@ class ShareBroker(DataPath):
         self._configs |= {key.replace("_", "."): value for key, value in configs.items()}
         self._complete(self.services.metadata.image)
         self.coordinator = ShareCoordinator(
-            ShareStateSettings(),
-            NODE_ID,
-            self.clock,
-            self.partitions,
-            self.services.metadata,
-            self._create_internal_topic,
+            self.services.config,
+            CoordinatorEnvironment(
+                NODE_ID, self.clock, self.partitions, self.services.metadata, self._create_internal_topic
+            ),
         )
         self.persister = CoordinatorPersister(self.coordinator, NODE_ID, self._connect, lambda: None)
         shares = LazySharePartitions(self._make_shares)

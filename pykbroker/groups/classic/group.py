@@ -68,7 +68,7 @@ class Group:
         self.subscribed_topics: frozenset[str] | None = None
         """Topics of all members, known after a rebalance of consumers; None if they are unknown (P-114)."""
         self.wake_ms: int | None = None
-        """Lower bound of the group's deadlines, in ms since the epoch; may be below the first one. None: no timer."""
+        """Time of the next `expire_due`, in ms since 1970; not after the first deadline. None: no timer runs."""
         self._joined_since_delay = False
         self._join_deadline_ms: int | None = None
         self._initial_delay_ms = 0

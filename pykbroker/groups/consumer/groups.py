@@ -108,12 +108,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         return result
 
     def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for ConsumerGroupDescribe."""
-        try:
-            group = self.find(group_id, other)
-        except GroupError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-        return describe(group, self._settings.assignors[0], self.topics)
+        """A group for ConsumerGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
+        return describe(self.find(group_id, other), self._settings.assignors[0], self.topics)
 
     # The log
 

@@ -173,12 +173,7 @@ def update_target(
 ) -> Target:
     """The member's target assignment; a new one is computed for a raised epoch, once in the assignment interval."""
     interval_ms = context.settings.times.assignment_interval_ms
-    is_due = (
-        group.assignment_timestamp_ms == 0
-        or interval_ms == 0
-        or context.now_ms >= group.assignment_timestamp_ms + interval_ms
-    )
-    if group.assignment_epoch >= epoch or not is_due:
+    if group.assignment_epoch >= epoch or not group.may_assign(context.now_ms, interval_ms):
         return Target(group.assignment_epoch, group.target_for(new))
     assignor = group.preferred_assignor(old, new) or context.settings.assignors[0]
     records, target = compute_target(

@@ -65,8 +65,7 @@ def compute_target(
             ids_of[key] = subscribed_ids(member, group.resolved, topics)
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
         specs[member_id] = MemberSpec(member.instance_id, member.rack_id, ids_of[key], current)
-    found = {topic_id: topics.spec(topic_id) for ids in set(ids_of.values()) for topic_id in ids}
-    existing = {topic_id: spec for topic_id, spec in found.items() if spec is not None}
+    existing = topics.specs(frozenset().union(*ids_of.values()))
     try:
         targets = ASSIGNORS[assignor](specs, existing, is_homogeneous)
     except AssignorError as error:

@@ -134,6 +134,11 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         """Target assignment of a member; empty if it has none."""
         return self.targets.get(member_id, self.no_target)
 
+    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """True if a new target assignment may be computed: the assignment interval, if there is one, has passed."""
+        last_ms = self.assignment_timestamp_ms
+        return last_ms == 0 or interval_ms == 0 or now_ms >= last_ms + interval_ms
+
     def target_records(
         self,
         epoch: int,

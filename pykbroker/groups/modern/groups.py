@@ -105,6 +105,10 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """Keeps the timers of a group until its records are replayed; not after an error, which would leave them."""
         self._soft_states[group.group_id] = group.soft_state
 
+    @abstractmethod
+    def describe(self, group_id: str, other: object | None) -> Any:
+        """A group in the response of the API that describes this type. Raises GroupError: GROUP_ID_NOT_FOUND."""
+
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all."""
         if types and self.group_type not in types:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from pykbroker.config.values import ConsumerGroupValues, ShareGroupValues, StreamsGroupValues
+    from pykbroker.config.values import MemberTimeValues
 
 
 class MemberTimes(NamedTuple):
@@ -25,7 +25,7 @@ class MemberTimes(NamedTuple):
     max_assignment_interval_ms: int = 15_000
 
     @classmethod
-    def from_values(cls, values: ConsumerGroupValues | ShareGroupValues | StreamsGroupValues) -> MemberTimes:
+    def from_values(cls, values: MemberTimeValues) -> MemberTimes:
         """Times from the broker's configuration of one group kind."""
         return cls(
             values.session_timeout_ms,

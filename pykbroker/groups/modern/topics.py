@@ -63,13 +63,15 @@ class GroupTopics:
         topic = self._image.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
-    def spec(self, topic_id: bytes) -> TopicSpec | None:
-        """Partitions and racks of a topic for assignors; None if it does not exist."""
-        topic = self._image.topics_by_id.get(topic_id)
-        if topic is None:
-            return None
-        racks = {number: frozenset(racks) for number, racks in self._racks(topic).items()}
-        return TopicSpec(len(topic.partitions), racks)
+    def specs(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicSpec]:
+        """Partitions and racks of those of the topics that exist, for assignors."""
+        found = {}
+        for topic_id in topic_ids:
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is not None:
+                racks = {number: frozenset(racks) for number, racks in self._racks(topic).items()}
+                found[topic_id] = TopicSpec(len(topic.partitions), racks)
+        return found
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Hash of the existing topics among these names, for a group's epoch record."""

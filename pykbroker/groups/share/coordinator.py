@@ -14,7 +14,6 @@ from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatConte
 from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
-from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykbroker.protocol.uuids import uuid_to_text
 
@@ -251,10 +250,3 @@ class ShareGroupRequests:
                 for partition in sorted(partitions):
                     nursery.start_soon(delete_one, topic_id, partition)
         return errors
-
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Describes one group, for ShareGroupDescribe."""
-        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
-        if isinstance(place, ErrorCode):
-            return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].share.describe(group_id, place[1].any_group(group_id))

@@ -55,12 +55,8 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
         return result
 
     def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for ShareGroupDescribe."""
-        try:
-            group = self.find(group_id, other)
-        except GroupError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-        return describe(group, self.topics)
+        """A group for ShareGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
+        return describe(self.find(group_id, other), self.topics)
 
     def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
         """Notes share partitions as initialized, if the group is still there."""

@@ -160,12 +160,7 @@ def _update_target(
 ) -> tuple[int, Assignment]:
     """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
     interval_ms = context.settings.times.assignment_interval_ms
-    is_due = (
-        group.assignment_timestamp_ms == 0
-        or interval_ms == 0
-        or context.now_ms >= group.assignment_timestamp_ms + interval_ms
-    )
-    if group.assignment_epoch >= raised.epoch or not is_due:
+    if group.assignment_epoch >= raised.epoch or not group.may_assign(context.now_ms, interval_ms):
         return group.assignment_epoch, group.target_of(member.member_id)
     records, target = compute_target(
         group, raised.epoch, member, context.topics, context.now_ms, is_homogeneous=raised.is_homogeneous

@@ -37,8 +37,7 @@ def compute_target(
         if names not in ids_of:
             ids_of[names] = topics.ids_of(names)
         specs[member_id] = MemberSpec(None, member.rack_id, ids_of[names], group.target_of(member_id))
-    found = {topic_id: topics.spec(topic_id) for ids in set(ids_of.values()) for topic_id in ids}
-    existing = {topic_id: spec for topic_id, spec in found.items() if spec is not None}
+    existing = topics.specs(frozenset().union(*ids_of.values()))
     initialized = group.initialized
 
     def is_assignable(topic_id: bytes, partition: int) -> bool:

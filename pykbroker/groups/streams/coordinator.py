@@ -11,7 +11,6 @@ from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.groups.streams.topic_creation import InternalTopicCreation
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -76,13 +75,6 @@ class StreamsGroupRequests:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""
         place = self._runtime.find(group_id)
         return 0 if isinstance(place, ErrorCode) else place[1].streams.settings_of(group_id).times.heartbeat_interval_ms
-
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Describes one group, for StreamsGroupDescribe."""
-        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
-        if isinstance(place, ErrorCode):
-            return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].streams.describe(group_id, place[1].any_group(group_id))
 
 
 def _refusal(error: GroupError) -> StreamsGroupHeartbeatResponse:

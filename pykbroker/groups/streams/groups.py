@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pykbroker.groups.classic.group import EMPTY, Group
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -98,12 +97,8 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         return result
 
     def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for StreamsGroupDescribe."""
-        try:
-            group = self.find(group_id, other)
-        except GroupError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-        return describe(group)
+        """A group for StreamsGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
+        return describe(self.find(group_id, other))
 
     # Time
 

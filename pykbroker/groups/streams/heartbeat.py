@@ -293,7 +293,7 @@ def _update_target(
         return group.assignment_epoch, EMPTY_TASKS
     if group.assignment_epoch >= epoch:
         return group.assignment_epoch, group.target_of(member.member_id)
-    if not _is_assignment_due(group, context):
+    if not group.may_assign(context.now_ms, context.settings.times.assignment_interval_ms):
         statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_BY_INTERVAL))
         return group.assignment_epoch, group.target_of(member.member_id)
     configs = context.settings.assignment_configs
@@ -301,13 +301,6 @@ def _update_target(
     result.records += records
     result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return epoch, target
-
-
-def _is_assignment_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> bool:
-    interval_ms = context.settings.times.assignment_interval_ms
-    if group.assignment_timestamp_ms == 0 or interval_ms == 0:
-        return True
-    return context.now_ms >= group.assignment_timestamp_ms + interval_ms
 
 
 def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupResult:
@@ -319,7 +312,7 @@ def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> 
     result = GroupResult(applies_at_append=True)
     if not group.members or group.configured is None or group.epoch <= group.assignment_epoch:
         return result
-    if not _is_assignment_due(group, context):
+    if not group.may_assign(context.now_ms, context.settings.times.assignment_interval_ms):
         return result
     configs, epoch = group.assignment_configs, group.epoch
     try:

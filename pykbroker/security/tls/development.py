@@ -4,7 +4,8 @@ The files lie in the data directory itself, because Apache Kafka refuses one wit
 
 * ``tls-ca.pem``: the certificate of the authority, which clients must trust; ``tls-ca-key.pem`` is its key.
 * ``tls-broker.pem``: key and certificate of the brokers on this machine.
-* ``tls-client.pem``: key and certificate of a client, for ``ssl.client.auth``; its principal is `CLIENT_PRINCIPAL`.
+* ``tls-client.pem``: key and certificate of a client, for ``ssl.client.auth``; its principal is
+  ``User:CN=client,O=pykbroker development``.
 * ``tls-client-*``: settings of clients in Java, of librdkafka, and of kafka-python.
 
 Files with a key are readable by their owner alone. Needs the package `cryptography`.
@@ -35,7 +36,6 @@ VALID_DAYS = 365
 RENEWED_DAYS = 7
 """Days for which certificates are valid, and days before their end from which on new ones are made."""
 
-CLIENT_PRINCIPAL = "User:CN=client,O=pykbroker development"
 ORGANIZATION = "pykbroker development"
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -11,7 +11,8 @@ import kafka
 import pytest
 
 import pykbroker
-from pykbroker.cli import compilation, node_process
+from pykbroker.cli import compilation
+from pykbroker.cli.start import node_process
 from tests.pykbroker.cli.conftest import Run
 
 
@@ -83,17 +84,18 @@ def test_importing_the_package_loads_nothing_else() -> None:
 def test_start_loads_neither_click_nor_rich_nor_a_client_library() -> None:
     parse = (
         "from pykbroker.cli import main\nmain(['start', '--help'])\n"
-        "import pykbroker.cli.start_config, pykbroker.config.broker_config"
+        "import pykbroker.cli.start.config, pykbroker.config.broker_config"
     )
     loaded = modules_after(parse)
     assert not {"click", "rich", "kafka", "argparse", "json", "asyncio"} & loaded
     assert {name for name in loaded if name.startswith("pykbroker.cli.")} == {
         "pykbroker.cli.errors",
-        "pykbroker.cli.node_process",
-        "pykbroker.cli.port_file",
+        "pykbroker.cli.start.node_process",
+        "pykbroker.cli.start.port_file",
         "pykbroker.cli.start",
-        "pykbroker.cli.start_config",
-        "pykbroker.cli.start_options",
+        "pykbroker.cli.start.run",
+        "pykbroker.cli.start.config",
+        "pykbroker.cli.start.options",
     }
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pykbroker.cli import main, shell_completion
+from pykbroker.cli import main
+from pykbroker.cli.completion import names
 from tests.support.command_line import Cli
 
 PROGRAM = os.path.join(os.path.dirname(sys.executable), "pykbroker")
@@ -21,7 +22,7 @@ Offered = Callable[[str], list[str]]
 @pytest.fixture
 def offered(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offered:
     """Ask for the completions of a line's end, as bash gets them: `plain,` and the word, or a kind of file."""
-    monkeypatch.setattr(shell_completion, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(names, "TIMEOUT_S", 30.0)
 
     def ask(line: str) -> list[str]:
         capsys.readouterr()

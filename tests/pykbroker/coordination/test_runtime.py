@@ -16,7 +16,7 @@ from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loader import read_records
 from pykbroker.coordination.partitioning import coordinator_partition
-from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.coordination.runtime import CoordinatorEnvironment, CoordinatorRuntime
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageError
@@ -105,11 +105,7 @@ class Rig(DataPath):
         self.delivered: list[CoordinatorResult] = []
         self.runtime: CoordinatorRuntime[LeaseShard] = CoordinatorRuntime(
             TOPIC,
-            NODE_ID,
-            self.clock,
-            self.held,
-            self.services.metadata,
-            self.create_internal_topic,
+            CoordinatorEnvironment(NODE_ID, self.clock, self.held, self.services.metadata, self.create_internal_topic),
             make_shard=LeaseShard,
             deliver=lambda number, shard, result: self.delivered.append(result),
             append_timeout_ms=APPEND_TIMEOUT_MS,
@@ -285,14 +281,14 @@ async def test_a_log_that_cannot_be_read_is_tried_again_when_asked_to(
 
 async def test_the_topic_is_created_once_at_a_time(tmp_path: Path) -> None:
     rig = Rig(tmp_path, has_topic=False)
-    topic = InternalTopic(TOPIC, PARTITIONS, 1, {})
-    rig.runtime.request_topic_creation(topic, 3)  # not before `run`
+    topic = InternalTopic(TOPIC, PARTITIONS, 3, 1, {})
+    rig.runtime.request_topic_creation(topic)  # not before `run`
     async with rig.running():
-        rig.runtime.request_topic_creation(topic, 3)
-        rig.runtime.request_topic_creation(topic, 3)
+        rig.runtime.request_topic_creation(topic)
+        rig.runtime.request_topic_creation(topic)
         await trio.sleep(2)
         assert rig.created == [topic]
-        rig.runtime.request_topic_creation(topic, 3)
+        rig.runtime.request_topic_creation(topic)
         await wait_all_tasks_blocked()
         assert rig.created == [topic] * 2
 

@@ -14,8 +14,8 @@ from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.handlers.join_group import handle_join_group
 from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
@@ -48,12 +48,10 @@ class Rig(DataPath):
         self.creation_error: Exception | None = None
         self.share_states = MemoryShareStates()
         self.groups = GroupCoordinator(
-            GroupSettings.from_config(self.services.config),
-            NODE_ID,
-            self.clock,
-            self.partitions,
-            self.services.metadata,
-            self.create_internal_topic,
+            self.services.config,
+            CoordinatorEnvironment(
+                NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
+            ),
             random.Random(3),
             self.share_states,
         )

@@ -11,8 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -36,12 +36,8 @@ class ReplicatedRig(Rig):
         super().__init__(folder)
         self.held = HeldPartitions(self.partitions, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
-            GroupSettings.from_config(self.services.config),
-            NODE_ID,
-            self.clock,
-            self.held,
-            self.services.metadata,
-            self.create_internal_topic,
+            self.services.config,
+            CoordinatorEnvironment(NODE_ID, self.clock, self.held, self.services.metadata, self.create_internal_topic),
             self.services.random,
             MemoryShareStates(),
         )

@@ -76,7 +76,7 @@ async def test_a_missing_topic_is_created_p_89(tmp_path: Path, version: int) -> 
         assert found.node_id == NODE_ID
         assert await rig.commit(7) == ErrorCode.NONE
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-    assert rig.created == [InternalTopic(OFFSETS_TOPIC, 50, 1, configs)]
+    assert rig.created == [InternalTopic(OFFSETS_TOPIC, 50, 3, 1, configs)]
 
 
 async def test_a_creation_that_fails_is_tried_again_p_89(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

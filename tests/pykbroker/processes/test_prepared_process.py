@@ -75,7 +75,7 @@ PREPARED_START = """
 import os, sys
 from pykbroker.processes import preloaded
 preloaded.prepare_all()
-from pykbroker.cli.start import start
+from pykbroker.cli.start.run import start
 from pykbroker.protocol import codec
 from pykbroker.protocol.fields import Message
 

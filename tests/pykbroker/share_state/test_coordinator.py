@@ -12,18 +12,21 @@ from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.replication.partition import FetchBound
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.share_state.shard import Refusal
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
 from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
 
 KEY = SharePartitionKey("g", topic_id("clicks"), 1)
-SETTINGS = ShareStateSettings(snapshot_update_records_per_snapshot=5, state_topic_prune_interval_ms=100_000)
+PROPERTIES = {
+    "share.coordinator.snapshot.update.records.per.snapshot": "5",
+    "share.coordinator.state.topic.prune.interval.ms": "100000",
+}
 
 
 class Rig(DataPath):
@@ -31,13 +34,16 @@ class Rig(DataPath):
 
     def __init__(self, folder: Path, *, is_fresh: bool = False) -> None:
         topics = [topic_image("clicks", 2)] + ([] if is_fresh else [topic_image(SHARE_STATE_TOPIC, 3)])
-        super().__init__(folder, cluster_image(*topics))
+        super().__init__(folder, cluster_image(*topics), PROPERTIES)
         self.created: list[InternalTopic] = []
         self.coordinator = self.make()
 
     def make(self) -> ShareCoordinator:
         return ShareCoordinator(
-            SETTINGS, NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
+            self.services.config,
+            CoordinatorEnvironment(
+                NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
+            ),
         )
 
     async def create_internal_topic(self, topic: InternalTopic) -> None:

@@ -14,6 +14,7 @@ from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
+from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
@@ -24,7 +25,6 @@ from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.state_log import decode_record
 from pykbroker.transactions.states import LoggedState, TopicPartition
 from pykbroker.transactions.transaction import Transaction
@@ -67,17 +67,18 @@ class Rig(DataPath):
         self.next_id = FIRST_PRODUCER_ID
         self.level = level
         self.transactions = TransactionCoordinator(
-            TransactionSettings.from_config(self.services.config),
-            NODE_ID,
-            self.clock,
-            self.partitions,
-            self.services.metadata,
+            self.services.config,
+            self.environment(self.partitions),
             next_producer_id=self.next_producer_id,
-            create_internal_topic=self.create_internal_topic,
             write_marker=self.write_marker,
             connect=self.connect,
         )
         self.services = self.services.replaced(transactions=self.transactions)
+
+    def environment(self, partitions: Any) -> CoordinatorEnvironment:
+        return CoordinatorEnvironment(
+            NODE_ID, self.clock, partitions, self.services.metadata, self.create_internal_topic
+        )
 
     async def next_producer_id(self) -> int:
         await trio.lowlevel.checkpoint()

@@ -23,7 +23,6 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from tests.pykbroker.groups.test_replicated import Asked
@@ -98,13 +97,9 @@ class ReplicatedRig(Rig):
         self.held = HeldPartitions(self.partitions, TRANSACTION_TOPIC)
         self.slow_markers: list[SlowMarker] | None = None
         self.transactions = TransactionCoordinator(
-            TransactionSettings.from_config(self.services.config),
-            NODE_ID,
-            self.clock,
-            self.held,
-            self.services.metadata,
+            self.services.config,
+            self.environment(self.held),
             next_producer_id=self.next_producer_id,
-            create_internal_topic=self.create_internal_topic,
             write_marker=self.write_or_begin,
             connect=self.connect,
         )

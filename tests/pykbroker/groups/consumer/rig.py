@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
-from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
 from pykbroker.groups.consumer.regexes import RegexRefresh, matching_topics
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.result import GroupResult, Requester
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
-from pykbroker.protocol.log_messages.metadata_records import PartitionRecord, TopicRecord
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -25,28 +20,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
 )
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
 from tests.pykbroker.groups.modern_settings import with_values
-from tests.pykbroker.groups.shards import make_shard
-
-GROUP = "g"
-START_MS = 1_000_000
-
-
-def topic_id(name: str) -> bytes:
-    return name.encode().ljust(16, b".")[:16]
-
-
-def image_of(topics: Mapping[str, int]) -> ClusterImage:
-    """An image with topics of so many partitions."""
-    records: list[Message] = []
-    for name, count in topics.items():
-        records.append(TopicRecord(name=name, topic_id=topic_id(name)))
-        records += [
-            PartitionRecord(
-                partition_id=number, topic_id=topic_id(name), replicas=[1], isr=[1], leader=1, leader_epoch=0
-            )
-            for number in range(count)
-        ]
-    return apply_records(EMPTY_IMAGE, records, offset=len(records), epoch=1, timestamp_ms=0)
+from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 
 class Waiter:
@@ -56,84 +30,28 @@ class Waiter:
         self.response: Message | None = None
 
 
-class Rig:
-    """One shard, its log and its time.
-
-    With `is_replicated` records are replicated only by `replicate`, as with followers; they take effect at once.
-    `append_error` is the error of the next appends.
-    """
+class Rig(ShardRig):
+    """A shard with consumer groups, and the waiters of classic members; see `ShardRig`."""
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int | str) -> None:
         base = GroupSettings()
-        self.settings = base._replace(consumer=with_values(base.consumer, **{"assignment_interval_ms": 0, **settings}))
-        self.topics = dict(topics)
-        self.configs: dict[str, dict[str, str]] = {}
-        self.shard = make_shard(self.settings, image_of(topics), self.configs)
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.now_ms = START_MS
-        self.append_error = ErrorCode.NONE
+        values = with_values(base.consumer, **{"assignment_interval_ms": 0, **settings})
+        super().__init__(topics, base._replace(consumer=values), is_replicated=is_replicated)
         self.refreshes: list[RegexRefresh] = []
-        self.is_replicated = is_replicated
-        self._waiting: list[tuple[GroupResult, int]] = []
+
+    @property
+    def groups(self) -> ConsumerGroups:
+        return self.shard.consumer
 
     @property
     def group(self) -> ConsumerGroup:
         return self.shard.consumer.by_id[GROUP]
 
-    def carry_out(self, result: GroupResult | None) -> None:
-        """As the runtime does it, with one replica or with followers."""
-        while result is not None:
-            for waiter, response in result.replies:
-                assert isinstance(waiter, Waiter)
-                assert waiter.response is None, "answered twice"
-                waiter.response = response
-            if not result.records:
-                return
-            first_offset = len(self.log)
-            if self.append_error is ErrorCode.NONE:
-                self.log += [encode_record(record) for record in result.records]
-                if self.is_replicated:
-                    self.shard.appended(result, self.now_ms, first_offset)
-                    self._waiting.append((result, first_offset))
-                    return
-            result = self.shard.stored(result, self.append_error, self.now_ms, first_offset)
-
-    def replicate(self) -> None:
-        """Everything that was appended is replicated."""
-        while self._waiting:
-            result, first_offset = self._waiting.pop(0)
-            self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
-
-    def late(self, error: ErrorCode) -> None:
-        """Everything that was appended is not replicated in time."""
-        for result, _ in self._waiting:
-            self.carry_out(self.shard.late(result, error, self.now_ms))
-
-    def advance(self, milliseconds: int) -> None:
-        """Time passes, and timers fire when they are due."""
-        end_ms = self.now_ms + milliseconds
-        while True:
-            keys = {*self.shard.timer_keys(), GROUP}
-            due = [at for key in keys if (at := self.shard.wake_ms(key)) is not None]
-            if not due or min(due) > end_ms:
-                break
-            self.now_ms = max(self.now_ms, min(due))
-            for key in keys:
-                wake_ms = self.shard.wake_ms(key)
-                if wake_ms is not None and wake_ms <= self.now_ms:
-                    self.carry_out(self.shard.expire_due(key, self.now_ms))
-        self.now_ms = end_ms
-
-    def set_topics(self, **topics: int) -> None:
-        """Topics are created, get more partitions, or are deleted (0)."""
-        before = self.topics
-        self.topics = {name: count for name, count in {**before, **topics}.items() if count}
-        image = image_of(self.topics)
-        view = self.shard.consumer.topics
-        view.update(image)
-        view.version_with_new_topics = image.offset if set(self.topics) - set(before) else view.version_with_new_topics
-        view._hashes.clear()
-        self.shard.consumer.topics_changed(topics)
+    def deliver(self, result: GroupResult) -> None:
+        for waiter, response in result.replies:
+            assert isinstance(waiter, Waiter)
+            assert waiter.response is None, "answered twice"
+            waiter.response = response
 
     def beat(self, request: ConsumerGroupHeartbeatRequest, api_version: int = 1) -> ConsumerGroupHeartbeatResponse:
         """The response to a heartbeat."""
@@ -170,16 +88,6 @@ class Rig:
         requester = Requester("classic", "/host", 9, f"member-{len(self.log)}")
         self.carry_out(self.shard.join(request, requester, waiter, self.now_ms))
         return waiter
-
-    def reloaded(self) -> GroupShard:
-        """Another coordinator's shard, loaded from the same log after compaction."""
-        last: dict[bytes, tuple[int, bytes | None]] = {}
-        for offset, (key, value) in enumerate(self.log):
-            last.pop(key, None)
-            last[key] = offset, value
-        shard = make_shard(self.settings, image_of(self.topics), self.configs)
-        shard.load(LoggedRecords(last, {}, {}, "log"), self.now_ms)
-        return shard
 
 
 class Client:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
+from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
 
 def all_of(topic: str, count: int) -> set[tuple[str, int]]:
@@ -345,8 +347,9 @@ def test_described_and_listed() -> None:
     assert [g.group_type for g in rig.shard.listed(set(), set())] == ["consumer"]
     assert rig.shard.listed(set(), {"classic"}) == []
     assert rig.shard.listed({"empty"}, set()) == []
-    missing = rig.shard.consumer.describe("none", None)
-    assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
+    with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
+        rig.shard.consumer.describe("none", None)
+    assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     old = rig.shard.describe(GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
 
@@ -362,7 +365,7 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     assert rig.shard.consumer.by_id == {}
     last = dict(rig.log)
     assert set(last.values()) == {None}, "only tombstones are left after compaction"
-    assert rig.reloaded().consumer.by_id == {}
+    assert rig.loaded_shard().consumer.by_id == {}
 
 
 def test_a_member_that_could_not_be_fenced_is_fenced_later() -> None:

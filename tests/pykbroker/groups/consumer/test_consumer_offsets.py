@@ -13,7 +13,8 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
+from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
 PRODUCER = TransactionalProducer(7, 0)
 DAY_MS = 24 * 60 * 60 * 1000

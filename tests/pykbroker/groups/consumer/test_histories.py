@@ -9,7 +9,8 @@ import pytest
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.shard import GroupShard
-from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle
+from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
+from tests.pykbroker.groups.shard_rig import GROUP
 
 TOPICS = ("t", "u", "v")
 
@@ -124,7 +125,7 @@ def test_every_history_ends_in_its_target(seed: int) -> None:
         history.step()
         if history.random.random() < 0.1:
             history.rig.replicate()
-            assert stored_state(history.rig.reloaded()) == stored_state(history.rig.shard)
+            assert stored_state(history.rig.loaded_shard()) == stored_state(history.rig.shard)
     rig, clients = history.rig, history.clients
     for client in clients:
         client.holds = False
@@ -133,7 +134,7 @@ def test_every_history_ends_in_its_target(seed: int) -> None:
         settle(*clients, rounds=2)
         rig.replicate()
     settle(*clients)
-    assert stored_state(rig.reloaded()) == stored_state(rig.shard)
+    assert stored_state(rig.loaded_shard()) == stored_state(rig.shard)
     if GROUP not in rig.shard.consumer.by_id:
         return
     live = [client for client in clients if client.member_id in rig.group.members]

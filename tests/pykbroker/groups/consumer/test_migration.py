@@ -20,7 +20,8 @@ from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, Waiter, settle
+from tests.pykbroker.groups.consumer.rig import Client, Rig, Waiter, settle
+from tests.pykbroker.groups.shard_rig import GROUP
 
 
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
@@ -130,7 +131,7 @@ def test_the_last_consumer_that_leaves_downgrades_the_group() -> None:
     group = rig.shard.groups[GROUP]
     assert group.state is PREPARING
     assert list(group.members.by_id) == [classic]
-    reloaded = rig.reloaded()
+    reloaded = rig.loaded_shard()
     assert reloaded.consumer.by_id == {}
     assert list(reloaded.groups[GROUP].members.by_id) == [classic]
 
@@ -227,8 +228,8 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
     response: Any = waiter.response
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert rig.shard.consumer.by_id == {}
-    assert rig.reloaded().consumer.by_id == {}
-    assert GROUP in rig.reloaded().groups
+    assert rig.loaded_shard().consumer.by_id == {}
+    assert GROUP in rig.loaded_shard().groups
 
 
 def test_a_failed_append_leaves_the_empty_consumer_group() -> None:

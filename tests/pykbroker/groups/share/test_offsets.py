@@ -7,7 +7,7 @@ import pytest
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
-from tests.pykbroker.groups.consumer.rig import GROUP, topic_id
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig
 from tests.pykbroker.groups.share.test_share_groups import joined, snapshot
 

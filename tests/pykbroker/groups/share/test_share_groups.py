@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import check_commit, fetch
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from tests.pykbroker.groups.consumer.rig import GROUP, topic_id
 from tests.pykbroker.groups.consumer.rig import Rig as ConsumerRig
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig, partitions_of
 
 
@@ -239,7 +240,8 @@ def test_a_share_group_is_none_of_another_type() -> None:
     assert rig.shard.listed(set(), {"classic", "consumer"}) == []
     assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
     assert rig.shard.describe(GROUP, 6).error_message == "Group g is not a classic group."
-    assert rig.shard.consumer.describe(GROUP, rig.group).error_message == "Group g is not a consumer group."
+    with pytest.raises(GroupError, match=r"Group g is not a consumer group\."):
+        rig.shard.consumer.describe(GROUP, rig.group)
 
 
 def test_described_members_are_in_the_order_of_kafkas_table() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.offset_log import encode_record
-from pykbroker.groups.result import GroupResult
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic, StatusCode
 from pykbroker.groups.streams.group import StreamsGroup
+from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -20,17 +18,14 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from tests.pykbroker.groups.consumer.rig import GROUP, START_MS, image_of
 from tests.pykbroker.groups.modern_settings import with_values
-from tests.pykbroker.groups.shards import make_shard
+from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 
 
-class StreamsRig:
-    """One shard, its log and its time; `append_error` is the error of the next appends.
-
-    With `is_replicated` records are replicated only by `replicate`, as with followers; they take effect at once.
+class StreamsRig(ShardRig):
+    """A shard with Streams groups; see `ShardRig`.
 
     Attributes:
         missing: internal topics that the last heartbeat asked for.
@@ -39,38 +34,17 @@ class StreamsRig:
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int) -> None:
         base = GroupSettings()
         without_delays = {"assignment_interval_ms": 0, "initial_rebalance_delay_ms": 0}
-        self.settings = base._replace(streams=with_values(base.streams, **{**without_delays, **settings}))
-        self.topics = dict(topics)
-        self.configs: dict[str, dict[str, str]] = {}
-        self.shard = make_shard(self.settings, image_of(topics), self.configs)
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.now_ms = START_MS
-        self.append_error = ErrorCode.NONE
+        values = with_values(base.streams, **{**without_delays, **settings})
+        super().__init__(topics, base._replace(streams=values), is_replicated=is_replicated)
         self.missing: Mapping[str, InternalTopic] = {}
-        self._is_replicated = is_replicated
-        self._waiting: list[tuple[GroupResult, int]] = []
+
+    @property
+    def groups(self) -> StreamsGroups:
+        return self.shard.streams
 
     @property
     def group(self) -> StreamsGroup:
         return self.shard.streams.by_id[GROUP]
-
-    def carry_out(self, result: GroupResult | None) -> None:
-        """As the runtime does it, with one replica or with followers."""
-        while result is not None and result.records:
-            first_offset = len(self.log)
-            if self.append_error is ErrorCode.NONE:
-                self.log += [encode_record(record) for record in result.records]
-                if self._is_replicated:
-                    self.shard.appended(result, self.now_ms, first_offset)
-                    self._waiting.append((result, first_offset))
-                    return
-            result = self.shard.stored(result, self.append_error, self.now_ms, first_offset)
-
-    def replicate(self) -> None:
-        """Everything that was appended is replicated."""
-        while self._waiting:
-            result, first_offset = self._waiting.pop(0)
-            self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
 
     def beat(self, member_id: str, epoch: int, group_id: str = GROUP, **fields: Any) -> StreamsGroupHeartbeatResponse:
         """The response to a heartbeat."""
@@ -92,42 +66,12 @@ class StreamsRig:
         return response
 
     def set_topics(self, **topics: int) -> None:
-        """Topics are created, get more partitions, or are deleted (0); "_" stands for "-"."""
-        named = {name.replace("_", "-"): count for name, count in topics.items()}
-        self.topics = {name: count for name, count in {**self.topics, **named}.items() if count}
-        view = self.shard.streams.topics
-        view.update(image_of(self.topics))
-        view._hashes.clear()
-        self.shard.streams.topics_changed(named)
+        """As `ShardRig.set_topics`; "_" stands for "-"."""
+        super().set_topics(**{name.replace("_", "-"): count for name, count in topics.items()})
 
     def create_missing(self) -> None:
         """The broker creates what the last heartbeat asked for."""
         self.set_topics(**{name: topic.partition_count for name, topic in self.missing.items()})
-
-    def advance(self, milliseconds: int) -> None:
-        """Time passes, and timers fire when they are due."""
-        end_ms = self.now_ms + milliseconds
-        while True:
-            keys = {*self.shard.timer_keys(), GROUP}
-            due = [at for key in keys if (at := self.shard.wake_ms(key)) is not None]
-            if not due or min(due) > end_ms:
-                break
-            self.now_ms = max(self.now_ms, min(due))
-            for key in keys:
-                self.carry_out(self.shard.expire_due(key, self.now_ms))
-        self.now_ms = end_ms
-
-    def reloaded(self) -> StreamsRig:
-        """Another broker that has read this one's log."""
-        other = StreamsRig(self.topics)
-        other.settings, other.configs, other.now_ms, other.log = self.settings, self.configs, self.now_ms, self.log
-        other.shard = make_shard(self.settings, image_of(self.topics), self.configs)
-        last: dict[bytes, tuple[int, bytes | None]] = {}
-        for offset, (key, value) in enumerate(self.log):
-            last.pop(key, None)
-            last[key] = (offset, value)
-        other.shard.load(LoggedRecords(last, {}, {}, "log"), self.now_ms)
-        return other
 
 
 class Thread:

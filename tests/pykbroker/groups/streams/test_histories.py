@@ -11,7 +11,7 @@ from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint
-from tests.pykbroker.groups.consumer.rig import GROUP
+from tests.pykbroker.groups.shard_rig import GROUP
 from tests.pykbroker.groups.streams.rig import ROLES, StreamsRig, Thread, settle
 from tests.pykbroker.groups.streams.topologies import word_count
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import Requester
 from pykbroker.groups.streams.configured import StatusCode
 from pykbroker.groups.streams.heartbeat import DELAYED_BY_INTERVAL, DELAYED_INITIALLY
@@ -20,7 +21,8 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from tests.pykbroker.groups.consumer.rig import GROUP, Waiter
+from tests.pykbroker.groups.consumer.rig import Waiter
+from tests.pykbroker.groups.shard_rig import GROUP
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread, settle, statuses
 from tests.pykbroker.groups.streams.topologies import stateless, word_count
 
@@ -151,8 +153,9 @@ def test_the_description_has_partition_counts_once_the_topology_is_ready() -> No
     assert [t.partitions for t in after.topology.subtopologies[1].state_changelog_topics] == [3]
     assert (after.group_state, after.group_epoch, after.assignment_epoch) == ("Stable", 3, 3)
     assert after.members[0].process_id == "process of a"
-    missing = rig.shard.streams.describe("none", None)
-    assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
+    with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
+        rig.shard.streams.describe("none", None)
+    assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_the_first_assignment_waits_for_more_members() -> None:

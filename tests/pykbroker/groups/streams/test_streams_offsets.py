@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from tests.pykbroker.groups.consumer.rig import GROUP, topic_id
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
 from tests.pykbroker.groups.streams.topologies import stateless
 

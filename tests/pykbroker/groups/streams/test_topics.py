@@ -12,7 +12,7 @@ from pykbroker.groups.streams.topic_creation import ERRORS_MAX, InternalTopicCre
 from pykbroker.groups.streams.topology import topology_from, topology_value
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, TopicInfo, Topology
-from tests.pykbroker.groups.consumer.rig import image_of
+from tests.pykbroker.groups.shard_rig import image_of
 
 
 def configured(*subtopologies: Subtopology, **topics: int) -> ConfiguredTopology:

@@ -17,8 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError, complain
-from pykbroker.cli.node_process import config_of, ignored_key_lines, run_until_stopped
-from pykbroker.cli.port_file import prepare_port_file, remove_if_exists, write_atomically
+from pykbroker.cli.start.node_process import config_of, ignored_key_lines, run_until_stopped
+from pykbroker.cli.start.port_file import prepare_port_file, remove_if_exists, write_atomically
 from pykbroker.processes.forks import exit_text, fork
 from pykbroker.testing.cluster_layout import (
     INTERNAL_HOST,
@@ -32,7 +32,7 @@ from pykbroker.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pykbroker.cli.start_options import StartOptions
+    from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.node.broker import BrokerAddress
 
@@ -48,7 +48,7 @@ def start_nodes(options: StartOptions) -> int:
     Raises:
         CliError: the nodes cannot be started as asked.
     """
-    from pykbroker.cli.start_config import broker_properties
+    from pykbroker.cli.start.config import broker_properties
 
     assert options.nodes is not None
     base = broker_properties(options, os.environ)
@@ -73,7 +73,7 @@ def start_nodes(options: StartOptions) -> int:
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     if options.release_version is not None or options.features:
-        from pykbroker.cli.format_features import write_levels_of_new_directory
+        from pykbroker.cli.format.features import write_levels_of_new_directory
 
         for config in configs.values():
             write_levels_of_new_directory(config, options)
@@ -241,12 +241,12 @@ class Supervisor:
 
             import trio
 
-            from pykbroker.cli.initial_topics import BROKERS_WITHIN_S, create_initial_topics
+            from pykbroker.cli.start.initial_topics import BROKERS_WITHIN_S, create_initial_topics
 
             host, _, port = (self._nodes[0].address or "").rpartition(":")
             opener = None
             if self._options.tls:
-                from pykbroker.cli.start_tls import stream_opener
+                from pykbroker.cli.start.tls import stream_opener
 
                 opener = stream_opener(self._directory)
             try:
@@ -278,7 +278,7 @@ class Supervisor:
             flush=True,
         )
         if self._options.tls:
-            from pykbroker.cli.start_tls import write_client_files
+            from pykbroker.cli.start.tls import write_client_files
 
             print(write_client_files(self._directory, ",".join(addresses)), end="", flush=True)
         if self._options.port_file is not None:

@@ -31,7 +31,7 @@ def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, a
     __share_group_state and __cluster_metadata are decoded. Exit code 1 when something in a file is damaged. The broker
     may be running.
     """
-    from pykbroker.cli.log_files import find_files, read_file
+    from pykbroker.cli.dump_log.files import find_files, read_file
 
     problems = 0
     files = {given: find_files(given) for given in paths}

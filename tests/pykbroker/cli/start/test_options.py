@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.cli.start_options import TopicSpec, UsageError, help_text, parse_start_options, parse_topic_spec
+from pykbroker.cli.start.options import TopicSpec, UsageError, help_text, parse_start_options, parse_topic_spec
 
 
 def test_nothing_is_required() -> None:

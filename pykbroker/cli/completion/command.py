@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pykbroker.cli.bash_completion import register
 from pykbroker.cli.commands import COMPLETE_VARIABLE, pykbroker_command
+from pykbroker.cli.completion.bash import register
 
 
 @click.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from click.shell_completion import CompletionItem
 
-from pykbroker.cli.bash_completion import LineBashComplete
 from pykbroker.cli.commands import COMPLETE_VARIABLE, pykbroker_command
+from pykbroker.cli.completion.bash import LineBashComplete
 
 
 @pytest.mark.parametrize(

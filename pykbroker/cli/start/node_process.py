@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from pykbroker.cli.start_options import StartOptions
+    from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.node.broker import BrokerAddress
 
@@ -43,7 +43,7 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
     try:
         return BrokerConfig.from_properties(properties)
     except ConfigError as error:
-        from pykbroker.cli.start_config import described_setting
+        from pykbroker.cli.start.config import described_setting
 
         what = described_setting(error.name, error.value, properties, options, os.environ)
         raise CliError(f"{what}: {error.reason}", EXIT_USAGE) from None

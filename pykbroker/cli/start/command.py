@@ -19,7 +19,7 @@ class StartCommand(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the options that begin with the incomplete word."""
-        from pykbroker.cli.start_options import OPTIONS
+        from pykbroker.cli.start.options import OPTIONS
 
         return [CompletionItem(name, help=text) for name, _, text in OPTIONS if name.startswith(incomplete)]
 
@@ -33,6 +33,6 @@ class StartCommand(click.Command):
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete_value)
 def start_command(words: tuple[str, ...]) -> int:
     """Start a broker in the foreground."""
-    from pykbroker.cli.start import start
+    from pykbroker.cli.start.run import start
 
     return start(list(words))

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.format import format_directory, parse_controllers
+from pykbroker.cli.format.command import format_directory, parse_controllers
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import BEGINNING

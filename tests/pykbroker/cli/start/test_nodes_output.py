@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from pykbroker.cli.start_nodes import Node, Supervisor
-from pykbroker.cli.start_options import StartOptions
+from pykbroker.cli.start.nodes import Node, Supervisor
+from pykbroker.cli.start.options import StartOptions
 
 
 def test_each_line_has_the_id_of_its_node(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

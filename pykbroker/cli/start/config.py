@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError
-from pykbroker.cli.start_options import StartOptions
+from pykbroker.cli.start.options import StartOptions
 from pykbroker.config.environment import properties_from_environment, variable_of_key
 from pykbroker.config.properties_file import PropertiesError, parse_properties
 
@@ -45,10 +45,10 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     elif not properties.get("log.dirs") and not properties.get("log.dir"):
         properties["log.dirs"] = DEFAULT_DATA_DIR
     if options.tls:
-        from pykbroker.cli import start_tls
+        from pykbroker.cli.start import tls
         from pykbroker.security.tls.development import LISTENERS
 
-        start_tls.check_settings(properties)
+        tls.check_settings(properties)
         properties["listeners"] = LISTENERS
     properties.setdefault("listeners", DEFAULT_LISTENERS)
     if options.host is not None or options.port is not None:
@@ -59,9 +59,9 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
             # An absolute path in the log or on the screen is clear without the working directory.
             properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
     if options.tls:
-        properties |= start_tls.tls_properties(properties)
+        properties |= tls.tls_properties(properties)
         if options.nodes is None:
-            properties |= start_tls.ONE_NODE_PROPERTIES
+            properties |= tls.ONE_NODE_PROPERTIES
     return _with_variables(properties)
 
 

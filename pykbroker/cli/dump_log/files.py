@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any
 
-from pykbroker.cli.errors import CliError
-from pykbroker.cli.log_records import (
+from pykbroker.cli.dump_log.records import (
     CONTENTS_OF_TOPICS,
     DECODERS,
     Item,
@@ -20,6 +19,7 @@ from pykbroker.cli.log_records import (
     decode_text_record,
     text_of,
 )
+from pykbroker.cli.errors import CliError
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.partition_metadata import FILE_NAME as PARTITION_METADATA
 from pykbroker.logstore.producer_snapshot import decode_snapshot

@@ -1,4 +1,4 @@
-"""`pykbroker start`: runs one node in this process, or several in processes of their own (`start_nodes`)."""
+"""Runs `pykbroker start`: one node in this process, or several in processes of their own (`nodes`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError, complain
-from pykbroker.cli.node_process import config_of, ignored_key_lines, ready_text, run_until_stopped
-from pykbroker.cli.port_file import prepare_port_file, remove_if_exists, write_atomically
-from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
+from pykbroker.cli.start.node_process import config_of, ignored_key_lines, ready_text, run_until_stopped
+from pykbroker.cli.start.options import StartOptions, UsageError, help_text, parse_start_options
+from pykbroker.cli.start.port_file import prepare_port_file, remove_if_exists, write_atomically
 from pykbroker.config.listener_addresses import host_and_port
 from pykbroker.node.lean_trio import import_trio
 
@@ -50,19 +50,19 @@ def start(words: list[str], tell_address: Callable[[str], None] | None = None) -
 
 
 def _start(options: StartOptions, tell_address: Callable[[str], None] | None) -> int:
-    from pykbroker.cli.start_config import broker_properties
+    from pykbroker.cli.start.config import broker_properties
     from pykbroker.config.environment import cluster_id_from_environment
 
     import_trio()
     if options.nodes is not None:
-        from pykbroker.cli.start_nodes import start_nodes
+        from pykbroker.cli.start.nodes import start_nodes
 
         return start_nodes(options)
     config = config_of(broker_properties(options, os.environ), options)
     for line in ignored_key_lines(config):
         print(line, file=sys.stderr)
     if options.release_version is not None or options.features:
-        from pykbroker.cli.format_features import write_levels_of_new_directory
+        from pykbroker.cli.format.features import write_levels_of_new_directory
 
         write_levels_of_new_directory(config, options)
     if options.port_file is not None:
@@ -70,19 +70,19 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
 
     opener = None
     if options.tls:
-        from pykbroker.cli import start_tls
+        from pykbroker.cli.start import tls
 
-        opener = start_tls.stream_opener(config.log.dirs[0])
+        opener = tls.stream_opener(config.log.dirs[0])
     elif options.topics and config.network.listeners:
         name = config.network.listeners[0].name
         if config.network.security_protocols.get(name) == "SSL":
-            from pykbroker.cli import start_tls
+            from pykbroker.cli.start import tls
 
-            opener = start_tls.stream_opener_of_node(config, name)
+            opener = tls.stream_opener_of_node(config, name)
 
     async def announce(address: BrokerAddress) -> None:
         if options.topics:
-            from pykbroker.cli.initial_topics import BROKERS_WITHIN_S, create_initial_topics
+            from pykbroker.cli.start.initial_topics import BROKERS_WITHIN_S, create_initial_topics
 
             await create_initial_topics(
                 address.host,
@@ -93,7 +93,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
             )
         print(ready_text(address, config), flush=True)
         if options.tls:
-            print(start_tls.write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)
+            print(tls.write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)
         if options.port_file is not None:
             write_atomically(options.port_file, host_and_port(*address))
         if tell_address is not None:

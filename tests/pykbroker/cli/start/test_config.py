@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.start_config import broker_properties, with_address
-from pykbroker.cli.start_options import parse_start_options
+from pykbroker.cli.start.config import broker_properties, with_address
+from pykbroker.cli.start.options import parse_start_options
 
 
 def properties(words: list[str], environment: dict[str, str] | None = None) -> dict[str, str]:

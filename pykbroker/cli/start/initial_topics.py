@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.start_options import TopicSpec
+from pykbroker.cli.start.options import TopicSpec
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode, answered_error

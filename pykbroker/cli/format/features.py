@@ -20,7 +20,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 
 if TYPE_CHECKING:
-    from pykbroker.cli.start_options import StartOptions
+    from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import click
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError
-from pykbroker.cli.format_features import levels_of_options
-from pykbroker.cli.node_process import config_of
-from pykbroker.cli.start_config import broker_properties
-from pykbroker.cli.start_options import StartOptions
+from pykbroker.cli.format.features import levels_of_options
+from pykbroker.cli.start.config import broker_properties
+from pykbroker.cli.start.node_process import config_of
+from pykbroker.cli.start.options import StartOptions
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.values import CONTROLLER
@@ -101,7 +101,7 @@ def format_directory(
     levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters, unstable=unstable)
     first: list[Any] = []
     if scram_texts:
-        from pykbroker.cli.format_scram import credentials_of_options
+        from pykbroker.cli.format.scram import credentials_of_options
 
         if levels is None:
             levels = default_levels(METADATA_VERSION_UNSTABLE if unstable else METADATA_VERSION_LATEST)

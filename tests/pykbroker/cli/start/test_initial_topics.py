@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.initial_topics import create_initial_topics
-from pykbroker.cli.start_options import TopicSpec
+from pykbroker.cli.start.initial_topics import create_initial_topics
+from pykbroker.cli.start.options import TopicSpec
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse

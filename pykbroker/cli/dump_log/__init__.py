@@ -1,0 +1,1 @@
+"""The command `pykbroker dump-log`: contents of the files of a data directory."""

@@ -1,0 +1,1 @@
+"""The command `pykbroker format`: a data directory before the first start."""
