@@ -72,7 +72,12 @@ class StorageFull(StorageError):
 
 
 class CorruptSegment(StorageError):
-    """Bytes of a segment that were valid before are damaged. `position` is the byte position in the file."""
+    """Bytes of a segment that were valid before are damaged (P-380). `position` is the byte position in the file.
+
+    Clients and followers get CORRUPT_MESSAGE: the directory works, and a read at the same offset fails again.
+    """
+
+    error_code = ErrorCode.CORRUPT_MESSAGE
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, f"corrupt at byte {position}: {reason}")

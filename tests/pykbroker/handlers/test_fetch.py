@@ -365,3 +365,21 @@ async def test_storage_errors_of_old_versions(
 
     monkeypatch.setattr(Partition, "read", fail)
     assert (await fetch_one(path, asked(at()), version)).error_code == code
+
+
+def damage_first_batch(folder: Path, log: str) -> None:
+    """Sets the length of a log's first batch to 0."""
+    (segment,) = folder.rglob(f"{log}/*.log")
+    with segment.open("r+b") as file:
+        file.seek(8)
+        file.write(bytes(4))
+
+
+async def test_a_damaged_segment_is_named_to_the_client(path: DataPath, tmp_path: Path) -> None:
+    """P-380: a client that got a storage error would ask again for ever; of this one it tells its user."""
+    put(path, count=2)
+    damage_first_batch(tmp_path, "a-0")
+    assert (await fetch_one(path, asked(at()))).error_code == ErrorCode.CORRUPT_MESSAGE
+    # The directory has not failed: what else is in it can be read.
+    put(path, partition=1)
+    assert (await fetch_one(path, asked(at(partition=1)))).error_code == ErrorCode.NONE
