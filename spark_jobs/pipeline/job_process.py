@@ -7,17 +7,16 @@ file `drain-STAGE` in the folder. Then everything that is in the topics is proce
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from class_archive import java_options
-from queries import StopFlag, require_no_failure
+from queries import StopFlag, progress_since, require_no_failure
 from session import build_session, default_ivy_dir
 
 from pipeline.progress import batch_of
@@ -132,22 +131,16 @@ class ProgressReporter:
 
     def __init__(self) -> None:
         self._said: dict[str, int] = {}
+        self._seen: dict[str, str] = {}
 
     def report(self, queries: list[StreamingQuery]) -> None:
         """Print what is new. A trigger that found nothing is reported by Spark again and again, here once."""
         for query in queries:
-            for progress in query.recentProgress:
-                fields = plain(progress)
-                if fields["batchId"] > self._said.get(fields["name"], -1) and fields["durationMs"].get("addBatch"):
-                    self._said[fields["name"]] = fields["batchId"]
+            for fields in progress_since(query, self._seen.get(query.name)):
+                self._seen[query.name] = fields["timestamp"]
+                if fields["batchId"] > self._said.get(query.name, -1) and fields["durationMs"].get("addBatch"):
+                    self._said[query.name] = fields["batchId"]
                     print(batch_of(fields, time.time()).to_line(), flush=True)
-
-
-def plain(progress: Any) -> dict[str, Any]:
-    """The progress as it is in JSON: Spark 4 has a class for it, older ones have a dict."""
-    text = getattr(progress, "json", None)
-    fields: dict[str, Any] = json.loads(text) if isinstance(text, str) else dict(progress)
-    return fields
 
 
 def require_no_failure_of(streams: Streams) -> None:
