@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 IMPORT_ROOT = Path(__file__).resolve().parents[1]
 POLL_INTERVAL_S = 0.2
+IDLE = "idle"
+"""A line of the job's log: since its start all queries have looked for input and found none."""
+WAITS = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +100,14 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     pipeline.start(streams, stage)
     reporter = ProgressReporter()
     draining: threading.Thread | None = None
+    was_idle = False
     try:
         while streams.queries and not stop.is_set:
             reporter.report(streams.queries)
             require_no_failure_of(streams)
+            if not was_idle and reporter.is_silent and all(waits_for_input(query) for query in streams.queries):
+                was_idle = True
+                print(IDLE, flush=True)
             if draining is None and drain_file(streams.folder, stage).exists():
                 draining = threading.Thread(target=drain, args=(streams,), daemon=True)
                 draining.start()
@@ -112,6 +119,12 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     finally:
         for query in streams.queries:
             query.stop()
+
+
+def waits_for_input(query: StreamingQuery) -> bool:
+    """True for a query that has looked for input and found none."""
+    status = query.status
+    return bool(status["message"] == WAITS and not status["isTriggerActive"] and not status["isDataAvailable"])
 
 
 def drain(streams: Streams) -> None:
@@ -132,6 +145,11 @@ class ProgressReporter:
     def __init__(self) -> None:
         self._said: dict[str, int] = {}
         self._seen: dict[str, str] = {}
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no query has finished a trigger yet."""
+        return not self._said
 
     def report(self, queries: list[StreamingQuery]) -> None:
         """Print what is new. A trigger that found nothing is reported by Spark again and again, here once."""
