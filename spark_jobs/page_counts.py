@@ -31,7 +31,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from queries import StopFlag, require_no_failure
+from queries import StopFlag, progress_since, require_no_failure
 from session import MissingRequirementError, add_session_arguments, build_session, say
 
 if TYPE_CHECKING:
@@ -129,13 +129,16 @@ class ProgressReporter:
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
+        self._seen: str | None = None
         self._said = ""
 
     def report(self) -> None:
         """Print where the query is, unless that was printed before: a query that waits reports itself often."""
-        progress = self._query.lastProgress
-        if progress is None:
+        found = progress_since(self._query, self._seen)
+        if not found:
             return
+        progress = found[-1]
+        self._seen = progress["timestamp"]
         offsets = progress["sources"][0]["endOffset"] or {}
         if isinstance(offsets, str):  # Spark 4 leaves it as the JSON text that it was
             offsets = json.loads(offsets)

@@ -36,14 +36,15 @@ from pipeline.streams import Streams
 from pipeline.transactional import TransactionalSink
 
 from jobs.cdc_sinks import apply_to_target, delta_folder, merge_into_delta
-from jobs.cdc_workload import CREATE, TABLES, apply_edit, commit_once, make_workload
+from jobs.cdc_source import PUBLICATION, SLOT, TABLES, require_source, require_target
+from jobs.cdc_workload import CREATE, apply_edit, commit_once, make_workload
 
 if TYPE_CHECKING:
     from pipeline.systems import Systems
 
 PEEK = (
-    "SELECT data FROM pg_logical_slot_peek_binary_changes("
-    "'capture', NULL, 300, 'proto_version', '1', 'publication_names', 'changes')"
+    "SELECT data FROM pg_logical_slot_peek_binary_changes("  # noqa: S608
+    f"'{SLOT}', NULL, 300, 'proto_version', '1', 'publication_names', '{PUBLICATION}')"
 )
 
 
@@ -70,6 +71,10 @@ class ChangeDataCapture(Pipeline):
         super().require_parts()
         program("initdb")
         program("postgres")
+
+    def require_databases(self, addresses: Mapping[str, str]) -> None:
+        require_source(addresses["source"])
+        require_target(addresses["target"])
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
         return {"capture": [Record("sql", None, None, 0, fact=edits) for edits in make_workload(seed, size)]}
@@ -153,7 +158,7 @@ class Capture:
         if transactions:
             # From here on the slot need not give them again. A crash before it costs a look at their positions.
             lsn = transactions[-1].end_lsn
-            connection.execute("SELECT pg_replication_slot_advance('capture', %s::pg_lsn)", (_lsn_text(lsn),))
+            connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (SLOT, _lsn_text(lsn)))
         return bool(transactions)
 
     def _records(self, transaction: Transaction) -> Iterator[Mapping[str, Any]]:

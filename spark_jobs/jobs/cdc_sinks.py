@@ -10,7 +10,7 @@ from pipeline.debezium import columns_of
 from pipeline.postgres import in_transaction
 from pipeline.streams import Streams
 
-from jobs.cdc_workload import TABLES
+from jobs.cdc_source import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-TABLES = {"customers": "cdc-customers", "purchases": "cdc-purchases"}
-"""The tables, and the topic of each one's changes."""
+from jobs.cdc_source import CREATE_PUBLICATION, CREATE_SLOT, TABLES
+
 CREATE = (
     "CREATE TABLE customers (id integer PRIMARY KEY, name text NOT NULL, tier text)",
     "CREATE TABLE purchases (id bigint PRIMARY KEY, customer_id integer, cents bigint, is_paid boolean)",
@@ -16,8 +16,8 @@ CREATE = (
     "INSERT INTO workload VALUES (-1)",
     "ALTER TABLE customers REPLICA IDENTITY FULL",
     "ALTER TABLE purchases REPLICA IDENTITY FULL",
-    "CREATE PUBLICATION changes FOR TABLE customers, purchases",
-    "SELECT pg_create_logical_replication_slot('capture', 'pgoutput')",
+    CREATE_PUBLICATION,
+    CREATE_SLOT,
 )
 NEW_COLUMN = "ALTER TABLE customers ADD COLUMN city text"
 CITIES = ("Oslo", "Lima", "Kyoto")

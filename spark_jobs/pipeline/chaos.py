@@ -50,22 +50,26 @@ class Schedule:
 
     Moments of kills count the seconds in which the job is live. Counted from its start, most kills would meet a job
     that is still starting.
+
+    Attributes:
+        left: kills that were not carried out yet, in their order.
+        live_s: seconds in which the job was live until now.
     """
 
     def __init__(self, kills: Sequence[Kill], now_s: float) -> None:
         self.left = list(kills)
-        self._live_s = 0.0
+        self.live_s = 0.0
         self._looked_at_s = now_s
 
     def look(self, now_s: float, is_live: bool) -> None:
         """Note that the job is live now, or is not; what is noted counts for the time since the last look."""
         if is_live:
-            self._live_s += now_s - self._looked_at_s
+            self.live_s += now_s - self._looked_at_s
         self._looked_at_s = now_s
 
     def take_due(self, is_live: bool, in_last_batch: bool) -> Kill | None:
         """Take the next kill if it is due; in the batch at the end, which is over soon, whatever is left is due."""
-        if self.left and (in_last_batch or (is_live and self._live_s >= self.left[0].at_s)):
+        if self.left and (in_last_batch or (is_live and self.live_s >= self.left[0].at_s)):
             return self.left.pop(0)
         return None
 

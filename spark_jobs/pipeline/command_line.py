@@ -117,6 +117,7 @@ def require_parts_of_job(pipeline: Pipeline, options: argparse.Namespace) -> Non
     require_folder(options.folder, "--folder")
     require_databases(pipeline, options.databases)
     require_topics(pipeline, options.bootstrap_servers, options.suffix, options.second_bootstrap_servers)
+    pipeline.require_databases(options.databases)
 
 
 def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:

@@ -18,6 +18,9 @@ IN_FLIGHT_SHARE = 0.01
 IN_FLIGHT_MIN = 20
 # Share of the records that is sent at once, so that the first trigger of the job, in which it compiles, has some work.
 HEAD_SHARE = 0.2
+# Share of the records by which the input may be ahead of a job that is killed: it finds a backlog when it runs again,
+# and what is left still comes when it is killed the next time.
+AHEAD_SHARE = 0.25
 
 
 class Feeder(WatchedThread):
@@ -25,6 +28,7 @@ class Feeder(WatchedThread):
 
     Attributes:
         go: the rest of the records is sent when it is set.
+        reach: share of the records that may be sent now; it only grows.
         acknowledged: how many records of each topic (by its name in the pipeline) Kafka has.
     """
 
@@ -37,7 +41,13 @@ class Feeder(WatchedThread):
         self._seconds = seconds
         self._real_name = real_name
         self.go = threading.Event()
+        self.reach = 1.0
         self.acknowledged: Counter[str] = Counter()
+
+    def follow(self, live_s: float) -> None:
+        """Let the input be no more than AHEAD_SHARE ahead of a job that was live for so long since the feeder began."""
+        share = live_s / self._seconds if self._seconds else 1.0
+        self.reach = min(1.0, HEAD_SHARE + (1 - HEAD_SHARE) * share + AHEAD_SHARE)
 
     @property
     def count(self) -> int:
@@ -69,7 +79,7 @@ class Feeder(WatchedThread):
                 begin = time.monotonic()
             due = begin + self._seconds * max(number - head, 0) / (len(self._records) - head)
             producer.poll(max(due - time.monotonic(), 0))
-            while number - self.count >= in_flight and not failures:
+            while (number - self.count >= in_flight or number > self.reach * len(self._records)) and not failures:
                 producer.poll(0.05)
             if failures:
                 raise KafkaException(failures[0])

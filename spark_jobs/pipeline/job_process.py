@@ -7,17 +7,16 @@ file `drain-STAGE` in the folder. Then everything that is in the topics is proce
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from class_archive import java_options
-from queries import StopFlag, require_no_failure
+from queries import StopFlag, progress_since, require_no_failure
 from session import build_session, default_ivy_dir
 
 from pipeline.progress import batch_of
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 
 IMPORT_ROOT = Path(__file__).resolve().parents[1]
 POLL_INTERVAL_S = 0.2
+IDLE = "idle"
+"""A line of the job's log: since its start all queries have looked for input and found none."""
+WAITS = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,14 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     pipeline.start(streams, stage)
     reporter = ProgressReporter()
     draining: threading.Thread | None = None
+    was_idle = False
     try:
         while streams.queries and not stop.is_set:
             reporter.report(streams.queries)
             require_no_failure_of(streams)
+            if not was_idle and reporter.is_silent and all(waits_for_input(query) for query in streams.queries):
+                was_idle = True
+                print(IDLE, flush=True)
             if draining is None and drain_file(streams.folder, stage).exists():
                 draining = threading.Thread(target=drain, args=(streams,), daemon=True)
                 draining.start()
@@ -113,6 +119,12 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     finally:
         for query in streams.queries:
             query.stop()
+
+
+def waits_for_input(query: StreamingQuery) -> bool:
+    """True for a query that has looked for input and found none."""
+    status = query.status
+    return bool(status["message"] == WAITS and not status["isTriggerActive"] and not status["isDataAvailable"])
 
 
 def drain(streams: Streams) -> None:
@@ -132,22 +144,21 @@ class ProgressReporter:
 
     def __init__(self) -> None:
         self._said: dict[str, int] = {}
+        self._seen: dict[str, str] = {}
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no query has finished a trigger yet."""
+        return not self._said
 
     def report(self, queries: list[StreamingQuery]) -> None:
         """Print what is new. A trigger that found nothing is reported by Spark again and again, here once."""
         for query in queries:
-            for progress in query.recentProgress:
-                fields = plain(progress)
-                if fields["batchId"] > self._said.get(fields["name"], -1) and fields["durationMs"].get("addBatch"):
-                    self._said[fields["name"]] = fields["batchId"]
+            for fields in progress_since(query, self._seen.get(query.name)):
+                self._seen[query.name] = fields["timestamp"]
+                if fields["batchId"] > self._said.get(query.name, -1) and fields["durationMs"].get("addBatch"):
+                    self._said[query.name] = fields["batchId"]
                     print(batch_of(fields, time.time()).to_line(), flush=True)
-
-
-def plain(progress: Any) -> dict[str, Any]:
-    """The progress as it is in JSON: Spark 4 has a class for it, older ones have a dict."""
-    text = getattr(progress, "json", None)
-    fields: dict[str, Any] = json.loads(text) if isinstance(text, str) else dict(progress)
-    return fields
 
 
 def require_no_failure_of(streams: Streams) -> None:

@@ -87,6 +87,9 @@ class Pipeline(ABC):
         """Raises MissingPartError unless what it needs beyond Spark and Kafka is there."""
         require_modules(self.needs)
 
+    def require_databases(self, addresses: Mapping[str, str]) -> None:  # noqa: B027
+        """Raises MissingPartError unless its databases, by their connection strings, are as its job needs them."""
+
     @abstractmethod
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
         """The input of each stage (one may have none), in the order in which it is sent; the same for the same seed."""

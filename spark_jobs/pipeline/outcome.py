@@ -73,6 +73,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[Read]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 10,  # the end of a partition is known when a fetch has found nothing
             "reconnect.backoff.max.ms": 500,
             "log_level": 0,
         }

@@ -167,15 +167,15 @@ class PostgresServers:
             server.kill()
 
 
-def in_transaction(address: str, run: Callable[[Any], T]) -> T:
-    """Run something in a transaction of a new connection, again while the database is away.
+def in_transaction(address: str, run: Callable[[Any], T], retry_for_s: float = RETRY_FOR_S) -> T:
+    """Run something in a transaction of a new connection, again for so long while the database is away.
 
     `run` may be called after a commit whose answer was lost, and must see that it was done. Raises psycopg.Error when
     the database stays away.
     """
     import psycopg
 
-    deadline = time.monotonic() + RETRY_FOR_S
+    deadline = time.monotonic() + retry_for_s
     while True:
         try:
             with psycopg.connect(address) as connection:

@@ -16,7 +16,7 @@ from pipeline import chaos
 from pipeline.cluster import Cluster, OneNode, ThreeNodes
 from pipeline.feeder import Feeder
 from pipeline.history import History
-from pipeline.job_process import done_file, drain_file
+from pipeline.job_process import IDLE, done_file, drain_file
 from pipeline.model import Pipeline
 from pipeline.progress import parse_line
 from pipeline.records import Stage, Topic, differences
@@ -35,9 +35,9 @@ STAGE_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.25
 RESTARTS_MAX = 15
-KILLS_AFTER_FEEDING_S = 5.0
+KILLS_AFTER_FEEDING_S = 2.0
 LIVE_AFTER_S = 20.0
-"""A job that runs for so long counts as live even if it has not finished a trigger: there may be nothing to do."""
+"""A job that runs for so long counts as live even if it has neither finished a trigger nor found nothing to do."""
 
 
 class Run:
@@ -62,6 +62,7 @@ class Run:
         self._lines_seen = 0
         self._running_since: float | None = None
         self._is_live = False
+        self._live_before_s = 0.0
         self._schedule = chaos.Schedule((), time.monotonic())
         self._fed: Counter[str] = Counter()
         self._restarts = 0
@@ -160,6 +161,7 @@ class Run:
         if self._job is None:
             self._start_job()
         self._wait_until_running(stage)
+        self._live_before_s = self._schedule.live_s
         if not layout.feed_first:
             feeder.start()
         beside.start()
@@ -216,6 +218,10 @@ class Run:
                 if self._running_since is None:
                     self._history.note("start", "the Spark job runs")
                 self._running_since = time.monotonic()
+            elif (
+                line == IDLE and self._history.batches
+            ):  # before the first trigger there is nothing to do, and no input
+                self._is_live = True
             elif line.startswith("connector:"):
                 self._screen.say(f"Spark: {line}")
         self._lines_seen = len(lines)
@@ -226,6 +232,10 @@ class Run:
         fed = self._fed + (feeder.acknowledged if feeder is not None else Counter())
         self._history.add_sample({self._systems.real_name(topic): count for topic, count in fed.items()})
         if feeder is not None:
+            if self._schedule.holds_streams:
+                feeder.follow(self._schedule.live_s - self._live_before_s)
+            else:
+                feeder.reach = 1.0
             lags = {query: self._history.lag(self._history.samples[-1], query) for query in self._history.read_to}
             self._screen.show(total, feeder.count, lags)
         code = self._job.exit_code()

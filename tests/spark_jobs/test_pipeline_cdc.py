@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import cdc
 from jobs.cdc import PIPELINE
+from jobs.cdc_source import lacking
 from jobs.cdc_workload import make_workload
+from pipeline import command_line
 from pipeline.debezium import columns_of, envelope
+from pipeline.model import MissingPartError
 from pipeline.parquet import listed_delta_files
 from pipeline.pgoutput import Decoder, PgOutputError
 
@@ -112,3 +118,71 @@ def test_the_files_of_a_delta_table_are_those_added_and_not_removed(tmp_path: Pa
     (log / f"{2:020}.json").write_text(json.dumps({"add": {"path": "d", "deletionVector": {"x": 1}}}))
     with pytest.raises(ValueError, match="deletion vectors"):
         listed_delta_files(tmp_path)
+
+
+class FakeSource:
+    """A connection to a source database that has what it is given."""
+
+    def __init__(self, level: str = "logical", published: Sequence[str] = (), slot: tuple[str, str] | None = None):
+        self._level, self._published, self._slot = level, published, slot
+        self._rows: list[tuple[str, ...]] = []
+
+    def execute(self, statement: str, parameters: Sequence[str] = ()) -> FakeSource:
+        if "wal_level" in statement:
+            self._rows = [(self._level,)]
+        elif "pg_publication_tables" in statement:
+            assert parameters == ("changes",)
+            self._rows = [(table,) for table in self._published]
+        else:
+            assert parameters == ("capture",)
+            self._rows = [(*self._slot, "postgres")] if self._slot else []
+        return self
+
+    def fetchone(self) -> tuple[str, ...] | None:
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[tuple[str, ...]]:
+        return self._rows
+
+
+BOTH = ("customers", "purchases")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (FakeSource("replica"), "has wal_level replica: run ALTER SYSTEM"),
+        (FakeSource(), "has no publication changes with tables: run CREATE PUBLICATION changes FOR TABLE customers"),
+        (FakeSource(published=["customers"]), "does not publish purchases: run ALTER PUBLICATION changes ADD TABLE"),
+        (FakeSource(published=BOTH), "no replication slot capture: run SELECT pg_create_logical_replication"),
+        (FakeSource(published=BOTH, slot=("wal2json", "postgres")), "of the plugin wal2json in the database postgres"),
+        (
+            FakeSource(published=BOTH, slot=("pgoutput", "other")),
+            "in the database other: drop that one, and run SELECT",
+        ),
+    ],
+)
+def test_a_part_that_the_source_database_lacks_is_said_with_its_statement(source: FakeSource, said: str) -> None:
+    assert said in (lacking(source) or "")
+
+
+def test_a_source_database_that_has_all() -> None:
+    assert lacking(FakeSource(published=BOTH, slot=("pgoutput", "postgres"))) is None
+
+
+def test_a_job_asks_its_databases_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: str) -> None:
+        raise MissingPartError(f"nothing at {address}")
+
+    monkeypatch.setattr(cdc, "require_source", refuse)
+    for name in ("require_modules", "require_topics", "require_folder"):
+        monkeypatch.setattr(command_line, name, lambda *_: None)
+    options = Namespace(
+        folder=None,
+        databases={"source": "here", "target": "there"},
+        bootstrap_servers="",
+        suffix="",
+        second_bootstrap_servers="",
+    )
+    with pytest.raises(MissingPartError, match="nothing at here"):
+        command_line.require_parts_of_job(PIPELINE, options)

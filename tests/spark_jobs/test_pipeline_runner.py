@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import jobs
 import pytest
+from pipeline.job_process import IDLE, waits_for_input
+from pipeline.progress import Batch
 from pipeline.runner import Run
 from pipeline.settings import RunSettings
 from pipeline.threads import WatchedThread
@@ -36,6 +39,7 @@ class Input(WatchedThread):
         super().__init__()
         self.failure = failure
         self.count = 40
+        self.reach = 1.0
         self.acknowledged: Counter[str] = Counter()
 
     def work(self) -> None:
@@ -58,3 +62,51 @@ def test_the_failure_of_the_input_ends_a_run(who: str, tmp_path: Path) -> None:
             run._follow("stream", feeder, beside, 100, 0)
     finally:
         run._job.kill()
+
+
+STARTED_AGAIN = f"""
+print("running stream", flush=True)
+print({IDLE!r}, flush=True)
+import time
+time.sleep(600)
+"""
+
+
+def test_a_job_that_has_nothing_to_do_after_a_kill_is_live(tmp_path: Path) -> None:
+    screen: Any = SilentScreen()
+    settings = RunSettings(tmp_path, [], tmp_path, bootstrap_servers="localhost:9", size=48, chaos=1)
+    run: Any = Run(jobs.load("metrics"), settings, screen)
+    run._job = ManagedProcess("the Spark job", [sys.executable, "-c", STARTED_AGAIN], tmp_path / "job.log")
+    deadline = time.monotonic() + 30
+    try:
+        while IDLE not in run._job.lines() and time.monotonic() < deadline:
+            run._job.require_running()
+        run._look(None, 0)
+        # At the first start the input waits for the first trigger.
+        assert not run._is_live
+        run._history.add_batch(Batch("rollups", 0, 0.0, 5, {"in": 5}, 100, None, 0))
+        run._lines_seen = 0
+        run._look(None, 0)
+        assert run._is_live
+    finally:
+        run._job.kill()
+
+
+class Status:
+    """A query in one state."""
+
+    def __init__(self, message: str, is_active: bool = False, is_available: bool = False) -> None:
+        self.status = {"message": message, "isTriggerActive": is_active, "isDataAvailable": is_available}
+
+
+@pytest.mark.parametrize(
+    ("query", "waits"),
+    [
+        (Status("Waiting for data to arrive"), True),
+        (Status("Waiting for data to arrive", is_available=True), False),
+        (Status("Initializing sources"), False),
+        (Status("Processing new data", is_active=True, is_available=True), False),
+    ],
+)
+def test_a_query_waits_when_it_has_looked_and_found_nothing(query: Any, waits: bool) -> None:
+    assert waits_for_input(query) == waits

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+import session
 from session import MissingRequirementError, connector_coordinates, connector_settings, require_java
 
 
@@ -65,3 +67,62 @@ def test_java_must_be_new_enough(
     else:
         with pytest.raises(MissingRequirementError, match=r"is Java (8|11)"):
             require_java()
+
+
+class Builder:
+    """A builder of sessions that only takes settings."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def config(self, key: str, value: str) -> Builder:
+        self.settings[key] = value
+        return self
+
+    def appName(self, name: str) -> Builder:
+        return self
+
+    def master(self, name: str) -> Builder:
+        return self
+
+    def getOrCreate(self) -> MagicMock:
+        made = MagicMock()
+        made.sparkContext.getConf().get = self.settings.get
+        return made
+
+
+@pytest.mark.parametrize(("master", "is_local"), [("local[2]", True), ("spark://here:7077", False)])
+def test_only_a_local_session_has_settings_for_a_local_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, is_local: bool
+) -> None:
+    builder = Builder()
+    monkeypatch.setattr(pytest.importorskip("pyspark.sql").SparkSession, "builder", builder)
+    monkeypatch.setattr(session, "require_java", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(session, "resolved_jars", lambda *_: ["one.jar"])
+    session.build_session("test", master=master, ivy_dir=tmp_path)
+    assert (session.CHECKPOINT_FILES in builder.settings) == is_local
+    assert ("spark.driver.host" in builder.settings) == is_local
+    assert ("spark.jars.packages" in builder.settings) != is_local
+    assert (builder.settings.get("spark.jars") == "one.jar") == is_local
+
+
+def test_jars_are_resolved_once(tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    jars = [tmp_path / "jars" / name for name in ("connector.jar", "client.jar")]
+    for jar in jars:
+        jar.touch()
+    assert session.resolved_jars(tmp_path, "g:a:1") == []
+    session.remember_jars(tmp_path, "g:a:1", ",".join(jar.as_uri() for jar in jars))
+    assert session.resolved_jars(tmp_path, "g:a:1") == [str(jar) for jar in jars]
+    assert session.resolved_jars(tmp_path, "g:a:2") == []
+    jars[1].unlink()
+    assert session.resolved_jars(tmp_path, "g:a:1") == []
+
+
+def test_jars_of_the_session_itself_are_not_taken_for_those_of_maven(tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "own.jar").touch()
+    session.remember_jars(tmp_path, "g:a:1", (tmp_path / "own.jar").as_uri())
+    session.remember_jars(tmp_path, "g:a:2", "")
+    assert not list(tmp_path.glob("resolved-*"))
