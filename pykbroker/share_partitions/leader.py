@@ -150,6 +150,8 @@ class ShareLeader:
         load_error: the error of a load that failed.
         waiters: ShareFetch requests that wait for it.
         is_writing: True while a write has not ended.
+        looked_up_offset: the offset at which a request has last looked for records; a partition at which no records
+            are to be looked up is served before others.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class ShareLeader:
         self._previous = previous
         self._queue: list[QueuedWrite] = []
         self.is_writing = False
+        self.looked_up_offset = -1
         # Both the registry and a successor wait for it, which a `Completion` does not allow.
         self._idle = trio.Event()
         self._bell = _Bell(self.waiters.notify)

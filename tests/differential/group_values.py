@@ -40,6 +40,8 @@ LONELY_GROUP, SHARED_GROUP = GROUPS
 STATE_GROUPS = ("~p0", "~p1")
 """Of share states without a group."""
 MEMBERS = ("m0", "m1", "m2")
+FIRST_MEMBER_CONNECTION = 10
+"""Number of the first connection that belongs to one member of a share group."""
 NARROW_TOPICS = ("~t0", "~t1")
 WIDE_TOPIC = "~t2"
 CLIENT_METRICS = 16
@@ -93,9 +95,14 @@ class GroupValues:
         return draw(version) if draw is not None else None
 
     def connection(self, api: str, request: Any) -> int | None:
-        """The connection of a member with a share session, which ends with it; None if any connection will do."""
+        """The connection of a member with a share session, which ends with it; None if any connection will do.
+
+        Each member of each group has its own, as each client has. Of several sessions on one connection Kafka forgets
+        the connection of the last one when another ends, and keeps that session when the connection is closed.
+        """
         if api in ("share_fetch", "share_acknowledge") and request.member_id in MEMBERS:
-            return MEMBERS.index(request.member_id)
+            group = GROUPS.index(request.group_id) if request.group_id in GROUPS else len(GROUPS)
+            return FIRST_MEMBER_CONNECTION + group * len(MEMBERS) + MEMBERS.index(request.member_id)
         return None
 
     def finish(self, api: str, request: Any) -> None:

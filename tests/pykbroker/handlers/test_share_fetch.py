@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
-from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -286,6 +287,22 @@ async def test_a_response_names_only_what_has_changed(tmp_path: Path) -> None:
         broker.produce(b"a", partition=1)
         response = await broker.fetch("m")
         assert only(response).partition_index == 1
+
+
+async def test_p360_partitions_with_a_known_position_come_first(tmp_path: Path) -> None:
+    """P-360: a partition at whose next offset an earlier request has looked is served before the others."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", partition=0)
+        broker.produce(b"b", partition=1)
+        await broker.fetch("m1", partitions=(0, 1), max_records=1, max_wait_ms=WAIT_MS)
+        await trio.testing.wait_all_tasks_blocked()
+        # Now it looks for records at the end of partition 0 and at the start of partition 1.
+        await broker.fetch("m1", max_records=1, max_wait_ms=WAIT_MS)
+        await broker.fetch("m1", epoch=FINAL_EPOCH)
+        await trio.testing.wait_all_tasks_blocked()
+        first = await broker.fetch("m2", partitions=(0, 1), max_records=1, max_wait_ms=WAIT_MS)
+        assert [p.partition_index for p in first.responses[0].partitions if p.acquired_records] == [1]
 
 
 # What the log has
