@@ -11,7 +11,7 @@ import trio.testing
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
-from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
+from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
 from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
@@ -456,6 +456,24 @@ async def test_a_load_waits_for_the_writes_of_the_leader_before(
             await trio.sleep(0.1)
             session.connection.call_when_closed()  # type: ignore[attr-defined]
             assert acquired(await broker.fetch("m2", max_wait_ms=5_000)) == [(1, 1, 2)]
+
+
+async def test_p187_nothing_is_in_flight_during_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-187: what a member of the leader before acknowledges meanwhile is not found."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        read = broker.persister.read
+
+        async def slow(key: SharePartitionKey, leader_epoch: int) -> Any:
+            await trio.sleep(1)
+            return await read(key, leader_epoch)
+
+        monkeypatch.setattr(broker.persister, "read", slow)
+        await broker.fetch("m")
+        refused = only(await broker.acknowledge("m", (0, 0, [ACCEPT])))
+        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
+        assert acquired(await broker.fetch("m", max_wait_ms=2_000)) == [(0, 0, 1)]
 
 
 async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
