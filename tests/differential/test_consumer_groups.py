@@ -15,6 +15,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroup
 from pykbroker.protocol.records.batch import iter_batches
 from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
 from tests.differential.plain import MEMBER
+from tests.differential.runner import Difference
 from tests.differential.scenarios.consumer_groups import SCENARIOS
 from tests.differential.scenarios.groups import NEVER_MS
 
@@ -41,10 +42,15 @@ def worlds(brokers: Brokers) -> Iterator[Worlds]:
         yield made
 
 
-def test_answers_are_kafkas(worlds: Worlds) -> None:
+@pytest.fixture(scope="module")
+def differences(worlds: Worlds) -> list[Difference]:
+    """Differences in the answers; the records of the scenarios are in the logs afterwards."""
+    return played(worlds, SCENARIOS, 150)
+
+
+def test_answers_are_kafkas(differences: list[Difference]) -> None:
     """P-172 to P-178 as far as requests show them; every step that differs is named."""
-    found = played(worlds, SCENARIOS, 150)
-    assert not found, "\n".join(map(str, found))
+    assert not differences, "\n".join(map(str, differences))
 
 
 def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
@@ -72,6 +78,7 @@ def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.usefixtures("differences")
 def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
     """P-179: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
     found = {}
