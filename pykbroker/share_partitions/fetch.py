@@ -94,7 +94,7 @@ class ShareFetch:
     async def run(self) -> Mapping[TopicPartition, Fetched]:
         """Acquires records, waiting up to the limit; partitions without anything to tell are missing."""
         limits = self._limits
-        if not self._places or limits.max_records <= 0 or limits.max_bytes <= 0:
+        if not self._places or not limits.max_records or not limits.max_bytes:
             return {}
         for place in self._places:
             self._lead(place)
@@ -144,6 +144,9 @@ class ShareFetch:
         candidates = self._candidates()
         if not candidates:
             return None
+        if self._limits.max_bytes < 0:
+            # As in Kafka, whose PartitionMaxBytesStrategy fails; a negative number of records acquires nothing.
+            return {candidate.place: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR) for candidate in candidates}
         known: list[_Candidate] = []
         if not is_last:
             # As in Kafka (DelayedShareFetch.combineLogReadResponse), those that need not be looked up come first.

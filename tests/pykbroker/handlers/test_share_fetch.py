@@ -128,6 +128,22 @@ async def test_p182_a_fetch_waits_no_longer_than_it_wants(tmp_path: Path) -> Non
         assert trio.current_time() - before == pytest.approx(2 * WAIT_MS / 1000)
 
 
+async def test_p361_negative_limits(tmp_path: Path) -> None:
+    """P-361."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        before = trio.current_time()
+        failed = only(await broker.fetch("m", max_bytes=-5, max_wait_ms=WAIT_MS))
+        assert (failed.error_code, failed.acquired_records) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+        nothing = only(await broker.fetch("m2", max_records=-1, max_wait_ms=WAIT_MS))
+        assert (nothing.error_code, nothing.acquired_records) == (ErrorCode.NONE, [])
+        assert (await broker.fetch("m", max_records=0, max_wait_ms=WAIT_MS)).responses == []
+        assert (await broker.fetch("m", max_bytes=0, max_wait_ms=WAIT_MS)).responses == []
+        assert trio.current_time() < before + WAIT_MS / 1000
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
 async def test_waiting_members_take_turns(tmp_path: Path) -> None:
     """Three wait for a partition: each record that comes, or that one gives back, goes to the next one."""
     broker = ShareBroker(tmp_path)
@@ -425,6 +441,8 @@ async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
         await broker.coordinator.read(key_of(), 5)
         fenced = only(await broker.acknowledge("m", (0, 0, [ACCEPT])))
         assert fenced.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        text = "Error in write state RPC. The leader epoch in the request is older than the epoch on the broker."
+        assert fenced.error_message == text
         assert not (await broker.coordinator.read(key_of(), 5)).batches  # type: ignore[union-attr]
         assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
 
