@@ -208,10 +208,10 @@ def test_groups_and_client_metrics(kind: int, key: str, value: str, code: ErrorC
 
 
 def test_names_of_client_metrics_are_checked_before_values() -> None:
-    edits = [(SET, "interval.ms", "often"), (SET, "no.such.key", "1")]
-    assert _edit(_services(), (CLIENT_METRICS, "x", edits)) == [ErrorCode.INVALID_REQUEST]
-    edits = [(SET, "match", "planet=earth"), (SET, "interval.ms", "1")]
-    assert _edit(_services(), (CLIENT_METRICS, "x", edits)) == [ErrorCode.INVALID_REQUEST]
+    names = [(SET, "interval.ms", "often"), (SET, "no.such.key", "1")]
+    bounds = [(SET, "match", "planet=earth"), (SET, "interval.ms", "1")]
+    for edits in (names, bounds):
+        assert _edit(_services(), (CLIENT_METRICS, "x", [*edits])) == [ErrorCode.INVALID_REQUEST]
 
 
 def test_logger_levels() -> None:
