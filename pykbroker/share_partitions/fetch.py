@@ -174,8 +174,9 @@ class ShareFetch:
         """Appends the reads of candidates; returns their size in bytes."""
         size = 0
         for candidate in candidates:
-            # Only the first partition with data may exceed its limit, by one batch.
-            read = self._read(candidate, at_least_one=not size)
+            # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
+            left = max(self._limits.max_bytes - size, 0)
+            read = self._read(candidate, min(candidate.size_max, left), at_least_one=not size)
             reads.append(read)
             size += 0 if read.records is None else len(read.records)
         return size
@@ -199,10 +200,10 @@ class ShareFetch:
             for (place, leader), size in zip(places, sizes, strict=True)
         ]
 
-    def _read(self, candidate: _Candidate, *, at_least_one: bool) -> _Read:
+    def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
         leader = candidate.leader
         try:
-            found = leader.partition.read(candidate.offset, candidate.size_max, leader.bound, at_least_one=at_least_one)
+            found = leader.partition.read(candidate.offset, size_max, leader.bound, at_least_one=at_least_one)
         except OffsetOutOfRange:
             return _Read(candidate, None, ErrorCode.OFFSET_OUT_OF_RANGE)
         except LogError as error:

@@ -144,6 +144,17 @@ async def test_p361_negative_limits(tmp_path: Path) -> None:
         assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
 
 
+async def test_a_large_batch_is_at_the_expense_of_other_partitions(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        await broker.fetch("m", partitions=(0, 1), max_wait_ms=WAIT_MS)
+        await broker.fetch("m")
+        broker.produce(bytes(180), partition=0)
+        broker.produce(b"b", partition=1)
+        for expected in (0, 1):
+            assert only(await broker.fetch("m", max_bytes=300, max_wait_ms=WAIT_MS)).partition_index == expected
+
+
 async def test_waiting_members_take_turns(tmp_path: Path) -> None:
     """Three wait for a partition: each record that comes, or that one gives back, goes to the next one."""
     broker = ShareBroker(tmp_path)
