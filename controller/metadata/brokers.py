@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykbroker.controller.metadata.broker_elections import (
@@ -104,9 +104,11 @@ class RegisterBroker(NamedTuple):
         invalid = ErrorCode.INVALID_REGISTRATION
         if image.metadata_version >= DIRECTORY_ASSIGNMENT:
             self._check_directories(image)
-        if METADATA_VERSION not in self.features:
+        # In Kafka's order: the features that the broker names, metadata.version among them, then all others.
+        reason = _reason_not_supported(image, self.features, self.features)
+        if reason is None and METADATA_VERSION not in self.features:
             raise CommandRefused(invalid, f"Request features do not contain '{METADATA_VERSION}'")
-        reason = reason_not_supported(image, self.features)
+        reason = reason or reason_not_supported(image, self.features)
         if reason is not None:
             raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, reason)
 
@@ -240,11 +242,18 @@ def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, 
 
     A feature that the broker has and that is not enabled is at level 0, which must be supported too.
     """
-    levels = {**dict.fromkeys(features, 0), **image.features}
-    for name, level in levels.items():
+    return _reason_not_supported(image, features, {**features, **image.features})
+
+
+def _reason_not_supported(
+    image: ClusterImage, features: Mapping[str, tuple[int, int]], names: Iterable[str]
+) -> str | None:
+    """As `reason_not_supported`, of these features alone."""
+    for name in names:
         if name == METADATA_VERSION and name not in image.features:
             # Nothing is finalized yet: the level of a new cluster comes with its first records.
             continue
+        level = image.features.get(name, 0)
         lowest, highest = features.get(name, (0, 0))
         if not lowest <= level <= highest:
             return (

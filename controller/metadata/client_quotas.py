@@ -12,6 +12,7 @@ from typing import Any
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage, quota_key
 from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.java_order import hash_order, table_size_for
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
@@ -99,12 +100,12 @@ class AlterClientQuotas(NamedTuple):
     def _reason_invalid(self, entity: Entity) -> str | None:
         if not entity:
             return "Invalid empty client quota entity"
-        for kind, name in entity:
+        names = dict(entity)
+        for kind in hash_order(names, table_size_for(len(names))):
             if kind not in (USER, CLIENT_ID, IP):
                 return f"Unhandled client quota entity type: {kind}"
-            if name == "":
+            if names[kind] == "":
                 return f"Empty {kind} not supported"
-        names = dict(entity)
         if IP in names:
             if len(names) > 1:
                 # The missing blank is Kafka's.

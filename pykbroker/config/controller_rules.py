@@ -135,19 +135,23 @@ def _check_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiE
     invalid = ErrorCode.INVALID_REQUEST
     if not subscription:
         return ApiError(invalid, "Subscription name can't be empty")
-    for name, text in configs.items():
+    for name in configs:
         if _definition(CLIENT_METRICS_RESOURCE, name) is None:
             return ApiError(invalid, f"Unknown client metrics configuration: {name}")
-        value = _parse(CLIENT_METRICS_RESOURCE, name, text)
-        if name == "interval.ms" and not CLIENT_METRICS_INTERVAL_MIN_MS <= value <= CLIENT_METRICS_INTERVAL_MAX_MS:
-            return ApiError(
-                invalid,
-                f"Invalid value {value} for interval.ms, interval must be between {CLIENT_METRICS_INTERVAL_MIN_MS} and "
-                f"{CLIENT_METRICS_INTERVAL_MAX_MS} (1 hour)",
-            )
-        if name == "match":
-            for pattern in value:
-                _check_client_pattern(pattern)
+    values = {
+        name: _parse(CLIENT_METRICS_RESOURCE, name, configs[name])
+        for name in ("metrics", "interval.ms", "match")
+        if name in configs
+    }
+    interval_ms = values.get("interval.ms", CLIENT_METRICS_INTERVAL_MIN_MS)
+    if not CLIENT_METRICS_INTERVAL_MIN_MS <= interval_ms <= CLIENT_METRICS_INTERVAL_MAX_MS:
+        return ApiError(
+            invalid,
+            f"Invalid value {interval_ms} for interval.ms, interval must be between {CLIENT_METRICS_INTERVAL_MIN_MS} "
+            f"and {CLIENT_METRICS_INTERVAL_MAX_MS} (1 hour)",
+        )
+    for pattern in values.get("match", ()):
+        _check_client_pattern(pattern)
     return NO_ERROR
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint
+from pykbroker.java_order import hash_order, table_size_for
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
@@ -28,7 +29,9 @@ async def handle_add_raft_voter(context: NodeContext, request: AddRaftVoterReque
     refused = refusal_of_change(context, request.cluster_id, key, "Add")
     if refused is not None:
         return _response(*refused)
-    endpoints = tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners)
+    # In Kafka too the last endpoint of a listener counts, and they come in the order of a hash table.
+    by_name = {each.name.upper(): VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners}
+    endpoints = tuple(by_name[each] for each in hash_order(by_name, table_size_for(len(request.listeners))))
     voter = Voter(key, endpoints)
     name = controller_listener_name(context)
     if voter.endpoint(name) is None:

@@ -12,7 +12,7 @@ from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
-from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
+from pykbroker.share_partitions.acknowledgement import NOT_FOUND, RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.leader import LeaderState, Outcome
 from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
 
@@ -155,10 +155,13 @@ class Acknowledgements:
 
     def _acknowledge(self, place: TopicPartition, acknowledged: Sequence[AcknowledgedBatch]) -> None:
         leader = self._shares.find(self._member.group_id, place)
-        if leader is None or leader.state is not LeaderState.ACTIVE:
+        outcome = Outcome()
+        if leader is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            outcome = Outcome()
             outcome.end(code, TEXTS[code])
+        elif leader.state is not LeaderState.ACTIVE:
+            # While its state is being read, nothing is in flight.
+            outcome.end(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
         else:
             outcome = leader.acknowledge(self._member.member_id, acknowledged)
         self._outcomes[place] = outcome

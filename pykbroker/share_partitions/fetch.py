@@ -94,12 +94,14 @@ class ShareFetch:
     async def run(self) -> Mapping[TopicPartition, Fetched]:
         """Acquires records, waiting up to the limit; partitions without anything to tell are missing."""
         limits = self._limits
-        if not self._places or limits.max_records <= 0 or limits.max_bytes <= 0:
+        if not self._places or not limits.max_records or not limits.max_bytes:
             return {}
         for place in self._places:
             self._lead(place)
-        found = self._attempt(is_last=limits.max_wait_ms <= 0)
-        if found is not None or not self._leaders:
+        found = self._attempt()
+        if found is None and limits.max_wait_ms <= 0:
+            found = self._attempt(is_last=True)
+        if found is not None or not self._leaders or limits.max_wait_ms <= 0:
             return self._errors | (found or {})
         deadline = trio.current_time() + limits.max_wait_ms / 1000
         with FetchWaiter() as waiter:
@@ -137,26 +139,47 @@ class ShareFetch:
             if successor is not None:
                 waiter.register(successor.waiters)
 
-    def _attempt(self, *, is_last: bool) -> dict[TopicPartition, Fetched] | None:
+    def _attempt(self, *, is_last: bool = False) -> dict[TopicPartition, Fetched] | None:
         """Acquires records; None if there are too few, unless it is the last attempt."""
         candidates = self._candidates()
         if not candidates:
             return None
+        if self._limits.max_bytes < 0:
+            # As in Kafka, whose PartitionMaxBytesStrategy fails; a negative number of records acquires nothing.
+            return {candidate.place: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR) for candidate in candidates}
+        known: list[_Candidate] = []
+        if not is_last:
+            # As in Kafka (DelayedShareFetch.combineLogReadResponse), those that need not be looked up come first.
+            known = [candidate for candidate in candidates if candidate.offset == candidate.leader.looked_up_offset]
+            candidates = [
+                candidate for candidate in candidates if candidate.offset != candidate.leader.looked_up_offset
+            ]
         reads: list[_Read] = []
-        size = 0
         try:
-            for candidate in candidates:
-                # Only the first partition with data may exceed its limit, by one batch.
-                read = self._read(candidate, at_least_one=not size)
-                reads.append(read)
-                size += 0 if read.records is None else len(read.records)
-            if not is_last and not self._is_enough(reads, size):
-                _release(reads)
-                return None
+            size = self._read_all(known, reads)
+            size += self._read_all(candidates, reads)
+            if not is_last:
+                for read in reads:
+                    if read.error is ErrorCode.NONE:
+                        read.candidate.leader.looked_up_offset = read.candidate.offset
+                if not self._is_enough(reads, size):
+                    _release(reads)
+                    return None
             return self._acquire_all(reads)
         except BaseException:
             _release(reads)
             raise
+
+    def _read_all(self, candidates: Sequence[_Candidate], reads: list[_Read]) -> int:
+        """Appends the reads of candidates; returns their size in bytes."""
+        size = 0
+        for candidate in candidates:
+            # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
+            left = max(self._limits.max_bytes - size, 0)
+            read = self._read(candidate, min(candidate.size_max, left), at_least_one=not size)
+            reads.append(read)
+            size += 0 if read.records is None else len(read.records)
+        return size
 
     def _candidates(self) -> list[_Candidate]:
         places = [
@@ -177,10 +200,10 @@ class ShareFetch:
             for (place, leader), size in zip(places, sizes, strict=True)
         ]
 
-    def _read(self, candidate: _Candidate, *, at_least_one: bool) -> _Read:
+    def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
         leader = candidate.leader
         try:
-            found = leader.partition.read(candidate.offset, candidate.size_max, leader.bound, at_least_one=at_least_one)
+            found = leader.partition.read(candidate.offset, size_max, leader.bound, at_least_one=at_least_one)
         except OffsetOutOfRange:
             return _Read(candidate, None, ErrorCode.OFFSET_OUT_OF_RANGE)
         except LogError as error:

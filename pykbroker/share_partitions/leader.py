@@ -27,6 +27,7 @@ from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.settings import BY_DURATION, EARLIEST, LATEST, SharePartitionSettings
 from pykbroker.share_partitions.share_partition import Change, InvalidState, SharePartition
 from pykbroker.share_partitions.waiters import ShareWaiters
+from pykbroker.share_state.persister import RETRIABLE
 from pykbroker.share_state.state import (
     UNINITIALIZED_START_OFFSET,
     WRITE_UNINITIALIZED,
@@ -55,8 +56,12 @@ ERROR_OF_PERSISTER = {
 }
 """Error for a member, by the error of the share coordinator; UNKNOWN_SERVER_ERROR for others."""
 
-WRITE_TEXTS = {ErrorCode.INVALID_REQUEST: f"Error in write state RPC. {WRITE_UNINITIALIZED}"}
-"""Text for a member, by the error of the share coordinator, unless it is the code's own."""
+WRITE_FAILED = "Error in write state RPC."
+WRITE_TEXTS = {
+    ErrorCode.INVALID_REQUEST: WRITE_UNINITIALIZED,
+    **dict.fromkeys(RETRIABLE, "Exhausted max retries to complete write state RPC without success."),
+}
+"""Text behind `WRITE_FAILED` for a member, by the error of the share coordinator, unless it is the code's own."""
 
 ENDING = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -150,6 +155,8 @@ class ShareLeader:
         load_error: the error of a load that failed.
         waiters: ShareFetch requests that wait for it.
         is_writing: True while a write has not ended.
+        looked_up_offset: the offset at which a request has last looked for records; a partition at which no records
+            are to be looked up is served before others.
     """
 
     def __init__(
@@ -175,6 +182,7 @@ class ShareLeader:
         self._previous = previous
         self._queue: list[QueuedWrite] = []
         self.is_writing = False
+        self.looked_up_offset = -1
         # Both the registry and a successor wait for it, which a `Completion` does not allow.
         self._idle = trio.Event()
         self._bell = _Bell(self.waiters.notify)
@@ -383,8 +391,8 @@ class ShareLeader:
             else:
                 self.shares.advance_start()
             if write.outcome is not None:
-                text = None if error is ErrorCode.NONE else WRITE_TEXTS.get(code) or TEXTS.get(code)
-                write.outcome.end(error, text)
+                text = WRITE_TEXTS.get(code) or TEXTS.get(code, code.name)
+                write.outcome.end(error, None if error is ErrorCode.NONE else f"{WRITE_FAILED} {text}")
         if error in ENDING and self.state is not LeaderState.ENDED:
             self.end()
             self._surroundings.forget(self)

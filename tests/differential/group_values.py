@@ -40,14 +40,16 @@ LONELY_GROUP, SHARED_GROUP = GROUPS
 STATE_GROUPS = ("~p0", "~p1")
 """Of share states without a group."""
 MEMBERS = ("m0", "m1", "m2")
+FIRST_MEMBER_CONNECTION = 10
+"""Number of the first connection that belongs to one member of a share group."""
+FIRST_KEEPER_CONNECTION = 30
+"""Number of the first connection that only keeps a session of a share group."""
 NARROW_TOPICS = ("~t0", "~t1")
 WIDE_TOPIC = "~t2"
 CLIENT_METRICS = 16
 SHORT_MS = 50
 LONG_MS = 3_000
 UNLIMITED = 0x7FFFFFFF
-SCRIPT_BYTES = 1 << 20
-"""More than a script writes."""
 ACKNOWLEDGE_TYPES = (1, 1, 1, 2, 2, 3, 0, 4, 5, -1)
 CLIENTS = 3
 DRAWN_CLIENT = -1
@@ -93,9 +95,14 @@ class GroupValues:
         return draw(version) if draw is not None else None
 
     def connection(self, api: str, request: Any) -> int | None:
-        """The connection of a member with a share session, which ends with it; None if any connection will do."""
+        """The connection of a member with a share session, which ends with it; None if any connection will do.
+
+        Each member of each group has its own, as each client has. Of several sessions on one connection Kafka forgets
+        the connection of the last one when another ends, and keeps that session when the connection is closed.
+        """
         if api in ("share_fetch", "share_acknowledge") and request.member_id in MEMBERS:
-            return MEMBERS.index(request.member_id)
+            group = GROUPS.index(request.group_id) if request.group_id in GROUPS else len(GROUPS)
+            return FIRST_MEMBER_CONNECTION + group * len(MEMBERS) + MEMBERS.index(request.member_id)
         return None
 
     def finish(self, api: str, request: Any) -> None:
@@ -108,13 +115,6 @@ class GroupValues:
             and request.group_id in GROUPS
         ):
             request.group_id = STATE_GROUPS[0]
-        if api == "share_fetch":
-            # With a negative limit Kafka fails with an exception where there is something to read.
-            request.max_bytes, request.max_records = max(request.max_bytes, 0), max(request.max_records, 0)
-            if 0 < request.max_bytes < SCRIPT_BYTES:
-                # Kafka may read some partitions first and others later, each time up to the limit.
-                request.max_bytes = UNLIMITED
-            request.batch_size = max(request.batch_size, 0)
         if api in ("share_fetch", "share_acknowledge"):
             _keep_known_partitions(request)
         if api == "describe_share_group_offsets":
@@ -162,6 +162,9 @@ class GroupValues:
             places = [(name, index) for name, count in wanted.items() for index in range(count)]
             fetches = [_first_fetch(group_id, epoch, name, index) for epoch, (name, index) in enumerate(places)]
             steps += [Step(3, "share_fetch", 2, fetch) for fetch in (*fetches, _first_fetch(group_id, -1))]
+            # A session that stays: a group without any would have to load its share partitions again.
+            keeper = _first_fetch(group_id, 0, member_id="keeper")
+            steps.append(Step(FIRST_KEEPER_CONNECTION + GROUPS.index(group_id), "share_fetch", 2, keeper))
         return steps
 
     # Drawing
@@ -261,7 +264,7 @@ class GroupValues:
             share_session_epoch=epoch,
             max_wait_ms=SHORT_MS,
             min_bytes=1,
-            max_bytes=self._mostly(UNLIMITED, 0),
+            max_bytes=self._mostly(UNLIMITED, 0, 100, 300),
             max_records=self._mostly(500, 1, 2, 0),
             batch_size=self._mostly(500, 1, 3),
             share_acquire_mode=self._mostly(0, 1) if version >= 2 else 0,
@@ -467,7 +470,7 @@ class GroupValues:
         return m.IncrementalAlterConfigsRequest(resources=[resource])
 
 
-def _first_fetch(group_id: str, epoch: int, topic: str = "", index: int = 0) -> Message:
+def _first_fetch(group_id: str, epoch: int, topic: str = "", index: int = 0, *, member_id: str = "loader") -> Message:
     """A fetch that has one more partition loaded, or with epoch -1 the end of the session."""
     asked = share_fetch.FetchTopic(
         topic_id=Ref("topic_id", topic),  # type: ignore[arg-type]
@@ -475,7 +478,7 @@ def _first_fetch(group_id: str, epoch: int, topic: str = "", index: int = 0) -> 
     )
     return share_fetch.ShareFetchRequest(
         group_id=group_id,
-        member_id="loader",
+        member_id=member_id,
         share_session_epoch=epoch,
         max_wait_ms=LONG_MS,
         min_bytes=1,

@@ -8,6 +8,7 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.records.record import Record
 from tests.differential.group_worlds import Brokers, Worlds, played, records_of_both
+from tests.differential.runner import Difference
 from tests.differential.scenarios.consumer_groups import SCENARIOS
 from tests.differential.scenarios.groups import NEVER_MS
 
@@ -22,10 +23,15 @@ SETTINGS = {
 }
 
 
-def test_answers_are_kafkas(worlds: Worlds) -> None:
+@pytest.fixture(scope="module")
+def differences(worlds: Worlds) -> list[Difference]:
+    """Differences in the answers; the records of the scenarios are in the logs afterwards."""
+    return played(worlds, SCENARIOS, 150)
+
+
+def test_answers_are_kafkas(differences: list[Difference]) -> None:
     """P-172 to P-178 as far as requests show them; every step that differs is named."""
-    found = played(worlds, SCENARIOS, 150)
-    assert not found, "\n".join(map(str, found))
+    assert not differences, "\n".join(map(str, differences))
 
 
 def in_order(_: Record, decoded: LogRecord, topics: dict[bytes, str]) -> None:
@@ -36,6 +42,7 @@ def in_order(_: Record, decoded: LogRecord, topics: dict[bytes, str]) -> None:
             listed.sort(key=lambda entry: topics.get(entry.topic_id, ""))
 
 
+@pytest.mark.usefixtures("differences")
 def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
     """P-179: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
     kafka, ours = records_of_both(brokers, worlds, ConsumerGroupMetadataKey, in_order)

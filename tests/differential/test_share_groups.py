@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 
 import pytest
@@ -15,10 +15,13 @@ from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.share_state.records import decode_record, encode_record
 from tests.differential.group_worlds import Brokers, Worlds, both_worlds, compared
+from tests.differential.runner import Difference
 from tests.differential.scenarios import share_groups
 from tests.differential.scenarios.groups import GroupWorld
 
 pytestmark = pytest.mark.java
+
+Scenario = Callable[[GroupWorld], None]
 
 STATE_PARTITIONS = 2
 COMPARED_AT_THE_END = ("s-expiry", "s-several", "s-deleted", "s-locks", "s-committed")
@@ -36,30 +39,48 @@ SETTINGS = {
 }
 
 
+class Histories:
+    """The scenarios and random histories, each played once on both brokers, when a test first asks for it."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        self.worlds = worlds
+        self._found: dict[object, list[Difference]] = {}
+
+    def scenario(self, scenario: Scenario) -> list[Difference]:
+        """Differences in the answers of a scenario."""
+        return self._differences(scenario.__name__, scenario)
+
+    def random(self, seed: int) -> list[Difference]:
+        """Differences in the answers of a random history."""
+        return self._differences(seed, lambda world: share_groups.random_history(world, seed))
+
+    def _differences(self, name: object, play: Callable[[GroupWorld], None]) -> list[Difference]:
+        if name not in self._found:
+            for world in self.worlds.values():
+                play(world)
+            self._found[name] = compared(self.worlds)
+        return self._found[name]
+
+
 @pytest.fixture(scope="module")
-def worlds(brokers: Brokers) -> Iterator[Worlds]:
+def histories(brokers: Brokers) -> Iterator[Histories]:
     with both_worlds(brokers) as made:
         for world in made.values():
             share_groups.prepare(world)
-        yield made
+        yield Histories(made)
 
 
 @pytest.mark.parametrize("scenario", share_groups.SCENARIOS, ids=lambda scenario: str(scenario.__name__))
-def test_answers_are_kafkas(worlds: Worlds, scenario: object) -> None:
+def test_answers_are_kafkas(histories: Histories, scenario: Scenario) -> None:
     """P-180 to P-191 as far as requests show them."""
-    assert callable(scenario)
-    for world in worlds.values():
-        scenario(world)
-    found = compared(worlds)
+    found = histories.scenario(scenario)
     assert not found, "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize("seed", share_groups.RANDOM_SEEDS)
-def test_random_histories(worlds: Worlds, seed: int) -> None:
+def test_random_histories(histories: Histories, seed: int) -> None:
     """P-180 to P-187."""
-    for world in worlds.values():
-        share_groups.random_history(world, seed)
-    found = compared(worlds)
+    found = histories.random(seed)
     assert not found, "\n".join(map(str, found[:3]))
 
 
@@ -100,13 +121,17 @@ def end_of(values: list[Value]) -> tuple[int, int, dict[int, tuple[int, int]]]:
     return last.start_offset, last.delivery_complete_count, kept
 
 
-def test_stored_states_are_kafkas(brokers: dict[str, BrokerProcess], worlds: Worlds) -> None:
-    """P-280: snapshots and updates of every share partition of the tests above, field by field.
+def test_stored_states_are_kafkas(brokers: Brokers, histories: Histories) -> None:
+    """P-280: snapshots and updates of every share partition of the histories above, field by field.
 
     Apache Kafka has a timer for each record of a batch that was acknowledged in part, and an update for each of them;
     ours has one update for all locks that expire together. Of such groups what the updates come to is compared.
     """
-    found = {name: state_records(broker, worlds[name]) for name, broker in brokers.items()}
+    for scenario in share_groups.SCENARIOS:
+        histories.scenario(scenario)
+    for seed in share_groups.RANDOM_SEEDS:
+        histories.random(seed)
+    found = {name: state_records(broker, histories.worlds[name]) for name, broker in brokers.items()}
     kafka, ours = found["kafka"], found["pykbroker"]
     assert kafka.keys() == ours.keys()
     assert len(kafka) > 10

@@ -137,6 +137,10 @@ def test_registrations_that_are_refused() -> None:
             "broker wants a version between 7 and 20, inclusive."
         ),
     )
+    # What the broker names is looked at first, then the missing metadata.version, then what the broker does not name.
+    assert refused(features={"some.version": (1, 2)})[0] == ErrorCode.UNSUPPORTED_VERSION
+    named = {"kraft.version": SUPPORTED_FEATURES["kraft.version"]}
+    assert refused(features=named)[0] == ErrorCode.INVALID_REGISTRATION
     assert "some.version" not in world.image.features
     assert refused(features={**SUPPORTED_FEATURES, "some.version": (1, 2)}) == (
         ErrorCode.UNSUPPORTED_VERSION,

@@ -80,6 +80,8 @@ def test_an_entity_that_comes_twice_keeps_what_it_was_given_first() -> None:
     [
         ((), "Invalid empty client quota entity"),
         ((("planet", "x"),), "Unhandled client quota entity type: planet"),
+        # In the order of Java's hash table.
+        ((("planet", "x"), ("star", "y")), "Unhandled client quota entity type: star"),
         ((("user", ""),), "Empty user not supported"),
         (
             (("user", "u"), ("ip", "1.2.3.4")),

@@ -207,6 +207,13 @@ def test_groups_and_client_metrics(kind: int, key: str, value: str, code: ErrorC
     assert services.metadata.image.configs.get((kind, "x"), {}) == ({key: value} if code == ErrorCode.NONE else {})
 
 
+def test_names_of_client_metrics_are_checked_before_values() -> None:
+    names = [(SET, "interval.ms", "often"), (SET, "no.such.key", "1")]
+    bounds = [(SET, "match", "planet=earth"), (SET, "interval.ms", "1")]
+    for edits in (names, bounds):
+        assert _edit(_services(), (CLIENT_METRICS, "x", [*edits])) == [ErrorCode.INVALID_REQUEST]
+
+
 def test_logger_levels() -> None:
     """KIP-412."""
     logger = logging.getLogger("pykbroker.test_of_levels")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
-from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
-from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
+from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -125,6 +126,33 @@ async def test_p182_a_fetch_waits_no_longer_than_it_wants(tmp_path: Path) -> Non
         response = await broker.fetch("m", max_wait_ms=WAIT_MS, min_bytes=10_000)
         assert acquired(response) == [(0, 0, 1)]
         assert trio.current_time() - before == pytest.approx(2 * WAIT_MS / 1000)
+
+
+async def test_p361_negative_limits(tmp_path: Path) -> None:
+    """P-361."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        before = trio.current_time()
+        failed = only(await broker.fetch("m", max_bytes=-5, max_wait_ms=WAIT_MS))
+        assert (failed.error_code, failed.acquired_records) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+        nothing = only(await broker.fetch("m2", max_records=-1, max_wait_ms=WAIT_MS))
+        assert (nothing.error_code, nothing.acquired_records) == (ErrorCode.NONE, [])
+        assert (await broker.fetch("m", max_records=0, max_wait_ms=WAIT_MS)).responses == []
+        assert (await broker.fetch("m", max_bytes=0, max_wait_ms=WAIT_MS)).responses == []
+        assert trio.current_time() < before + WAIT_MS / 1000
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
+async def test_a_large_batch_is_at_the_expense_of_other_partitions(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        await broker.fetch("m", partitions=(0, 1), max_wait_ms=WAIT_MS)
+        await broker.fetch("m")
+        broker.produce(bytes(180), partition=0)
+        broker.produce(b"b", partition=1)
+        for expected in (0, 1):
+            assert only(await broker.fetch("m", max_bytes=300, max_wait_ms=WAIT_MS)).partition_index == expected
 
 
 async def test_waiting_members_take_turns(tmp_path: Path) -> None:
@@ -288,6 +316,22 @@ async def test_a_response_names_only_what_has_changed(tmp_path: Path) -> None:
         assert only(response).partition_index == 1
 
 
+async def test_p360_partitions_with_a_known_position_come_first(tmp_path: Path) -> None:
+    """P-360: a partition at whose next offset an earlier request has looked is served before the others."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", partition=0)
+        broker.produce(b"b", partition=1)
+        await broker.fetch("m1", partitions=(0, 1), max_records=1, max_wait_ms=WAIT_MS)
+        await trio.testing.wait_all_tasks_blocked()
+        # Now it looks for records at the end of partition 0 and at the start of partition 1.
+        await broker.fetch("m1", max_records=1, max_wait_ms=WAIT_MS)
+        await broker.fetch("m1", epoch=FINAL_EPOCH)
+        await trio.testing.wait_all_tasks_blocked()
+        first = await broker.fetch("m2", partitions=(0, 1), max_records=1, max_wait_ms=WAIT_MS)
+        assert [p.partition_index for p in first.responses[0].partitions if p.acquired_records] == [1]
+
+
 # What the log has
 
 
@@ -408,6 +452,8 @@ async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
         await broker.coordinator.read(key_of(), 5)
         fenced = only(await broker.acknowledge("m", (0, 0, [ACCEPT])))
         assert fenced.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        text = "Error in write state RPC. The leader epoch in the request is older than the epoch on the broker."
+        assert fenced.error_message == text
         assert not (await broker.coordinator.read(key_of(), 5)).batches  # type: ignore[union-attr]
         assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
 
@@ -439,6 +485,24 @@ async def test_a_load_waits_for_the_writes_of_the_leader_before(
             await trio.sleep(0.1)
             session.connection.call_when_closed()  # type: ignore[attr-defined]
             assert acquired(await broker.fetch("m2", max_wait_ms=5_000)) == [(1, 1, 2)]
+
+
+async def test_p187_nothing_is_in_flight_during_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-187: what a member of the leader before acknowledges meanwhile is not found."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        read = broker.persister.read
+
+        async def slow(key: SharePartitionKey, leader_epoch: int) -> Any:
+            await trio.sleep(1)
+            return await read(key, leader_epoch)
+
+        monkeypatch.setattr(broker.persister, "read", slow)
+        await broker.fetch("m")
+        refused = only(await broker.acknowledge("m", (0, 0, [ACCEPT])))
+        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
+        assert acquired(await broker.fetch("m", max_wait_ms=2_000)) == [(0, 0, 1)]
 
 
 async def test_state_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import pytest
 import trio
 
 from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_group_offsets
+from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_share_group_offsets import handle_delete_share_group_offsets
 from pykbroker.handlers.describe_share_group_offsets import handle_describe_share_group_offsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
     alter_share_group_offsets,
+    delete_groups,
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
@@ -168,6 +170,11 @@ async def test_groups_that_have_no_offsets(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert refused.error_message == f"{text} {uuid_to_text(topic_id('clicks'))} -1"
         assert await describe(rig, "negative") == {}
+        await alter(rig, "beyond", clicks={99: 0})
+        for group_id in ("negative", "beyond"):
+            removal = delete_groups.DeleteGroupsRequest(groups_names=[group_id])
+            [removed] = (await rig.call(handle_delete_groups, removal, 2)).results
+            assert removed.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert errors(await alter(rig, "negative", missing={})) == []
         twice = await delete(rig, "negative", "missing", "missing")
         assert [topic.topic_name for topic in twice.responses] == ["missing", "missing"]
