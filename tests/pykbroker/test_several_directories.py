@@ -16,6 +16,7 @@ from pykbroker.cli.format import format_directory
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages import incremental_alter_configs
 from pykbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -216,6 +217,45 @@ def test_wishes_are_noted(tmp_path: Path) -> None:
         assert described(broker)["b"] == (0, [("t", 0)])
         assert move(broker, "t", 0, tmp_path / "b") == 0
         assert move(broker, "t", 0, tmp_path / "c") == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def cordon(broker: WholeBroker, value: str, node: str = "1") -> int:
+    edit = incremental_alter_configs.AlterableConfig(name="cordoned.log.dirs", value=value)
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name=node, configs=[edit])
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+    code: int = broker.client.call(request, 1).responses[0].error_code
+    return code
+
+
+def cordoned(broker: WholeBroker) -> list[str]:
+    """Names of the directories that DescribeLogDirs calls cordoned."""
+    response = broker.client.call(DescribeLogDirsRequest(topics=None), 5)
+    return [Path(result.log_dir).name for result in response.results if result.is_cordoned]
+
+
+def test_a_cordoned_directory_gets_no_replicas(tmp_path: Path) -> None:
+    """P-370: the setting changes while the broker runs; what is there stays, and can be moved away."""
+    with WholeBroker(tmp_path, settings(tmp_path, "a", "b")) as broker:
+        assert broker.create_topic("t", 2) == 0
+        assert cordon(broker, str(tmp_path / "a")) == 0
+        assert cordoned(broker) == ["a"]
+        assert broker.create_topic("u", 3) == 0
+        assert described(broker)["b"] == (0, [("t", 1), ("u", 0), ("u", 1), ("u", 2)])
+        assert move(broker, "t", 1, tmp_path / "a") == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert move(broker, "t", 0, tmp_path / "b") == 0
+        assert cordon(broker, str(tmp_path / "c")) == ErrorCode.INVALID_REQUEST
+        assert cordon(broker, "*") == 0
+        assert cordoned(broker) == ["a", "b"]
+        eventually(lambda: broker.create_topic("v", 1) == ErrorCode.INVALID_REPLICATION_FACTOR)
+        assert cordon(broker, "") == 0
+        eventually(lambda: broker.create_topic("v", 1) == 0)
+
+
+def test_a_directory_is_cordoned_from_the_start(tmp_path: Path) -> None:
+    """P-370."""
+    with WholeBroker(tmp_path, settings(tmp_path, "a", cordoned_log_dirs=str(tmp_path / "a"))) as broker:
+        assert cordoned(broker) == ["a"]
+        eventually(lambda: broker.create_topic("t", 1) == ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
 # Three nodes
