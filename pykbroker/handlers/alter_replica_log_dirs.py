@@ -32,13 +32,17 @@ log = logging.getLogger(__name__)
 async def handle_alter_replica_log_dirs(
     context: BrokerContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Checks each partition independently; for one that is named twice the last directory counts."""
+    """Checks each partition independently; for one that is named twice the last directory counts.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED. The response has each partition as often as it is named.
+    """
+    context.require_cluster(ALTER)
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for number in topic.partitions:
                 paths.setdefault(topic.name, {})[number] = directory.path
-    is_authorized = context.authorize_cluster(ALTER)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
@@ -46,9 +50,7 @@ async def handle_alter_replica_log_dirs(
                 partitions=[
                     AlterReplicaLogDirPartitionResult(
                         partition_index=number,
-                        error_code=_move(context.services, name, number, path)
-                        if is_authorized
-                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                        error_code=_move(context.services, name, number, path),
                     )
                     for number, path in partitions.items()
                 ],
