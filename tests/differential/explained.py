@@ -31,6 +31,7 @@ FEATURES_TO_COME = {
     "streams.version",
 }
 DUPLICATE_ENTITY = "Ignoring duplicate entity"
+BAD_QUOTA = ("Invalid configuration key", "Proposed value for", "Quota ")
 ALL_FAILED = "The update failed for all features"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
@@ -56,6 +57,16 @@ EXPLAINED: tuple[Explained, ...] = (
         ".*error_message",
         lambda kafka, ours: _starts(kafka, GENERIC_TEXT) and bool(ours),
         "Kafka sends the general text of the error code, ours says what is wrong",
+    ),
+    Explained(
+        ".*",
+        ".*error_message",
+        lambda kafka, ours: (
+            _starts(kafka, "Request Request(")
+            and _starts(ours, "Request ")
+            and kafka.endswith(ours[ours.index(" needs ") :])
+        ),
+        "a refusal: Kafka prints its object of the request, ours names the API",
     ),
     Explained(
         "add_partitions_to_txn|alter_configs|incremental_alter_configs|produce|write_txn_markers",
@@ -154,6 +165,12 @@ EXPLAINED: tuple[Explained, ...] = (
         ".entries.error_message",
         lambda kafka, ours: _starts(kafka, DUPLICATE_ENTITY) and sorted(kafka) == sorted(ours),
         "the parts of an entity in the order of a hash table",
+    ),
+    Explained(
+        "alter_client_quotas",
+        ".entries.error_message",
+        lambda kafka, ours: _starts(kafka, BAD_QUOTA) and _starts(ours, BAD_QUOTA),
+        "of several bad quotas Kafka names the first of a hash table",
     ),
     Explained(
         "update_features",
