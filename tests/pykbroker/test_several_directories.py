@@ -434,3 +434,37 @@ def test_a_new_replica_goes_where_it_was_asked_for() -> None:
         assert replicas_in(cluster, 2, "/data") == set()
 
     Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+def test_a_node_with_cordoned_directories_gets_no_replicas_under_three_nodes() -> None:
+    """P-370: its next heartbeat tells the controller, also that a directory is open again."""
+
+    async def cordon_on(cluster: Cluster, value: str) -> None:
+        edit = incremental_alter_configs.AlterableConfig(name="cordoned.log.dirs", value=value)
+        resource = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="3", configs=[edit])
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+        assert (await cluster.ask(3, request)).responses[0].error_code == 0
+        await trio.sleep(5)
+
+    async def created(cluster: Cluster, name: str, replicas: int) -> int:
+        topic = CreatableTopic(name=name, num_partitions=6, replication_factor=replicas)
+        answer = await cluster.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        code: int = answer.topics[0].error_code
+        return code
+
+    async def scenario(cluster: Cluster) -> None:
+        await cordon_on(cluster, "*")
+        assert await created(cluster, "u", 3) == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await created(cluster, "t", 2) == 0
+        with trio.fail_after(30):
+            while len(replicas_in(cluster, 1, "/data") | replicas_in(cluster, 1, "/more")) < 6:
+                await trio.sleep(0.1)
+        assert not replicas_in(cluster, 3, "/data") | replicas_in(cluster, 3, "/more")
+        await cordon_on(cluster, "/data")
+        assert await created(cluster, "t-more", 3) == 0
+        with trio.fail_after(30):
+            while len(replicas_in(cluster, 3, "/more")) < 6:
+                await trio.sleep(0.1)
+        assert not replicas_in(cluster, 3, "/data")
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
