@@ -23,6 +23,8 @@ from pykbroker.protocol.messages.describe_log_dirs import (
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from pykbroker.replication.partition import Partition
@@ -59,7 +61,13 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
         return DescribeLogDirsResponse(results=[_result(context, log_directory, found)])
     results = [_result(context, directory, found) for directory in log_directory.online.values()]
     results += [_failed(path) for path in (*log_directory.offline.values(), *log_directory.unopened)]
-    return DescribeLogDirsResponse(results=results)
+    return DescribeLogDirsResponse(results=_in_order(results, context.services.config.log.dirs))
+
+
+def _in_order(results: list[DescribeLogDirsResult], paths: Sequence[str]) -> list[DescribeLogDirsResult]:
+    """The results in the order of `log.dirs`, as in Kafka, where a failed directory keeps its place."""
+    places = {os.path.abspath(path): place for place, path in enumerate(paths)}
+    return sorted(results, key=lambda result: places.get(result.log_dir, len(places)))
 
 
 def _add(

@@ -144,6 +144,19 @@ def test_a_directory_that_cannot_be_opened(tmp_path: Path) -> None:
         assert broker.fetch("t", 1, 0).high_watermark == 3
 
 
+def test_a_failed_directory_keeps_its_place(tmp_path: Path) -> None:
+    """P-277: DescribeLogDirs has the directories in the order of log.dirs."""
+    properties = settings(tmp_path, "a", "b", "c", metadata_log_dir=str(tmp_path / "m"))
+    with WholeBroker(tmp_path, properties) as broker:
+        assert list(described(broker)) == ["a", "b", "c"]
+    shutil.move(tmp_path / "a", tmp_path / "kept")
+    (tmp_path / "a").write_text("no directory")
+    with WholeBroker(tmp_path, properties) as broker:
+        found = described(broker)
+        assert list(found) == ["a", "b", "c"]
+        assert found["a"][0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_directories_of_others_are_refused(tmp_path: Path) -> None:
     """P-276."""
     for name in ("a", "b"):
