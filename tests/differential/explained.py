@@ -69,7 +69,8 @@ EXPLAINED: tuple[Explained, ...] = (
         "a refusal: Kafka prints its object of the request, ours names the API",
     ),
     Explained(
-        "add_partitions_to_txn|alter_configs|incremental_alter_configs|produce|write_txn_markers",
+        "add_partitions_to_txn|alter_configs|describe_user_scram_credentials|incremental_alter_configs|produce"
+        "|write_txn_markers",
         "",
         lambda kafka, ours: kafka == SILENCE and isinstance(ours, dict),
         "Kafka's handler fails and the client never gets an answer",
