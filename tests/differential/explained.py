@@ -24,6 +24,7 @@ class Explained(NamedTuple):
 
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, INVALID_CONFIG, INVALID_RECORD = -1, 42, 40, 87
+INVALID_REQUIRED_ACKS = 21
 INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 FEATURES_TO_COME = {
@@ -146,7 +147,10 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "produce",
         ".*error_code",
-        lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE),
+        lambda kafka, ours: (
+            kafka == UNKNOWN_SERVER_ERROR
+            and ours in (INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, INVALID_REQUIRED_ACKS)
+        ),
         "a record that cannot be read: Kafka's parser fails with an exception that has no error code",
     ),
     Explained(
