@@ -12,12 +12,13 @@ from pykbroker.controller.metadata.brokers import (
     RegisterBroker,
     StartControlledShutdown,
     UnfenceBroker,
+    cordon_records,
     registered_broker,
 )
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
@@ -97,14 +98,7 @@ class ProcessHeartbeat(NamedTuple):
             records += changes_when_broker_leaves(image, context, broker_id, lost)
             left = [directory for directory in broker.log_dirs if directory not in lost]
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))
-        cordoned = self.cordoned_log_dirs if image.metadata_version >= CORDONED_LOG_DIRS else None
-        if cordoned is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
-            records.append(
-                BrokerRegistrationChangeRecord(
-                    broker_id=broker_id, broker_epoch=epoch, cordoned_log_dirs=list(cordoned)
-                )
-            )
-        return records
+        return records + cordon_records(image, broker, self.cordoned_log_dirs)
 
 
 class AdmitBroker(NamedTuple):

@@ -1,5 +1,5 @@
 """Three nodes that log in at one another: by SCRAM, OAUTHBEARER or GSSAPI at brokers, by PLAIN at controllers' ports,
-and by GSSAPI with TLS at both.
+and by GSSAPI at both, without TLS and with it.
 
 The user of SCRAM is made by the format command, so that brokers can log in before anybody can make users.
 """
@@ -22,7 +22,7 @@ from interop_tests.wire import METADATA, Connection, ConnectionClosed, request_h
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]
 
 SCRAM, OAUTHBEARER, GSSAPI = "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
-GSSAPI_WITH_TLS = "GSSAPI with TLS"
+GSSAPI_AT_BOTH, GSSAPI_WITH_TLS = "GSSAPI at both", "GSSAPI at both with TLS"
 MODULES = "org.apache.kafka.common.security"
 UNSECURED = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecured"
 SETTINGS = {
@@ -77,12 +77,12 @@ def kerberos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         realm.close()
 
 
-@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER, GSSAPI, GSSAPI_WITH_TLS])
+@pytest.fixture(scope="module", params=[SCRAM, OAUTHBEARER, GSSAPI, GSSAPI_AT_BOTH, GSSAPI_WITH_TLS])
 def cluster(
     start_cluster: StartCluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Cluster:
     kind: str = request.param
-    mechanism = GSSAPI if kind == GSSAPI_WITH_TLS else kind
+    mechanism = GSSAPI if kind in (GSSAPI_AT_BOTH, GSSAPI_WITH_TLS) else kind
     of_mechanism = request.getfixturevalue("kerberos") if mechanism == GSSAPI else OF_MECHANISM[mechanism]
     settings = {
         **SETTINGS,
@@ -91,12 +91,15 @@ def cluster(
         "listener.name.internal.sasl.enabled.mechanisms": mechanism,
     }
     authority: Authority | None = None
+    if kind in (GSSAPI_AT_BOTH, GSSAPI_WITH_TLS):
+        settings |= {
+            "sasl.mechanism.controller.protocol": GSSAPI,
+            "listener.name.controller.sasl.enabled.mechanisms": GSSAPI,
+        }
     if kind == GSSAPI_WITH_TLS:
         authority = Authority(tmp_path_factory.mktemp("sasl-certificates"))
         settings |= {
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL",
-            "sasl.mechanism.controller.protocol": GSSAPI,
-            "listener.name.controller.sasl.enabled.mechanisms": GSSAPI,
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority.certificate),
             "ssl.keystore.type": "PEM",

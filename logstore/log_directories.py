@@ -1,8 +1,8 @@
 """LogDirectories: several log directories of one broker (`log.dirs`), in the place of a single LogDirectory.
 
 A new log is created in the directory that `prefer` has noted for it, else in that of the metadata, else in the one
-with the fewest logs. A directory that fails goes offline with its logs until the next start; the others stay online
-(KIP-112, KIP-858).
+with the fewest logs that is not cordoned. A directory that fails goes offline with its logs until the next start; the
+others stay online (KIP-112, KIP-858).
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ class LogDirectories:
         offline: directory id -> path of those that have failed since the start; the id of one that could not be opened
             is not known.
         unopened: paths of those that could not be opened.
+        cordoned: ids of directories that get no new logs but those that name them (`cordoned.log.dirs`, KIP-1066).
     """
 
     def __init__(self, directories: Mapping[bytes, LogDirectory], unopened: Sequence[str] = ()) -> None:
         self.online = dict(directories)
         self.offline: dict[bytes, str] = {}
         self.unopened = tuple(unopened)
+        self.cordoned: frozenset[bytes] = frozenset()
         # Logs of directories that went offline since the start: they are not created again elsewhere.
         self._unreachable: set[TopicPartition] = set()
         self._preferred: dict[TopicPartition, bytes] = {}
@@ -285,7 +287,9 @@ class LogDirectories:
             raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline")
         if assigned is not None and assigned in self.online:
             return self.online[assigned]
-        return min(self.online.values(), key=len)
+        # A replica may have come just before all directories were cordoned; then the first one takes it, as in Kafka.
+        open_ones = [directory for known, directory in self.online.items() if known not in self.cordoned]
+        return min(open_ones or list(self.online.values())[:1], key=len)
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
         """As `LogDirectory.finish_directories`, for each directory."""

@@ -31,7 +31,6 @@ REMARKS = {
     "ShareFetch": "a partition of an unknown topic id has UNKNOWN_TOPIC_ID; Kafka fails the whole request, "
     "UNKNOWN_SERVER_ERROR",
     "ApiVersions": "the features of what is not served are missing",
-    "DescribeLogDirs": "a log directory is never cordoned",
     "AssignReplicasToDirs": "brokers with one directory send it when their disk is full",
     **dict.fromkeys(
         ("GetTelemetrySubscriptions", "PushTelemetry"),

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanCon
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
 from pykbroker.controller.metadata.metadata_versions import (
     CONTROLLER_REGISTRATION,
+    CORDONED_LOG_DIRS,
     DIRECTORY_ASSIGNMENT,
     METADATA_VERSION,
 )
@@ -277,6 +278,37 @@ def registered_broker(image: ClusterImage, broker_id: int, broker_epoch: int) ->
             ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
         )
     return broker
+
+
+class CordonDirectories(NamedTuple):
+    """Records which directories of a broker get no new replicas, for a broker that sends no heartbeats (KIP-1066).
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    cordoned_log_dirs: Sequence[bytes]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        broker = registered_broker(image, self.broker_id, self.broker_epoch)
+        return Plan(cordon_records(image, broker, self.cordoned_log_dirs), None)
+
+
+def cordon_records(
+    image: ClusterImage, broker: BrokerImage, cordoned: Sequence[bytes] | None
+) -> list[BrokerRegistrationChangeRecord]:
+    """Record of a broker's cordoned directories, if they have changed; none at a metadata.version without it."""
+    if cordoned is None or image.metadata_version < CORDONED_LOG_DIRS:
+        return []
+    if set(cordoned) == set(broker.cordoned_log_dirs or ()):
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+        )
+    ]
 
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:

@@ -75,14 +75,16 @@ class IncrementalAlterConfigs(NamedTuple):
 
     Left to the handler, as Kafka's brokers check them before they ask the controller: broker loggers (type 8), which
     are not stored in the metadata log; that a broker resource names the broker that got the request; and that a broker
-    key can be changed without a restart.
+    key can be changed without a restart. `is_checked` is False for a request that came to a controller's port directly,
+    and which no broker has checked.
     """
 
     resources: Sequence[ConfigResourceEdits]
     validate_only: bool = False
+    is_checked: bool = True
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
-        return _plan_all(self.resources, self.validate_only, image, context)
+        return _plan_all(self, image, context)
 
 
 class AlterConfigs(NamedTuple):
@@ -90,17 +92,19 @@ class AlterConfigs(NamedTuple):
 
     resources: Sequence[ConfigResourceReplacement]
     validate_only: bool = False
+    is_checked: bool = True
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
-        return _plan_all(self.resources, self.validate_only, image, context)
+        return _plan_all(self, image, context)
 
 
 Resource = ConfigResourceEdits | ConfigResourceReplacement
 
 
 def _plan_all(
-    resources: Sequence[Resource], validate_only: bool, image: ClusterImage, context: PlanContext
+    command: IncrementalAlterConfigs | AlterConfigs, image: ClusterImage, context: PlanContext
 ) -> Plan[list[AlterConfigResult]]:
+    resources: Sequence[Resource] = command.resources
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     results: list[AlterConfigResult] = []
@@ -112,16 +116,18 @@ def _plan_all(
             error = duplicate
         else:
             try:
-                records += _plan_resource(resource, image, context)
+                records += _plan_resource(resource, image, context, is_checked=command.is_checked)
             except ItemRefused as refused:
                 error = refused.error
         results.append(AlterConfigResult(*key, error))
     records += cleared_eligible_replicas(records, image)
     refuse_too_many_records(records)
-    return Plan(() if validate_only else records, results)
+    return Plan(() if command.validate_only else records, results)
 
 
-def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext) -> list[ConfigRecord]:
+def _plan_resource(
+    resource: Resource, image: ClusterImage, context: PlanContext, *, is_checked: bool
+) -> list[ConfigRecord]:
     resource_type, resource_name = resource.resource_type, resource.resource_name
     _check_form(resource)
     existing = image.configs.get((resource_type, resource_name), {})
@@ -152,6 +158,8 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
             f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
             f"{NAMES[CORDONED_LOG_DIRS]}",
         )
+    if not is_checked and resource_type == BROKER_RESOURCE:
+        _check_uncordoning(changes.get(CORDONED_KEY), existing.get(CORDONED_KEY))
     _check_lengths(changes)
     _check_name(resource_type, resource_name)
     after = {**existing, **changes}
@@ -191,6 +199,18 @@ def _check_min_isr(broker: str, value: str | None) -> None:
     if value is None:
         raise ItemRefused(
             ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR_KEY} cannot be removed while ELR is enabled."
+        )
+
+
+def _check_uncordoning(value: str | None, current: str | None) -> None:
+    """Raises ItemRefused for a directory that was not cordoned: a controller does not know a broker's paths (P-370)."""
+    if value is None or not value.strip():
+        return
+    if not set(re.split(r"\s*,\s*", value.strip())) <= set(re.split(r"\s*,\s*", (current or "").strip())):
+        raise ItemRefused(
+            ErrorCode.INVALID_CONFIG,
+            f"When updating {CORDONED_KEY} via controllers,  the new value must be a subset of the current "
+            "configuration value.",
         )
 
 

@@ -147,8 +147,12 @@ class DeleteTopics(NamedTuple):
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
         counts = Counter(self.topics)
-        # An id and a name of the same topic are an error, whichever came first.
-        targets = Counter(topic.topic_id for reference in counts if (topic := _find(reference, image)))
+        # An id and a name of the same topic are an error, whichever came first; a name that comes twice has its own.
+        targets = Counter(
+            topic.topic_id
+            for reference, count in counts.items()
+            if (count == 1 or reference.name is None) and (topic := _find(reference, image))
+        )
         records: list[Any] = []
         results: list[DeleteTopicResult] = []
         for reference, count in counts.items():

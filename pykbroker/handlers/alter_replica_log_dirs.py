@@ -1,8 +1,9 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of one broker (KIP-113).
 
 Versions 1-2. v2 flexible. The response says that the moves have begun (P-300); DescribeLogDirs shows them while they
-last. A move ends early if the directory is the one where the replica is. The directory of a replica that is not here
-yet is noted, and used when the replica comes (P-278), so `kafka-reassign-partitions` can name directories for new ones.
+last. A move ends early if the directory is the one where the replica is; a cordoned directory is refused (P-370). The
+directory of a replica that is not here yet is noted, and used when the replica comes (P-278), so
+`kafka-reassign-partitions` can name directories for new ones.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ log = logging.getLogger(__name__)
 async def handle_alter_replica_log_dirs(
     context: BrokerContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Checks each partition independently; for one that is named twice the last directory counts."""
+    """Checks each partition independently; for one that is named twice the last directory counts.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED. The response has each partition as often as it is named.
+    """
+    context.require_cluster(ALTER)
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for number in topic.partitions:
                 paths.setdefault(topic.name, {})[number] = directory.path
-    is_authorized = context.authorize_cluster(ALTER)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
@@ -45,9 +50,7 @@ async def handle_alter_replica_log_dirs(
                 partitions=[
                     AlterReplicaLogDirPartitionResult(
                         partition_index=number,
-                        error_code=_move(context.services, name, number, path)
-                        if is_authorized
-                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                        error_code=_move(context.services, name, number, path),
                     )
                     for number, path in partitions.items()
                 ],
@@ -77,6 +80,8 @@ def _move(services: BrokerServices, topic: str, number: int, path: str) -> Error
             is_offline = path in map(os.path.abspath, (*logs.offline.values(), *logs.unopened))
             return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.LOG_DIR_NOT_FOUND
         directory_id = ids[path]
+    if services.metadata.is_cordoned(path):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if services.partitions.is_offline(topic, number):
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = services.partitions.get(topic, number)

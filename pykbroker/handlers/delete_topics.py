@@ -76,8 +76,9 @@ def _unauthorized(context: NodeContext, reference: TopicReference) -> DeletableT
 
 def _deletion_disabled(version: int) -> ApiError:
     if version < DELETION_DISABLED_VERSION:
-        return ApiError(ErrorCode.INVALID_REQUEST, "This version does not support topic deletion.")
-    return ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        return ApiError(ErrorCode.INVALID_REQUEST)
+    # Kafka's response to a whole request that fails has no text.
+    return ApiError(ErrorCode.TOPIC_DELETION_DISABLED)
 
 
 def _refused(references: list[TopicReference], error: ApiError) -> DeleteTopicsResponse:

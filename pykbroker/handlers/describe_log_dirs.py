@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): size and placement of logs on disk.
 
 Versions 1-5. v2 flexible; v3 top-level error; v4 total and usable bytes of the volume (KIP-827); v5 cordoned
-(KIP-1066; a directory here never is).
+directories (`cordoned.log.dirs`, KIP-1066, P-370).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import DESCRIBE
@@ -22,6 +23,8 @@ from pykbroker.protocol.messages.describe_log_dirs import (
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from pykbroker.replication.partition import Partition
@@ -55,10 +58,16 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
             _add(found, partition, future, lag, is_future=True)
     log_directory = context.services.log_directory
     if isinstance(log_directory, LogDirectory):
-        return DescribeLogDirsResponse(results=[_result(log_directory, found)])
-    results = [_result(directory, found) for directory in log_directory.online.values()]
+        return DescribeLogDirsResponse(results=[_result(context, log_directory, found)])
+    results = [_result(context, directory, found) for directory in log_directory.online.values()]
     results += [_failed(path) for path in (*log_directory.offline.values(), *log_directory.unopened)]
-    return DescribeLogDirsResponse(results=results)
+    return DescribeLogDirsResponse(results=_in_order(results, context.services.config.log.dirs))
+
+
+def _in_order(results: list[DescribeLogDirsResult], paths: Sequence[str]) -> list[DescribeLogDirsResult]:
+    """The results in the order of `log.dirs`, as in Kafka, where a failed directory keeps its place."""
+    places = {os.path.abspath(path): place for place, path in enumerate(paths)}
+    return sorted(results, key=lambda result: places.get(result.log_dir, len(places)))
 
 
 def _add(
@@ -87,15 +96,19 @@ def _failed(path: str) -> DescribeLogDirsResult:
     return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=os.path.abspath(path))
 
 
-def _result(directory: LogDirectory, found: dict[str, dict[str, DescribeLogDirsTopic]]) -> DescribeLogDirsResult:
+def _result(
+    context: BrokerContext, directory: LogDirectory, found: dict[str, dict[str, DescribeLogDirsTopic]]
+) -> DescribeLogDirsResult:
     try:
         total_bytes, usable_bytes = directory.filesystem.space(directory.path)
     except StorageError:
         # As in Kafka, a directory that cannot be read does not hide the others.
         return _failed(directory.path)
+    metadata = context.services.metadata
     return DescribeLogDirsResult(
         log_dir=os.path.abspath(directory.path),
         topics=list(found.get(directory.path, {}).values()),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
+        is_cordoned=metadata.image.metadata_version >= CORDONED_LOG_DIRS and metadata.is_cordoned(directory.path),
     )

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): set, delete, append to or subtract from configs (KIP-339).
 
 Versions 0-1. v1 flexible. The controller checks configs of topics, groups and client metrics; this broker checks its
-own (dynamic settings, loggers) first, as in Kafka (P-153).
+own (dynamic settings, loggers) first, as in Kafka (P-153). A controller's port checks less, with other texts (P-371).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from pykbroker.controller.metadata.configs import (
     IncrementalAlterConfigs,
 )
 from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
-from pykbroker.protocol.acl_codes import ALTER_CONFIGS
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings
+from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings, is_checked
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.incremental_alter_configs import AlterConfigsResource
@@ -45,20 +47,35 @@ async def handle_incremental_alter_configs(
         lambda resource: _decided_here(context, resource, validate_only),
         lambda resources: IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only),
         lambda resources: IncrementalAlterConfigs(
-            [ConfigResourceEdits(r.resource_type, r.resource_name, _edits(r)) for r in resources], validate_only
+            [ConfigResourceEdits(r.resource_type, r.resource_name, _edits(context, r)) for r in resources],
+            validate_only,
+            is_checked(context),
         ),
         AlterConfigsResourceResponse,
     )
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
-    return [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+def _edits(context: NodeContext, resource: AlterConfigsResource) -> list[ConfigEdit]:
+    edits = [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+    if context.listener_kind is ListenerKind.BROKER:
+        return edits
+    # A controller takes the last edit of a key, and a null value for a deletion. A broker refuses both.
+    return [
+        edit._replace(operation=DELETE) if edit.operation == SET and edit.value is None else edit
+        for edit in {edit.name: edit for edit in edits}.values()
+    ]
 
 
 def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
     """Result of a resource that this node decides; None if the controller decides it."""
-    edits = _edits(resource)
+    edits = _edits(context, resource)
+    if context.listener_kind is ListenerKind.CONTROLLER:
+        if resource.resource_type != BROKER_LOGGER_RESOURCE:
+            return None
+        if not context.authorize_cluster(CLUSTER_ACTION):
+            return AUTHORIZATION_FAILED[CLUSTER]
+        return _change_loggers(context, resource.resource_name, edits, validate_only)
     error = check_form(
         [edit.name for edit in edits],
         [edit.name for edit in edits if edit.value is None and edit.operation != DELETE],

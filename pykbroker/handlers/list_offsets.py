@@ -55,7 +55,8 @@ async def handle_list_offsets(context: BrokerContext, request: ListOffsetsReques
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
-    has_isolation_level = request.isolation_level in ISOLATION_LEVELS
+    # If the client may look at no topic, Kafka does not look at the isolation level either.
+    has_isolation_level = request.isolation_level in ISOLATION_LEVELS or all(t.name in refused for t in request.topics)
     turn = Turn()
     for topic in request.topics:
         if topic.name in refused or not has_isolation_level:

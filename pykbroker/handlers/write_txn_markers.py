@@ -56,7 +56,8 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
                 ],
             )
             for producer_id, topics in results.items()
-            if topics
+            # A refusal names also producers without partitions, as in Kafka.
+            if topics or not is_authorized
         ]
     )
 

@@ -8,6 +8,7 @@ Kafka's defaults (P-152).
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,11 @@ class MetadataCache:
             self._default_log_config = None
             self._dynamic = (cluster_wide, own)
         return self._effective
+
+    def is_cordoned(self, path: str) -> bool:
+        """True if the log directory of this path gets no new replicas (`cordoned.log.dirs`, KIP-1066)."""
+        cordoned = self.config.log.cordoned_dirs
+        return bool(cordoned) and ("*" in cordoned or os.path.abspath(path) in map(os.path.abspath, cordoned))
 
     def throttled_rate(self, key: str) -> int | None:
         """A replication throttle of this broker in bytes per second; None without one.

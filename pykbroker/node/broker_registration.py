@@ -19,7 +19,7 @@ import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import supported_features
-from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
@@ -151,6 +151,31 @@ async def register_again(controller: ControllerNode, registration: RegisterBroke
             await trio.sleep(AMEND_PAUSE_S)
 
 
+async def report_cordoned_directories(
+    controller: ControllerNode, broker_id: int, cordoned_directory_ids: Callable[[], Sequence[bytes]]
+) -> None:
+    """Reports cordoned log directories (KIP-1066) of a broker without heartbeats to the controller of its process."""
+    from pykbroker.controller.metadata.brokers import CordonDirectories
+
+    may_have_changed = trio.Event()
+
+    def check(old: ClusterImage, new: ClusterImage) -> None:
+        if old.configs is not new.configs or old.metadata_version != new.metadata_version:
+            may_have_changed.set()
+
+    controller.subscribe(check)
+    while True:
+        broker = controller.image.brokers[broker_id]
+        cordoned = list(cordoned_directory_ids())
+        if set(cordoned) != set(broker.cordoned_log_dirs or ()):
+            try:
+                await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), AT_ONCE_TIMEOUT_MS)
+            except CommandRefused as refused:
+                log.warning("the cordoned log directories of this broker could not be reported: %s", refused)
+        await may_have_changed.wait()
+        may_have_changed = trio.Event()
+
+
 class Registration:
     """Registration and heartbeats of this broker. `run` sends the requests; other methods set the state they ask for.
 
@@ -161,6 +186,7 @@ class Registration:
         host: draws the incarnation id.
         directory_ids: returns the ids of the log directories that are online.
         offline_directory_ids: returns the ids of those that have failed since the start.
+        cordoned_directory_ids: returns the ids of those that get no new replicas (KIP-1066).
         previous_broker_epoch: broker epoch at the last clean stop of this directory, else -1 (KIP-966).
         is_quorum_gone: returns True while too few controllers answer to elect a leader.
     """
@@ -172,6 +198,7 @@ class Registration:
         identity: MetaProperties,
         directory_ids: Callable[[], Sequence[bytes]],
         offline_directory_ids: Callable[[], Sequence[bytes]],
+        cordoned_directory_ids: Callable[[], Sequence[bytes]],
         controller: ControllerNode,
         channel: ControllerChannel,
         host: Host,
@@ -183,6 +210,8 @@ class Registration:
         self._identity = identity
         self._directory_ids = directory_ids
         self._offline_directory_ids = offline_directory_ids
+        self._cordoned_directory_ids = cordoned_directory_ids
+        self._told_cordoned: list[bytes] = []
         self._controller = controller
         self._channel = channel
         self._previous_broker_epoch = previous_broker_epoch
@@ -233,9 +262,15 @@ class Registration:
             self._wake = trio.Event()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Registers again if the registration lacks log directories. A subscriber of metadata changes."""
+        """Registers again if the registration lacks log directories; reports changed `cordoned.log.dirs` at once.
+
+        A subscriber of metadata changes.
+        """
         if self._is_registered and lacks_directories(new, self._config.node_id):
             self._must_amend = True
+            self._wake.set()
+        is_caught_up = self._caught_up.is_set() and old.configs is not new.configs
+        if is_caught_up and list(self._cordoned_directory_ids()) != self._told_cordoned:
             self._wake.set()
 
     def send_heartbeat_now(self) -> None:
@@ -323,6 +358,10 @@ class Registration:
             want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline_directory_ids()),
         )
+        # Before the broker has caught up it does not know its dynamic settings.
+        if self._caught_up.is_set() and self._controller.image.metadata_version >= CORDONED_LOG_DIRS:
+            self._told_cordoned = list(self._cordoned_directory_ids())
+            request.cordoned_log_dirs = self._told_cordoned
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         self._heard_at = trio.current_time()
         code = answered_error(response.error_code)

@@ -18,9 +18,16 @@ from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.network.listener import Listener, ListenerLimits
-from pykbroker.node.broker_registration import Registration, refuse_unknown_features, register_again, register_at_once
+from pykbroker.node.broker_registration import (
+    Registration,
+    refuse_unknown_features,
+    register_again,
+    register_at_once,
+    report_cordoned_directories,
+)
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.node.node_parts import (
+    cordoned_directory_ids,
     directory_ids,
     make_authorizer,
     make_principal_builder,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.logstore.log_directories import LogDirectories
@@ -112,6 +120,9 @@ class BrokerServer:
             )
             if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
                 nursery.start_soon(register_again, controller, registration)
+            nursery.start_soon(
+                report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
+            )
         else:
             epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
             channel = make_channel(parts, self._call, "heartbeat")
@@ -121,6 +132,7 @@ class BrokerServer:
                 parts.identity,
                 partial(directory_ids, parts),
                 partial(offline_directory_ids, parts),
+                partial(cordoned_directory_ids, parts),
                 controller,
                 channel,
                 parts.host,
@@ -216,6 +228,7 @@ def make_services(
     load = directory.load_logs
     if not isinstance(directory, LogDirectory):
         load = partial(directory.load_logs, place_of=partial(directory_of, image, config.node_id))
+        _cordon(parts, directory, image, image)
     load(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
     brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
@@ -266,6 +279,8 @@ def make_services(
         write_marker=MarkerWriter(partitions, groups, host.clock).write,
         connect=partial(_connect, broker_clients, purpose="transactions"),
     )
+    if not isinstance(directory, LogDirectory):
+        controller.subscribe(partial(_cordon, parts, directory))
     controller.subscribe(partitions.apply)
     if replication is not None:
         controller.subscribe(replication.replicas.apply)
@@ -399,6 +414,11 @@ def _directory_tasks(
     return DirectoryTasks(
         failed, DirectoryReports(parts.config.node_id, directories, lambda: controller.image, channel)
     )
+
+
+def _cordon(parts: NodeParts, directories: LogDirectories, old: ClusterImage, new: ClusterImage) -> None:
+    """Applies `cordoned.log.dirs` to new logs. A subscriber of metadata changes, before the replicas."""
+    directories.cordoned = frozenset(cordoned_directory_ids(parts))
 
 
 def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Partitions) -> DirectoryMoves:

@@ -62,6 +62,14 @@ def offline_directory_ids(parts: NodeParts) -> list[bytes]:
     return [] if isinstance(parts.log_directories, LogDirectory) else list(parts.log_directories.offline)
 
 
+def cordoned_directory_ids(parts: NodeParts) -> list[bytes]:
+    """Ids of the online log directories that get no new replicas (`cordoned.log.dirs`)."""
+    metadata, directories = parts.metadata, parts.log_directories
+    if isinstance(directories, LogDirectory):
+        return directory_ids(parts) if metadata.is_cordoned(directories.path) else []
+    return [known for known, directory in directories.online.items() if metadata.is_cordoned(directory.path)]
+
+
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | CustomAuthorizer | None:
     """The authorizer; None if the settings name none, and every client may do everything.
 

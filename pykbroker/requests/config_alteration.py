@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pykbroker.config.dynamic_changes import check_resource_name, check_settings, with_own_variables
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
@@ -53,7 +54,7 @@ async def alter_each(
     command_of: Callable[[list[R]], Command[Any]],
     response: Callable[..., Response],
 ) -> list[Response]:
-    """Responses of the resources, in their order.
+    """Responses of the resources, in their order. A controller's port has one response for a resource that comes twice.
 
     Args:
         response: class of a resource's response.
@@ -62,11 +63,19 @@ async def alter_each(
         command_of: command that alters the configs of some of the resources.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    if is_controller:
+        resources = list(
+            {(resource.resource_type, resource.resource_name): resource for resource in resources}.values()
+        )
     errors: list[ApiError | None] = []
     for resource in resources:
         error: ApiError | None
-        if counts[resource.resource_type, resource.resource_name] > 1:
-            error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
+            error = ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}.")
+        elif counts[resource.resource_type, resource.resource_name] > 1:
+            text = "Duplicate resource." if is_controller else "Each resource must appear at most once."
+            error = ApiError(ErrorCode.INVALID_REQUEST, text)
         else:
             error = decide(resource)
         errors.append(_refusal(context, resource) if error is None else error)
@@ -104,6 +113,11 @@ async def _stored(
         results, failure = await submit(context, command_of(resources), timeout_ms)
         if not has_moved(context, failure):
             return [failure] * len(resources) if results is None else [result.error for result in results]
+
+
+def is_checked(context: NodeContext) -> bool:
+    """False for a request that came to a controller's port directly, so that no broker has checked its settings."""
+    return context.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
 
 
 def check_broker_settings(

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from pykbroker.protocol.acl_codes import CLUSTER
 from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Field, Message
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 # Kafka repeats the error for each part of the request only if the response has no error code on top. These APIs have it
 # on top and in the parts, up to the given version.
@@ -52,11 +55,17 @@ _NOTHING = {
 }
 
 
+_TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
+"""APIs whose error response has the text of the error code, whatever the reason was."""
+
+
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
     """The response to `request` with the error in all its parts; None if the client expects no response (acks=0)."""
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
+    if key in _TEXT_OF_CODE and error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        message = AUTHORIZATION_FAILED[CLUSTER].message
     name = type(request).__name__.removesuffix("Request")
     response_type: type[Message] = getattr(import_module(type(request).__module__), f"{name}Response")
     parts: Any = request

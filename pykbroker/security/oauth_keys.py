@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.oauth_tokens import keys_of_set
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +100,33 @@ class KeySet:
         self.keys = keys_of_set(self._fetch(self._settings.url))
 
 
-def fetch_document(url: str) -> str:
-    """The text at a URL.
+def https_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Context for HTTPS servers of OAuth, from the `ssl.*` options of a login module, as Kafka's JaasOptionsUtils.
+
+    None without such an option: the system's authorities are trusted.
+
+    Raises:
+        ConfigError: a store cannot be read, or the options contradict one another.
+    """
+    if not any(name.startswith("ssl.") for name in options):
+        return None
+    from pykbroker.config.definitions.broker import BROKER_CONFIGS
+    from pykbroker.security.tls.contexts import Stores, client_context
+    from pykbroker.security.tls.settings import TlsSettings
+
+    def text(key: str) -> str | None:
+        definition = BROKER_CONFIGS.get(key)
+        return options.get(key, None if definition is None else definition.default)
+
+    settings = TlsSettings.read(text)
+    context = client_context(settings, Stores(settings))
+    # The name in the URL is always checked, whatever `ssl.endpoint.identification.algorithm` says.
+    context.check_hostname = True
+    return context
+
+
+def fetch_document(url: str, context: ssl.SSLContext | None = None) -> str:
+    """The text at a URL; `context` is for an HTTPS server.
 
     Raises:
         OSError, ValueError: it cannot be read, or is too large.
@@ -109,7 +137,7 @@ def fetch_document(url: str) -> str:
     if not url.startswith(("http://", "https://", "file:/")):
         raise ValueError("only http, https and file URLs can be read")
     try:
-        with urlopen(url, timeout=FETCH_TIMEOUT_S) as response:  # noqa: S310  the schemes are checked above
+        with urlopen(url, timeout=FETCH_TIMEOUT_S, context=context) as response:  # noqa: S310  the schemes are checked above
             data: bytes = response.read(SIZE_MAX + 1)
     except HTTPException as error:
         raise OSError(f"not a response of HTTP: {error!r}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
@@ -11,7 +12,7 @@ from pykbroker.config.jaas import jaas_options
 from pykbroker.errors import CloseConnection
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.mechanism import InvalidCredentials
-from pykbroker.security.oauth_keys import KeySet, KeySetSettings
+from pykbroker.security.oauth_keys import KeySet, KeySetSettings, fetch_document, https_context
 from pykbroker.security.oauth_tokens import (
     SignedTokenRules,
     UnsecuredTokenRules,
@@ -32,6 +33,11 @@ SIGNED_HANDLERS = (
 UNSECURED_HANDLER = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 )
+VALIDATOR_KEY = f"{_PREFIX}jwt.validator.class"
+VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+    "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
+)
 
 
 class OAuthMechanism(NamedTuple):
@@ -51,8 +57,8 @@ def oauth_mechanism(
     """The mechanism of a listener.
 
     Raises:
-        ConfigError: the settings name an unknown handler, or one of signed tokens without `jwks.endpoint.url`, or
-            PyJWT is not installed.
+        ConfigError: the settings name an unknown handler or validator, or a handler of signed tokens without
+            `jwks.endpoint.url`; the trust store for that URL cannot be read; or PyJWT is not installed.
     """
     prefix = f"listener.name.{listener_name.lower()}."
 
@@ -75,6 +81,9 @@ def oauth_mechanism(
             listener_name,
         )
         return _unsecured(jaas_options(text("sasl.jaas.config")), now_ms)
+    validator = text(VALIDATOR_KEY)
+    if validator not in VALIDATORS:
+        raise ConfigError(VALIDATOR_KEY, validator, f"only {VALIDATORS[0]} and {VALIDATORS[1]} are available")
     rules = SignedTokenRules(
         [part.strip() for part in text(f"{_PREFIX}expected.audience").split(",") if part.strip()],
         text(f"{_PREFIX}expected.issuer") or None,
@@ -82,8 +91,10 @@ def oauth_mechanism(
         text(f"{_PREFIX}scope.claim.name"),
         text(f"{_PREFIX}sub.claim.name"),
     )
+    context = https_context(jaas_options(text("sasl.jaas.config")))
     times = (f"{_PREFIX}jwks.endpoint.{key}" for key in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms"))
-    return _signed(KeySet(KeySetSettings(url, *(int(text(key)) for key in times)), run_in_thread), rules, now_ms)
+    settings = KeySetSettings(url, *(int(text(key)) for key in times))
+    return _signed(KeySet(settings, run_in_thread, partial(fetch_document, context=context)), rules, now_ms)
 
 
 def _unsecured(options: Mapping[str, str], now_ms: Callable[[], int]) -> OAuthMechanism:

@@ -24,9 +24,11 @@ class Explained(NamedTuple):
 
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, INVALID_CONFIG, INVALID_RECORD = -1, 42, 40, 87
+INVALID_REQUIRED_ACKS = 21
 INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 DUPLICATE_ENTITY = "Ignoring duplicate entity"
+BAD_QUOTA = ("Invalid configuration key", "Proposed value for", "Quota ")
 ALL_FAILED = "The update failed for all features"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
@@ -54,7 +56,18 @@ EXPLAINED: tuple[Explained, ...] = (
         "Kafka sends the general text of the error code, ours says what is wrong",
     ),
     Explained(
-        "add_partitions_to_txn|alter_configs|incremental_alter_configs|produce|write_txn_markers",
+        ".*",
+        ".*error_message",
+        lambda kafka, ours: (
+            _starts(kafka, "Request Request(")
+            and _starts(ours, "Request ")
+            and kafka.endswith(ours[ours.index(" needs ") :])
+        ),
+        "a refusal: Kafka prints its object of the request, ours names the API",
+    ),
+    Explained(
+        "add_partitions_to_txn|alter_configs|describe_user_scram_credentials|incremental_alter_configs|produce"
+        "|write_txn_markers",
         "",
         lambda kafka, ours: kafka == SILENCE and isinstance(ours, dict),
         "Kafka's handler fails and the client never gets an answer",
@@ -131,7 +144,10 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "produce",
         ".*error_code",
-        lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE),
+        lambda kafka, ours: (
+            kafka == UNKNOWN_SERVER_ERROR
+            and ours in (INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, INVALID_REQUIRED_ACKS)
+        ),
         "a record that cannot be read: Kafka's parser fails with an exception that has no error code",
     ),
     Explained(
@@ -151,6 +167,12 @@ EXPLAINED: tuple[Explained, ...] = (
         ".entries.error_message",
         lambda kafka, ours: _starts(kafka, DUPLICATE_ENTITY) and sorted(kafka) == sorted(ours),
         "the parts of an entity in the order of a hash table",
+    ),
+    Explained(
+        "alter_client_quotas",
+        ".entries.error_message",
+        lambda kafka, ours: _starts(kafka, BAD_QUOTA) and _starts(ours, BAD_QUOTA),
+        "of several bad quotas Kafka names the first of a hash table",
     ),
     Explained(
         "update_features",

@@ -12,7 +12,7 @@ from typing import Any
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, default_struct
 from pykbroker.requests.api_table import APIS
 from tests.differential.group_values import GroupValues
-from tests.differential.script import FRAME_DAMAGES, Step
+from tests.differential.script import FRAME_DAMAGES, GUESTS, Step
 from tests.differential.values import KEPT, Values
 from tests.differential.wire import message_type
 
@@ -101,8 +101,11 @@ THEMES: dict[str, dict[str, int]] = {
         "list_config_resources": 1,
     },
     "everything": {},
+    "refusals": {},
 }
-"""Weights of the APIs in each theme; "everything" also sends each API that no theme names, with weight 1."""
+"""Weights of the APIs in each theme; those without weights send every API with weight 1.
+
+In "refusals" most requests come from guests, who may do a few things (`values.grants`)."""
 
 NEVER = {
     "sasl_authenticate": "needs a listener with SASL",
@@ -111,6 +114,8 @@ NEVER = {
 """APIs that scripts made by chance leave out, with the reason."""
 
 CONNECTIONS = 4
+GUESTS_SHARE = 0.8
+"""Share of guests' requests in scripts about refusals."""
 
 
 class Generator:
@@ -135,6 +140,8 @@ class Generator:
         """Preparations and `length` requests."""
         prepared = self._group_values.preparations()
         steps = prepared or [Step(0, "create_topics", 7, self._values.first_topics())]
+        if self.theme == "refusals":
+            steps += [*self._group(), Step(0, "create_acls", 3, self._values.grants())]
         if self.theme in ("data", "transactions"):
             steps += [self._step("init_producer_id", 0, 0) for _ in range(2)]
         if self.theme == "groups":
@@ -167,11 +174,13 @@ class Generator:
             spoil = self.random.choice((0, 0, 0, 1, 1, 2, 4))
         for _ in range(spoil):
             self._spoil(request, version)
-        self._values.finish(api, version, request)
+        self._values.finish(api, version, request, has_guests=self.theme == "refusals")
         self._group_values.finish(api, request)
         damage = self.random.choice(FRAME_DAMAGES) if self.random.random() < 0.02 and spoil else ""
         if connection is None:
             connection = self.random.randrange(CONNECTIONS)
+        if self.theme == "refusals" and self.random.random() < GUESTS_SHARE:
+            connection += GUESTS
         return Step(connection, api, version, request, damage)
 
     def _filled(self, message: type[Message], version: int) -> Any:

@@ -15,6 +15,10 @@ from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
 from pykbroker.protocol.records.record import Record
 
+GUESTS = 10
+"""Connections from this number on come from `GUEST_HOST`, the others from `HOST`."""
+HOST, GUEST_HOST = "127.0.0.1", "127.0.0.2"
+
 NEXT = None
 """The sequence number that the broker expects next."""
 

@@ -7,13 +7,34 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from pykbroker.protocol.acl_codes import (
+    ALL,
+    ALLOW,
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DENY,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TWO_PHASE_COMMIT,
+    WRITE,
+)
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.fields import Field, Message
+from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pykbroker.requests.api_table import APIS
-from tests.differential.script import DAMAGES, Batch, Records, Ref
+from tests.differential.script import DAMAGES, GUEST_HOST, HOST, Batch, Records, Ref
 from tests.pykbroker.groups.driver import subscription
 
 TOPICS = ("~t0", "~t1")
@@ -105,6 +126,19 @@ OTHER_CONFIGS: tuple[tuple[str, str | None], ...] = (
     ("match", "nonsense"),
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "GSSAPI", "", "nonsense")
+GUEST_OPERATIONS = {
+    TOPIC: (ALL, READ, READ, WRITE, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    GROUP: (ALL, READ, READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    CLUSTER: (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE),
+    TRANSACTIONAL_ID: (ALL, WRITE, WRITE, DESCRIBE, TWO_PHASE_COMMIT),
+}
+GUEST_RESOURCES = {
+    TOPIC: (("~t0", 3), ("~t0", 3), ("~t1", 3), ("~t", 4), ("~", 4), ("~n", 4), ("*", 3)),
+    GROUP: (("~g0", 3), ("~g1", 3), ("~g", 4), ("*", 3)),
+    CLUSTER: (("kafka-cluster", 3),),
+    TRANSACTIONAL_ID: (("~x0", 3), ("~x1", 3), ("~", 4), ("*", 3)),
+}
+"""Names and pattern types (3 literal, 4 prefixed) of entries for guests, by resource type."""
 NULL_TOPICS = b"\xff" * 40
 HAS_TRANSACTIONS = ApiKey.END_TXN in APIS
 
@@ -194,8 +228,12 @@ class Values:
             return [*old, copy.deepcopy(self._pick(old))]
         return []
 
-    def finish(self, api: str, version: int, request: Any) -> None:
+    def finish(self, api: str, version: int, request: Any, *, has_guests: bool = False) -> None:
         """Keeps a request from what would make its answer a matter of speed, or disturb other scripts."""
+        if api == "delete_acls" and has_guests:
+            # Not the entries by which the script itself may do everything.
+            for item in request.filters:
+                item.host_filter = GUEST_HOST
         if api == "update_features":
             request.feature_updates = list({update.feature: update for update in request.feature_updates}.values())
         if api == "update_features" and version >= 1:
@@ -258,6 +296,20 @@ class Values:
     def first_topics(self) -> CreateTopicsRequest:
         topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in TOPICS]
         return CreateTopicsRequest(topics=topics, timeout_ms=10_000)
+
+    def grants(self) -> CreateAclsRequest:
+        """Everything for the host of the scripts, and some operations on some resources for guests."""
+        creations = [
+            _entry(kind, 3, "kafka-cluster" if kind == CLUSTER else "*", HOST, ALL) for kind in GUEST_OPERATIONS
+        ]
+        for _ in range(self._pick((2, 4, 6, 10, 16))):
+            kind = self._pick((*GUEST_OPERATIONS, TOPIC, TOPIC))
+            name, pattern = self._pick(GUEST_RESOURCES[kind])
+            entry = _entry(kind, pattern, name, GUEST_HOST, self._pick(GUEST_OPERATIONS[kind]))
+            if self.random.random() < 0.15:
+                entry.permission_type = DENY
+            creations.append(entry)
+        return CreateAclsRequest(creations=creations)
 
     def group(self) -> Any:
         return self._pick(GROUPS)
@@ -524,3 +576,15 @@ class Values:
         }
         structs = ("DescribeAclsRequest", "DeleteAclsFilter")
         return {(struct, name): draw for struct in structs for name, draw in fields.items()}
+
+
+def _entry(kind: int, pattern: int, name: str, host: str, operation: int) -> AclCreation:
+    return AclCreation(
+        resource_type=kind,
+        resource_pattern_type=pattern,
+        resource_name=name,
+        principal="User:*",
+        host=host,
+        operation=operation,
+        permission_type=ALLOW,
+    )

@@ -32,10 +32,14 @@ class Waiting(NamedTuple):
 
 
 class Connection:
-    """One connection, opened when it is needed and again after it was closed. One request is under way at most."""
+    """One connection, opened when it is needed and again after it was closed. One request is under way at most.
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    `host` is the client's address, if it is another one than the system's choice.
+    """
+
+    def __init__(self, address: tuple[str, int], host: str = "") -> None:
         self._address = address
+        self._source = (host, 0) if host else None
         self._socket: socket.socket | None = None
         self.waiting: Waiting | None = None
 
@@ -43,7 +47,7 @@ class Connection:
         """Sends a request; `receive` tells what came of it."""
         self.waiting = Waiting(api, version, step)
         if self._socket is None:
-            self._socket = socket.create_connection(self._address, timeout=CONNECT_TIMEOUT_S)
+            self._socket = socket.create_connection(self._address, CONNECT_TIMEOUT_S, self._source)
         frame = _damaged_frame(request, version, damage)
         with suppress(ConnectionError):  # the answer is then that the connection was closed
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.describe_share_group_offsets import (
@@ -23,7 +24,7 @@ from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataReques
 from pykbroker.protocol.uuids import ZERO_UUID
 from tests.differential.members_told import MembersTold
 from tests.differential.plain import Names
-from tests.differential.script import Records, Ref, Step, batch_bytes
+from tests.differential.script import GUEST_HOST, GUESTS, HOST, Records, Ref, Step, batch_bytes
 from tests.differential.wire import CLOSED, SILENCE, Connection, api_of, message_type
 
 CHANGES = {
@@ -98,6 +99,7 @@ class World:
         self._requests: dict[int, Message] = {}
         self._sent: dict[int, list[tuple[tuple[int, int, str, int], int]]] = {}
         self._client_metrics: set[str] = set()
+        self._has_guests = False
         self._members_told = MembersTold()
 
     def begin(self, tilde: str) -> None:
@@ -114,6 +116,12 @@ class World:
         self._hang_up()
         names = sorted(name for name in self._topics if name.startswith(self.names.tilde))
         self._ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
+        if self._has_guests:
+            # The entries for guests are about everybody's cluster and topics; those for the control connection go last.
+            for host in (GUEST_HOST, HOST):
+                entries = DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, host_filter=host)
+                entries.operation = entries.permission_type = 1
+                self._ask(DeleteAclsRequest(filters=[entries]), 3)
         if self._client_metrics:
             # These are about every client, those of other scripts too.
             gone = [AlterableConfig(name=key, config_operation=DELETE_CONFIG) for key in CLIENT_METRICS_CONFIGS]
@@ -144,9 +152,10 @@ class World:
 
     def run(self, step: Step) -> Any:
         """Sends the step's request and notes what comes back, if it does not wait for others."""
-        connection = self._connections.setdefault(step.connection, Connection(self.address))
+        connection = self._connection(step.connection)
         if connection.waiting is not None and self._collect(connection, PATIENCE_S) is SILENCE:
             connection.close()
+        self._has_guests = self._has_guests or step.connection >= GUESTS
         number = len(self.answers)
         self.answers.append((str(step), SILENCE))
         request = self._resolved(step.request, number)
@@ -174,6 +183,11 @@ class World:
             self.collect_waiting(0.06)
         self._await_background(step.api, request, answer)
         return answer
+
+    def _connection(self, number: int) -> Connection:
+        if number not in self._connections:
+            self._connections[number] = Connection(self.address, GUEST_HOST if number >= GUESTS else HOST)
+        return self._connections[number]
 
     def collect_waiting(self, timeout_s: float) -> None:
         """Takes the answers that came on connections whose request had to wait."""

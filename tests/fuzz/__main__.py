@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.fuzz import sasl
 from tests.fuzz.client import FuzzClient
 from tests.fuzz.frames import FrameMaker
-from tests.fuzz.replay import ON_ONE_CONNECTION, replay
+from tests.fuzz.replay import ON_SASL, ON_TLS, replay
 from tests.fuzz.sasl import SaslFuzz, Step
 from tests.fuzz.target import BAD_SIGNS, CHECKOUT, Target
 from tests.fuzz.tls import TlsFuzz
@@ -45,12 +45,16 @@ class Findings:
         self._seen: set[str] = set()
         self.count = 0
 
+    def add_tls(self, kind: str, text: str, steps: Sequence[Step]) -> None:
+        """As `add`, for what was done on one connection to the listener with TLS."""
+        self.add(kind, text, steps, place=ON_TLS)
+
     def add_sasl(self, kind: str, text: str, steps: Sequence[Step]) -> None:
         """As `add`, for what was done on one connection to the listener with SASL."""
-        self.add(kind, text, steps, has_sasl=True)
+        self.add(kind, text, steps, place=ON_SASL)
 
-    def add(self, kind: str, text: str, frames: Sequence[Step], *, has_sasl: bool = False) -> None:
-        """Notes a finding, unless it was noted already."""
+    def add(self, kind: str, text: str, frames: Sequence[Step], *, place: str = "") -> None:
+        """Notes a finding, unless it was noted already. `place` is `ON_SASL`, `ON_TLS` or empty."""
         key = kind + "".join(
             re.findall(r'File "\S+", line \d+', text)[-1:] or re.sub(r"0x[0-9a-f]+|\d+", "N", text)[:200]
         )
@@ -61,12 +65,13 @@ class Findings:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{kind}-{self.count:03d}.txt"
         comment = "\n".join(f"# {line}" for line in text.splitlines())
-        lines = [f"login {step}" if isinstance(step, str) else step.hex() for step in frames]
-        path.write_text("\n".join([comment, *([ON_ONE_CONNECTION] if has_sasl else []), *lines]) + "\n")
+        login = "" if place == ON_TLS else "login "
+        lines = [f"{login}{step}" if isinstance(step, str) else step.hex() for step in frames]
+        path.write_text("\n".join([comment, *([place] if place else []), *lines]) + "\n")
         print(f"FOUND {kind}: {text[:1500]}\n      {len(frames)} frame(s) in {path}", flush=True)
 
 
-def watch_log(target: Target, client: FuzzClient, logins: SaslFuzz, findings: Findings) -> None:
+def watch_log(target: Target, client: FuzzClient, tls: TlsFuzz, logins: SaslFuzz, findings: Findings) -> None:
     """Turns what must not be in the broker's log into findings, with the frames of the connection that it names."""
     block: list[str] = []
     for line in [*target.new_log_lines(), "2000-01-01 the end"]:
@@ -82,6 +87,8 @@ def watch_log(target: Target, client: FuzzClient, logins: SaslFuzz, findings: Fi
             frames = client.history_of(port) if port else list(client.recent)
             if not frames and port in logins.history:
                 findings.add_sasl("log", shown, logins.history[port])
+            elif not frames and port in tls.history:
+                findings.add_tls("log", shown, tls.history[port])
             else:
                 findings.add("log", shown, frames)
         block = [line]
@@ -100,7 +107,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
     generator = random.Random(arguments.seed)
     world = World()
     target = Target(dict(setting.split("=", 1) for setting in arguments.override), tls=True, sasl=sasl.SETTINGS)
-    tls = TlsFuzz(target.tls_address, target.tls_context(), generator, findings.add)
+    tls = TlsFuzz(target.tls_address, target.tls_context(), generator, findings.add_tls)
     logins = SaslFuzz(target.sasl_address, generator, findings.add_sasl)
     began = time.monotonic()
     floor: tuple[int, int] | None = None
@@ -127,16 +134,16 @@ def fuzz(arguments: argparse.Namespace) -> int:
                 slowest = max(slowest, answer_s)
                 if answer_s > STALL_S and target.is_alive:
                     findings.add("stall", f"a new client waited {answer_s:.1f} s", list(client.recent))
-                watch_log(target, client, logins, findings)
+                watch_log(target, client, tls, logins, findings)
             if not target.is_alive:
-                watch_log(target, client, logins, findings)
+                watch_log(target, client, tls, logins, findings)
                 text = f"the broker ended with exit code {target.process.wait()}"
                 findings.add("death", f"{text}:\n{target.log_path.read_text()[-3000:]}", list(client.recent))
                 break
             client.close()
             target.clean_up()
             settle(target, floor)
-            watch_log(target, client, logins, findings)
+            watch_log(target, client, tls, logins, findings)
             sent += client.frames_sent
             used = (target.rss_bytes(), target.descriptor_count())
             print(

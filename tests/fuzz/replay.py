@@ -15,32 +15,38 @@ from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from tests.fuzz import sasl
 from tests.fuzz.sasl import Login, Refused, Step, authenticate
 from tests.fuzz.target import Target
+from tests.fuzz.tls import HANDSHAKE, Session, play
 from tests.fuzz.world import World
 
-ON_ONE_CONNECTION = "# on one connection to the listener with SASL"
-"""Line of a finding whose frames belong to one connection with SASL."""
+ON_SASL = "# on one connection to the listener with SASL"
+ON_TLS = "# on one connection to the listener with TLS"
+"""Lines of findings whose steps belong to one connection."""
 
 HEADER = struct.Struct(">hhih")
 
 
-def read_finding(path: Path) -> tuple[bool, list[Step]]:
-    """True if the steps belong to one connection with SASL, and the steps: frames, and logins as texts."""
+def read_finding(path: Path) -> tuple[str, list[Step]]:
+    """`ON_SASL`, `ON_TLS` or an empty text, and the steps: frames, and as texts logins or those of `tls.play`."""
     lines = path.read_text().splitlines()
+    if ON_TLS in lines:
+        return ON_TLS, [line for line in lines if line and not line.startswith("#")]
     steps: list[Step] = [
         line.removeprefix("login ") if line.startswith("login ") else bytes.fromhex(line)
         for line in lines
         if line and not line.startswith("#")
     ]
-    return ON_ONE_CONNECTION in lines, steps
+    return ON_SASL if ON_SASL in lines else "", steps
 
 
 def replay(path: Path) -> int:
     """Replays a finding; 0 if the broker is still there after it."""
-    has_sasl, steps = read_finding(path)
-    target = Target(sasl=sasl.SETTINGS if has_sasl else None)
+    place, steps = read_finding(path)
+    target = Target(tls=place == ON_TLS, sasl=sasl.SETTINGS if place == ON_SASL else None)
     try:
         target.prepare(World())
-        if has_sasl:
+        if place == ON_TLS:
+            _replay_tls(target, [step for step in steps if isinstance(step, str)])
+        elif place == ON_SASL:
             target.make_users(sasl.USERS)
             _replay_connection(target, steps)
         else:
@@ -65,6 +71,20 @@ def _replay_frame(target: Target, frame: bytes) -> None:
             answer = str(error).encode()
     used_ms = (target.cpu_s() - began) * 1000
     print(f"{frame[:40].hex()}: {answer[:60].hex() or 'closed'} ({used_ms:.0f} ms)")
+
+
+def _replay_tls(target: Target, steps: list[str]) -> None:
+    """Does the steps on one connection with TLS."""
+    session = Session(target.tls_address, target.tls_context())
+    with session.socket:
+        try:
+            play(session, steps)
+            answer = (session.read() if HANDSHAKE in steps else session.socket.recv(1 << 16))[:60].hex() or "closed"
+        except OSError as error:
+            answer = str(error)
+    for step in steps:
+        print(step[:100])
+    print(f"the broker: {answer}")
 
 
 def _replay_connection(target: Target, steps: list[Step]) -> None:

@@ -1,21 +1,62 @@
-"""Hostile bytes at a listener with TLS: broken handshakes, damaged and cut records, and garbage inside of good ones."""
+"""Hostile bytes at a listener with TLS: broken handshakes, damaged and cut records, and garbage inside of good ones.
+
+What a connection sends is a list of steps, texts that a finding has and `play` sends again:
+
+    raw HEX                 bytes as they are, without TLS
+    handshake               the whole handshake
+    record HEX [CHANGE]     the bytes encrypted; CHANGE is xor=POSITION:VALUE, cut=SIZE or pieces=SIZE,SIZE,...
+"""
 
 from __future__ import annotations
 
 import random
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tests.fuzz.client import RESET
 from tests.fuzz.frames import GARBAGE
 
 TIMEOUT_S = 2.0
+HANDSHAKE = "handshake"
+RECORD_OVERHEAD = 22
+"""Bytes of a record besides the data, with the suites of TLS 1.3."""
 API_VERSIONS = bytes.fromhex("0000001200120000000000010008") + b"liveness"
 """A request with its size; the answer begins with its correlation id, 1."""
 
-Report = Callable[[str, str, list[bytes]], None]
+Report = Callable[[str, str, list[str]], None]
+HISTORY = 2_000
+"""Connections whose steps are kept for findings in the broker's log."""
+
+
+def play(session: Session, steps: Sequence[str]) -> None:
+    """Does the steps on a new connection. Raises OSError when the broker refuses the handshake or has closed it."""
+    for step in steps:
+        word, _, rest = step.partition(" ")
+        if word == "handshake":
+            session.shake_hands()
+        elif word == "raw":
+            session.socket.sendall(bytes.fromhex(rest))
+        else:
+            data, _, change = rest.partition(" ")
+            for piece in _changed(session.encrypted(bytes.fromhex(data)), change):
+                session.socket.sendall(piece)
+
+
+def _changed(record: bytes, change: str) -> list[bytes]:
+    """The record in the pieces in which it is sent, with the change of its step."""
+    kind, _, value = change.partition("=")
+    if kind == "xor":
+        position, number = map(int, value.split(":"))
+        return [record[:position] + bytes([record[position] ^ number]) + record[position + 1 :]]
+    if kind == "cut":
+        return [record[: int(value)]]
+    pieces = []
+    for size in value.split(",") if kind == "pieces" else ():
+        pieces.append(record[: int(size)])
+        record = record[int(size) :]
+    return [*pieces, record]
 
 
 class Session:
@@ -70,6 +111,10 @@ class Session:
         return data
 
 
+def _raw(data: bytes | bytearray) -> str:
+    return f"raw {data.hex()}"
+
+
 class TlsFuzz:
     """Sends hostile connections one after another.
 
@@ -87,6 +132,8 @@ class TlsFuzz:
         self._context = context
         self._generator = generator
         self._report = report
+        # Steps of the connection of the moment.
+        self._sent: list[str] = []
         self._kinds = (
             self._noise,
             self._mutated_handshake,
@@ -97,6 +144,7 @@ class TlsFuzz:
             self._pieces,
         )
         self.connections = 0
+        self.history: dict[int, list[str]] = {}
 
     def run(self, count: int) -> None:
         """So many connections, of kinds by chance."""
@@ -104,6 +152,11 @@ class TlsFuzz:
             self.connections += 1
             with suppress(OSError):
                 session = Session(self._address, self._context)
+                port = session.socket.getsockname()[1]
+                self.history.pop(port, None)
+                self._sent = self.history[port] = []
+                if len(self.history) > HISTORY:
+                    del self.history[next(iter(self.history))]
                 try:
                     self._generator.choice(self._kinds)(session)
                 finally:
@@ -115,48 +168,51 @@ class TlsFuzz:
         kind = self._generator.choice((20, 21, 22, 23, 24, self._generator.randrange(256)))
         size = self._generator.choice((0, 1, 5, 300, 16_384, 65_535))
         head = bytes([kind, 3, self._generator.randrange(5)]) + size.to_bytes(2, "big")
-        session.socket.sendall(head + self._generator.randbytes(self._generator.randrange(2000)))
+        self._do(session, _raw(head + self._generator.randbytes(self._generator.randrange(2000))))
         self._drain(session)
 
     def _mutated_handshake(self, session: Session) -> None:
         hello = bytearray(session.first_flight())
         for _ in range(self._generator.randint(1, 6)):
             hello[self._generator.randrange(len(hello))] = self._generator.randrange(256)
-        session.socket.sendall(bytes(hello))
+        self._do(session, _raw(hello))
         self._drain(session)
 
     def _cut_handshake(self, session: Session) -> None:
         hello = session.first_flight()
-        session.socket.sendall(hello[: self._generator.randrange(len(hello))])
+        self._do(session, _raw(hello[: self._generator.randrange(len(hello))]))
 
     def _damaged_record(self, session: Session) -> None:
-        session.shake_hands()
-        record = bytearray(session.encrypted(API_VERSIONS))
-        record[self._generator.randrange(len(record))] ^= self._generator.randint(1, 255)
-        session.socket.sendall(bytes(record))
+        position = self._generator.randrange(RECORD_OVERHEAD + len(API_VERSIONS))
+        change = f"xor={position}:{self._generator.randint(1, 255)}"
+        self._do(session, HANDSHAKE, f"record {API_VERSIONS.hex()} {change}")
         self._drain(session)
 
     def _cut_record(self, session: Session) -> None:
-        session.shake_hands()
-        record = session.encrypted(API_VERSIONS * 50)
-        session.socket.sendall(record[: self._generator.randrange(len(record))])
+        data = API_VERSIONS * 50
+        size = self._generator.randrange(RECORD_OVERHEAD + len(data))
+        self._do(session, HANDSHAKE, f"record {data.hex()} cut={size}")
 
     def _garbage_inside(self, session: Session) -> None:
-        session.shake_hands()
-        session.socket.sendall(session.encrypted(self._generator.choice(GARBAGE)))
+        self._do(session, HANDSHAKE, f"record {self._generator.choice(GARBAGE).hex()}")
         self._drain(session)
 
     def _pieces(self, session: Session) -> None:
         """A good request in pieces of any size must be answered."""
-        session.shake_hands()
-        record = session.encrypted(API_VERSIONS)
-        while record:
-            size = self._generator.randint(1, len(record))
-            session.socket.sendall(record[:size])
-            record = record[size:]
+        left = RECORD_OVERHEAD + len(API_VERSIONS)
+        sizes = []
+        while left:
+            sizes.append(self._generator.randint(1, left))
+            left -= sizes[-1]
+        self._do(session, HANDSHAKE, f"record {API_VERSIONS.hex()} pieces={','.join(map(str, sizes))}")
         answer = session.read()
         if answer[4:8] != API_VERSIONS[8:12]:
-            self._report("answer", f"{answer[:12].hex()} to ApiVersions over TLS", [API_VERSIONS])
+            self._report("answer", f"{answer[:12].hex()} to ApiVersions over TLS", self._sent)
+
+    def _do(self, session: Session, *steps: str) -> None:
+        # Noted first, as the broker may close the connection at any of them.
+        self._sent += steps
+        play(session, steps)
 
     def _drain(self, session: Session) -> None:
         """Reads what comes until the end, for a moment."""

@@ -68,6 +68,16 @@ def test_a_directory_that_was_asked_for() -> None:
     assert create(directories, 2) == "/a/t-2", "the wish was for the first log alone"
 
 
+def test_a_cordoned_directory_gets_no_new_logs() -> None:
+    """P-370: but one that is named for it, and the first one if all are cordoned."""
+    directories = opened(FakeFileSystem())
+    directories.cordoned = frozenset((A,))
+    assert [create(directories, number) for number in range(2)] == ["/b/t-0", "/b/t-1"]
+    assert create(directories, 2, A) == "/a/t-2"
+    directories.cordoned = frozenset((A, B))
+    assert create(directories, 3) == "/a/t-3"
+
+
 def test_what_was_written_is_found_after_a_stop() -> None:
     filesystem = FakeFileSystem()
     directories = opened(filesystem)

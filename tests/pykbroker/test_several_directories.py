@@ -16,6 +16,7 @@ from pykbroker.cli.format.command import format_directory
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages import incremental_alter_configs
 from pykbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -143,6 +144,19 @@ def test_a_directory_that_cannot_be_opened(tmp_path: Path) -> None:
         assert broker.fetch("t", 1, 0).high_watermark == 3
 
 
+def test_a_failed_directory_keeps_its_place(tmp_path: Path) -> None:
+    """P-277: DescribeLogDirs has the directories in the order of log.dirs."""
+    properties = settings(tmp_path, "a", "b", "c", metadata_log_dir=str(tmp_path / "m"))
+    with WholeBroker(tmp_path, properties) as broker:
+        assert list(described(broker)) == ["a", "b", "c"]
+    shutil.move(tmp_path / "a", tmp_path / "kept")
+    (tmp_path / "a").write_text("no directory")
+    with WholeBroker(tmp_path, properties) as broker:
+        found = described(broker)
+        assert list(found) == ["a", "b", "c"]
+        assert found["a"][0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_directories_of_others_are_refused(tmp_path: Path) -> None:
     """P-276."""
     for name in ("a", "b"):
@@ -216,6 +230,45 @@ def test_wishes_are_noted(tmp_path: Path) -> None:
         assert described(broker)["b"] == (0, [("t", 0)])
         assert move(broker, "t", 0, tmp_path / "b") == 0
         assert move(broker, "t", 0, tmp_path / "c") == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def cordon(broker: WholeBroker, value: str, node: str = "1") -> int:
+    edit = incremental_alter_configs.AlterableConfig(name="cordoned.log.dirs", value=value)
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name=node, configs=[edit])
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+    code: int = broker.client.call(request, 1).responses[0].error_code
+    return code
+
+
+def cordoned(broker: WholeBroker) -> list[str]:
+    """Names of the directories that DescribeLogDirs calls cordoned."""
+    response = broker.client.call(DescribeLogDirsRequest(topics=None), 5)
+    return [Path(result.log_dir).name for result in response.results if result.is_cordoned]
+
+
+def test_a_cordoned_directory_gets_no_replicas(tmp_path: Path) -> None:
+    """P-370: the setting changes while the broker runs; what is there stays, and can be moved away."""
+    with WholeBroker(tmp_path, settings(tmp_path, "a", "b")) as broker:
+        assert broker.create_topic("t", 2) == 0
+        assert cordon(broker, str(tmp_path / "a")) == 0
+        assert cordoned(broker) == ["a"]
+        assert broker.create_topic("u", 3) == 0
+        assert described(broker)["b"] == (0, [("t", 1), ("u", 0), ("u", 1), ("u", 2)])
+        assert move(broker, "t", 1, tmp_path / "a") == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert move(broker, "t", 0, tmp_path / "b") == 0
+        assert cordon(broker, str(tmp_path / "c")) == ErrorCode.INVALID_REQUEST
+        assert cordon(broker, "*") == 0
+        assert cordoned(broker) == ["a", "b"]
+        eventually(lambda: broker.create_topic("v", 1) == ErrorCode.INVALID_REPLICATION_FACTOR)
+        assert cordon(broker, "") == 0
+        eventually(lambda: broker.create_topic("v", 1) == 0)
+
+
+def test_a_directory_is_cordoned_from_the_start(tmp_path: Path) -> None:
+    """P-370."""
+    with WholeBroker(tmp_path, settings(tmp_path, "a", cordoned_log_dirs=str(tmp_path / "a"))) as broker:
+        assert cordoned(broker) == ["a"]
+        eventually(lambda: broker.create_topic("t", 1) == ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
 # Three nodes
@@ -392,5 +445,39 @@ def test_a_new_replica_goes_where_it_was_asked_for() -> None:
             while "t-0" not in replicas_in(cluster, 2, "/more"):
                 await trio.sleep(0.1)
         assert replicas_in(cluster, 2, "/data") == set()
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+def test_a_node_with_cordoned_directories_gets_no_replicas_under_three_nodes() -> None:
+    """P-370: its next heartbeat tells the controller, also that a directory is open again."""
+
+    async def cordon_on(cluster: Cluster, value: str) -> None:
+        edit = incremental_alter_configs.AlterableConfig(name="cordoned.log.dirs", value=value)
+        resource = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="3", configs=[edit])
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+        assert (await cluster.ask(3, request)).responses[0].error_code == 0
+        await trio.sleep(5)
+
+    async def created(cluster: Cluster, name: str, replicas: int) -> int:
+        topic = CreatableTopic(name=name, num_partitions=6, replication_factor=replicas)
+        answer = await cluster.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        code: int = answer.topics[0].error_code
+        return code
+
+    async def scenario(cluster: Cluster) -> None:
+        await cordon_on(cluster, "*")
+        assert await created(cluster, "u", 3) == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await created(cluster, "t", 2) == 0
+        with trio.fail_after(30):
+            while len(replicas_in(cluster, 1, "/data") | replicas_in(cluster, 1, "/more")) < 6:
+                await trio.sleep(0.1)
+        assert not replicas_in(cluster, 3, "/data") | replicas_in(cluster, 3, "/more")
+        await cordon_on(cluster, "/data")
+        assert await created(cluster, "t-more", 3) == 0
+        with trio.fail_after(30):
+            while len(replicas_in(cluster, 3, "/more")) < 6:
+                await trio.sleep(0.1)
+        assert not replicas_in(cluster, 3, "/data")
 
     Cluster("three", log_dirs="/data,/more").run(scenario)

@@ -102,7 +102,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         INT, "1", AT_LEAST_1, attribute="quotas.controller_window_size_seconds"
     ),
     "controller.socket.timeout.ms": ConfigDefinition(INT, "30000", attribute="controller.socket_timeout_ms"),
-    "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
+    "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER, attribute="log.cordoned_dirs"),
     "create.topic.policy.class.name": ConfigDefinition(CLASS, None),
     "default.replication.factor": ConfigDefinition(INT, "1", attribute="topics.default_replication_factor"),
     "delegation.token.expiry.check.interval.ms": ConfigDefinition(

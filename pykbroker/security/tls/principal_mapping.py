@@ -13,7 +13,8 @@ from pykbroker.named_tuple import NamedTuple
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(?:,\s*|\Z)")
 _WHOLE = re.compile(_RULE)
-_REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+_REFERENCE = re.compile(r"\\(.)|\$(\d+)|\$\{([a-zA-Z][a-zA-Z0-9]*)\}", re.DOTALL)
+_NAMED_GROUP = re.compile(r"(\\.)|\(\?<([a-zA-Z])", re.DOTALL)
 
 
 class NoMatchingRule(Exception):
@@ -37,9 +38,11 @@ class _Rule(NamedTuple):
         groups = match.re.groups
 
         def text(reference: re.Match[str]) -> str:
-            escaped, digits = reference.groups()
+            escaped, digits, name = reference.groups()
             if escaped is not None:
                 return str(escaped)
+            if name is not None:
+                return match.group(name) or "" if name in match.re.groupindex else reference.group()
             # As many digits as make the number of a group, but at least one.
             used = next((n for n in range(len(digits), 1, -1) if int(digits[:n]) <= groups), 1)
             if int(digits[:used]) > groups:
@@ -88,6 +91,8 @@ def _parse(text: str) -> _Rule | None:
     if pattern is None:
         return None
     try:
-        return _Rule(re.compile(pattern), replacement, case)
+        # Java writes (?<name>...), Python (?P<name>...).
+        named = _NAMED_GROUP.sub(lambda found: found[1] or f"(?P<{found[2]}", pattern)
+        return _Rule(re.compile(named), replacement, case)
     except re.error as error:
         raise ValueError(f"Invalid rule: `{text}`: {error}") from None

@@ -10,7 +10,7 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.alter_partition import handle_alter_partition
 from pykbroker.handlers.broker_heartbeat import handle_broker_heartbeat
-from pykbroker.protocol.acl_codes import ALLOW, ALTER, CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, LITERAL
+from pykbroker.protocol.acl_codes import ALLOW, ALTER, ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, LITERAL
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
@@ -172,3 +172,86 @@ def test_a_client_without_rights_is_refused_at_a_controller(key: int) -> None:
         codes = {refused.error_code}
     assert codes & AUTHORIZATION_FAILED
     assert context.refusals
+
+
+def incremental(kind: int, name: str, *configs: tuple[str, int, str | None]) -> object:
+    return incremental_alter_configs.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[incremental_alter_configs.AlterableConfig(name=k, config_operation=o, value=v) for k, o, v in configs],
+    )
+
+
+def replacement(kind: int, name: str, *configs: tuple[str, str | None]) -> object:
+    return alter_configs.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[alter_configs.AlterableConfig(name=k, value=v) for k, v in configs],
+    )
+
+
+def altered(key: int, resources: list[object], *operations: int) -> list[tuple[int, str | None]]:
+    """Codes and texts of a controller's port, for a client that is connected to it itself."""
+    api = CONTROLLER_APIS[key]
+    _, handler = load_handler(api, ListenerKind.CONTROLLER)
+    module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
+    context = context_of(key, *operations)
+    context.api_version = api.highest
+    response = answer(handler, context, getattr(module, camel_case(api.name) + "Request")(resources=resources))
+    return [(result.error_code, result.error_message) for result in response.responses]
+
+
+def test_a_controller_looks_at_types_and_rights_before_configs() -> None:
+    """P-371: with the codes and texts of ControllerApis, which are not those of a broker."""
+    twice = ("retention.ms", 0, "1"), ("retention.ms", 0, None)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    resources = [
+        incremental(99, "x"),
+        incremental(16, "m", *twice),
+        incremental(16, "n"),
+        incremental(16, "n"),
+        incremental(8, "1", ("root", 0, "nonsense")),
+    ]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources) == [
+        (ErrorCode.UNSUPPORTED_VERSION, "Unknown resource type 99."),
+        refused,
+        (ErrorCode.INVALID_REQUEST, "Duplicate resource."),
+        refused,
+    ]
+    loggers = [replacement(8, "1"), replacement(16, "m", ("interval.ms", None))]
+    assert altered(ApiKey.ALTER_CONFIGS, loggers) == [
+        (ErrorCode.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER."),
+        refused,
+    ]
+
+
+def test_levels_of_loggers_need_the_rights_of_a_node_at_a_controller() -> None:
+    """P-371: CLUSTER_ACTION, where a broker asks for ALTER_CONFIGS."""
+    resources = [incremental(8, "x", ("root", 0, "INFO"))]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, ALTER_CONFIGS) == [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    ]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION) == [
+        (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x")
+    ]
+
+
+def test_a_controller_takes_the_last_edit_of_a_key_and_null_for_a_deletion() -> None:
+    """P-371."""
+    edits = ("interval.ms", 0, "nonsense"), ("interval.ms", 0, "3600000"), ("match", 0, None)
+    resources = [incremental(16, "m", *edits)]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, ALTER_CONFIGS) == [(0, None)]
+    values = ("interval.ms", "nonsense"), ("interval.ms", "3600000"), ("match", None)
+    assert altered(ApiKey.ALTER_CONFIGS, [replacement(16, "m", *values)], ALTER_CONFIGS) == [(0, None)]
+
+
+def test_a_controller_can_only_end_that_a_directory_is_cordoned() -> None:
+    """P-370."""
+    text = (
+        "When updating cordoned.log.dirs via controllers,  the new value must be a subset of the current configuration "
+        "value."
+    )
+    cordoned = [incremental(4, "1", ("cordoned.log.dirs", 0, "/data"))]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, cordoned, ALTER_CONFIGS) == [(ErrorCode.INVALID_CONFIG, text)]
+    none = [incremental(4, "1", ("cordoned.log.dirs", 0, ""))]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, none, ALTER_CONFIGS) == [(0, None)]

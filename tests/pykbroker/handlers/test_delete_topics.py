@@ -59,6 +59,16 @@ def test_each_of_those_that_name_nothing_or_too_much_is_answered() -> None:
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
 
 
+def test_an_id_beside_a_name_that_comes_twice_is_deleted() -> None:
+    """P-148: the name alone is refused; the id had no result, and its topic stayed."""
+    context = _context(6)
+    topic_id = context.services.metadata.image.topics_by_name["a"].topic_id
+    topics = [DeleteTopicState(name="a"), DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id)]
+    results = call(handle_delete_topics, context, DeleteTopicsRequest(topics=topics)).responses
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert "a" not in context.services.metadata.image.topics_by_name
+
+
 def test_a_topic_made_again_has_another_id() -> None:
     """P-33."""
     context = _context(5)

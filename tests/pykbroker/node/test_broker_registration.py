@@ -43,6 +43,7 @@ def registration(channel: Channel) -> Registration:
         cast("Any", SimpleNamespace(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
         lambda: [bytes(15) + b"\x80"],
         list,
+        list,
         cast("Any", SimpleNamespace(image=ClusterImage())),
         cast("Any", channel),
         cast("Any", SimpleNamespace(random=random.Random(1))),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
+import ssl
+from base64 import b64decode, urlsafe_b64encode
 from functools import cache
 from http.client import BadStatusLine
 from io import BytesIO
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
@@ -31,8 +33,9 @@ from pykbroker.security.oauth_tokens import (
     validate_signed,
     validate_unsecured,
 )
-from pykbroker.security.oauth_validators import HANDLER_KEY, SIGNED_HANDLERS, oauth_mechanism
+from pykbroker.security.oauth_validators import HANDLER_KEY, SIGNED_HANDLERS, VALIDATOR_KEY, oauth_mechanism
 from pykbroker.security.oauthbearer import InvalidToken, OAuthExchange, initial_response, parse_initial_response
+from tests.pykbroker.security.tls.certificates import authority
 
 NOW_S = 1_700_000_000
 NOW_MS = NOW_S * 1000
@@ -407,3 +410,56 @@ def test_settings_that_cannot_be(handler: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         oauth_mechanism({HANDLER_KEY: handler}, "SASL", lambda: NOW_MS, run_here)
     assert caught.value.name == key
+
+
+def trusting(certificates: str) -> str:
+    return f'x required ssl.truststore.type="PEM" ssl.truststore.certificates="{certificates}";'
+
+
+async def test_a_key_set_behind_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-373: the `ssl.*` options of the login module are for the server of the keys, and of tokens."""
+    contexts: list[ssl.SSLContext] = []
+
+    def urlopen(*_: Any, context: ssl.SSLContext, **__: Any) -> Any:
+        contexts.append(context)
+        return BytesIO(b'{"keys": [], "access_token": "t"}')
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    jaas = trusting(authority().certificate_pem)
+    texts = {"sasl.oauthbearer.jwks.endpoint.url": "https://keys", "sasl.jaas.config": jaas}
+    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+    assert mechanism.prepare is not None
+    await mechanism.prepare(initial_response(signed()))
+    login = NodeLogin("OAUTHBEARER", jaas_options(jaas), {"sasl.oauthbearer.token.endpoint.url": "https://tokens"})
+    await TokenSource(login, lambda: NOW_MS, run_here).first_message()
+    assert [context.cert_store_stats()["x509_ca"] for context in contexts] == [1, 1]
+    assert all(context.check_hostname for context in contexts)
+
+
+async def test_a_client_id_in_a_header_may_be_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-373."""
+    headers: list[str] = []
+
+    def urlopen(request: Any, *_: Any, **__: Any) -> Any:
+        headers.append(request.get_header("Authorization"))
+        return BytesIO(b'{"access_token": "t"}')
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    for encoded in ("false", "true"):
+        settings = {
+            "sasl.oauthbearer.token.endpoint.url": "http://tokens",
+            "sasl.oauthbearer.header.urlencode": encoded,
+            "sasl.oauthbearer.client.credentials.client.id": "a:b c",
+            "sasl.oauthbearer.client.credentials.client.secret": "*~",
+        }
+        await TokenSource(NodeLogin("OAUTHBEARER", {}, settings), lambda: NOW_MS, run_here).first_message()
+    assert [b64decode(header.removeprefix("Basic ")) for header in headers] == [b"a:b c:*~", b"a%3Ab+c:*%7E"]
+
+
+@pytest.mark.parametrize("name", ["com.example.X", "org.apache.kafka.common.security.oauthbearer.ClientJwtValidator"])
+def test_a_validator_that_does_not_exist_here_is_refused(name: str) -> None:
+    """P-373: Kafka would load it, and tokens would be checked by its rules."""
+    texts = {"sasl.oauthbearer.jwks.endpoint.url": "https://keys", VALIDATOR_KEY: name}
+    with pytest.raises(ConfigError) as caught:
+        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+    assert caught.value.name == VALIDATOR_KEY

@@ -22,6 +22,9 @@ NAME = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
         # A reference beyond the last group is text, and of two digits the first one may be a group's.
         ("RULE:^CN=(.*?),.*$/$1-$7/", NAME, "Duke-$7"),
         ("RULE:^CN=(.*?),.*$/$12/", NAME, "Duke2"),
+        # Names of groups as Java writes them; an escaped parenthesis begins none, and lookbehind is something else.
+        (r"RULE:^CN=(?<user>.*?),OU=(?<unit>.*?),.*$/${unit}.${user}-${none}/", NAME, "ServiceUsers.Duke-${none}"),
+        (r"RULE:^CN=(.*?)(?<!x),(\(?<!x|).*$/$1/", NAME, "Duke"),
         ("RULE:^CN=(.*?),.*$/$0!/", NAME, f"{NAME}!"),
         (r"RULE:^CN=(.*?),.*$/a\/b\$1/", NAME, "a/b$1"),
         # A pattern that matches at the end once more replaces that, too.
