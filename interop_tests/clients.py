@@ -290,9 +290,26 @@ def end_of(bootstrap: str, topic: str) -> int:
             confluent_kafka.TopicPartition(topic, number)
             for number in consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         ]
-        return sum(consumer.get_watermark_offsets(place, TIMEOUT_S)[1] for place in places)
+        return sum(high_watermark(consumer, place) for place in places)
     finally:
         consumer.close()
+
+
+def high_watermark(consumer: confluent_kafka.Consumer, place: confluent_kafka.TopicPartition) -> int:
+    """The high watermark of a partition. A new leader that has none yet (OFFSET_NOT_AVAILABLE) is asked again."""
+    ends: list[int] = []
+
+    def is_known() -> bool:
+        try:
+            ends.append(consumer.get_watermark_offsets(place, TIMEOUT_S)[1])
+        except confluent_kafka.KafkaException as failure:
+            error = failure.args[0]
+            if not error.retriable() and error.code() != confluent_kafka.KafkaError.OFFSET_NOT_AVAILABLE:
+                raise
+        return bool(ends)
+
+    wait_until(is_known, f"the high watermark of {place}")
+    return ends[0]
 
 
 def keep_failure(failures: list[object], error: confluent_kafka.KafkaError | None) -> None:
