@@ -28,6 +28,7 @@ from pykbroker.protocol.messages.describe_delegation_token import (
 )
 from pykbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from pykbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, make_context, make_services
 
@@ -122,6 +123,17 @@ def test_a_token_from_its_creation_to_its_end() -> None:
 def test_renewers_are_users() -> None:
     refused = Tokens().create(renewers=[CreatableRenewers(principal_type="Group", principal_name="g")])
     assert (refused.error_code, refused.max_timestamp_ms) == (ErrorCode.INVALID_PRINCIPAL_TYPE, -1)
+
+
+def test_a_controller_looks_at_renewers_last() -> None:
+    """At a controller's port it is the controller that refuses them, after it has looked for the secret."""
+    renewers = [CreatableRenewers(principal_type="Group", principal_name="x")]
+    for secret, code in (("secret", ErrorCode.INVALID_PRINCIPAL_TYPE), ("", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)):
+        world = Tokens(delegation_token_secret_key=secret)
+        request = CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1)
+        kind = ListenerKind.CONTROLLER
+        answered = world.ask("User:alice", handle_create_delegation_token, request, listener_kind=kind)
+        assert (answered.error_code, answered.issue_timestamp_ms) == (code, 0)
 
 
 def test_tokens_for_others() -> None:
