@@ -23,6 +23,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
+from pykbroker.java_order import split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
@@ -226,20 +227,12 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
     # A list that was never set is edited from its default (KIP-339).
     start = rules.default(resource_type, edit.name) if current is None else current
     parts = [part for part in (start or "").split(",") if part]
-    for part in _java_split(edit.value or ""):
+    for part in split_at_commas(edit.value or ""):
         if edit.operation == APPEND and part not in parts:
             parts.append(part)
         elif edit.operation == SUBTRACT and part in parts:
             parts.remove(part)
     return ",".join(parts)
-
-
-def _java_split(text: str) -> list[str]:
-    """The parts between commas as Java's String.split has them: without empty ones at the end, but never of ""."""
-    parts = text.split(",")
-    while text and parts and not parts[-1]:
-        parts.pop()
-    return parts
 
 
 def java_int(text: str) -> int | None:

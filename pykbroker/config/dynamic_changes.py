@@ -15,6 +15,7 @@ from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broke
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.java_order import split_at_commas
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -57,8 +58,26 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
         elif BROKER_CONFIGS[edit.name].type != LIST:
             verb = "append" if edit.operation == APPEND else "subtract"
             return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
-        # The controller applies APPEND and SUBTRACT to lists.
+        else:
+            settings[edit.name] = _edited_list(settings.get(edit.name), edit)
     return settings
+
+
+def _edited_list(current: str | None, edit: ConfigEdit) -> str:
+    """A list after APPEND or SUBTRACT, as Kafka's brokers compute it for their checks; the controller stores its own.
+
+    A list that was never set begins with the default of the key.
+    """
+    start = BROKER_CONFIGS[edit.name].default or "" if current is None else current
+    given = split_at_commas(edit.value or "")
+    if edit.operation == APPEND:
+        before = split_at_commas(start) if start else []
+        return ",".join([*before, *(part for part in given if part not in before)])
+    left = split_at_commas(start)
+    for part in given:
+        if part in left:
+            left.remove(part)
+    return ",".join(left)
 
 
 def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiError:

@@ -168,6 +168,11 @@ def test_levels_are_judged_together() -> None:
         ("1", [(SET, "max.connections", "0")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "listener.name.plaintext.max.connections", "5")], ErrorCode.NONE),
         ("1", [(APPEND, "no.such.key", "x")], ErrorCode.INVALID_CONFIG),
+        # What a list would be is checked, too.
+        ("", [(APPEND, "process.roles", "controller")], ErrorCode.INVALID_REQUEST),
+        ("", [(SUBTRACT, "process.roles", "broker")], ErrorCode.INVALID_REQUEST),
+        ("", [(APPEND, "log.cleanup.policy", "bogus")], ErrorCode.INVALID_REQUEST),
+        ("", [(APPEND, "log.cleanup.policy", "compact,")], ErrorCode.NONE),
         ("1", [(9, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
         ("one", [(SET, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "my.plugin.key", "x")], ErrorCode.NONE),
@@ -230,5 +235,7 @@ def test_logger_levels() -> None:
         ("1", (APPEND, logger.name, "WARN"), ErrorCode.INVALID_REQUEST),
         ("1", (DELETE, "root", None), ErrorCode.INVALID_REQUEST),
         ("2", (SET, logger.name, "WARN"), ErrorCode.INVALID_REQUEST),
+        ("+1", (DELETE, logger.name, None), ErrorCode.NONE),
+        ("1", (9, logger.name, "WARN"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         assert _edit(services, (BROKER_LOGGER, name, [edit])) == [code]

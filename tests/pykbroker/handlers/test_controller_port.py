@@ -39,6 +39,7 @@ from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case, load_handler
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.error_responses import error_response
+from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.security.audit import AUTHORIZATION_FAILED, error_codes
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -257,6 +258,20 @@ def test_levels_of_loggers_need_the_rights_of_a_node_at_a_controller() -> None:
     ]
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION) == [
         (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x")
+    ]
+
+
+def test_levels_of_loggers_at_a_controller() -> None:
+    """P-371: a null level is no deletion, and an operation that does not exist an error with a text."""
+    ((code, message),) = altered(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, [incremental(8, "1", ("root", 0, None))], CLUSTER_ACTION
+    )
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message is not None
+    assert message.startswith("Cannot set the log level of root to null as it is not a supported log level.")
+    resources = [incremental(8, "1", ("root", 9, "INFO"))]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION) == [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE)
     ]
 
 
