@@ -45,7 +45,8 @@ def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
 
 def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str] | ApiError:
     """All dynamic settings that a broker resource has after incremental edits; an error if an edit is not allowed."""
-    settings = dict(image.configs.get((BROKER_RESOURCE, resource_name), {}))
+    stored = image.configs.get((BROKER_RESOURCE, resource_name), {})
+    settings, _ = usable_settings(stored, is_one_broker=bool(resource_name))
     for edit in edits:
         if edit.operation == DELETE:
             settings.pop(edit.name, None)
@@ -80,6 +81,35 @@ def _edited_list(current: str | None, edit: ConfigEdit) -> str:
     return ",".join(left)
 
 
+def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[dict[str, str], list[str]]:
+    """Stored dynamic settings that a broker uses, and the names of those that it ignores.
+
+    A controller's port stores any settings of a broker (P-371). Ignored, one by one, are those that a running broker
+    does not change, keys and certificates without a listener, settings of one broker for all, and impossible values.
+    """
+    usable, ignored = dict(stored), []
+    for name, text in stored.items():
+        error = _check_names({name: text}, is_one_broker=is_one_broker)
+        if not error.is_failure and not _may_be_value(name, text):
+            error = ApiError(ErrorCode.INVALID_CONFIG)
+        if error.is_failure:
+            del usable[name]
+            ignored.append(name)
+    return usable, ignored
+
+
+def _may_be_value(name: str, text: str) -> bool:
+    """False for a text that the key cannot have; the value of a variable of a config provider is not known here."""
+    definition = definition_of_broker_key(name)
+    if definition is None or "${" in text:
+        return True
+    try:
+        definition.parse(name, text)
+    except ConfigError:
+        return False
+    return True
+
+
 def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiError:
     """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324)."""
     if not any(name.startswith(PROVIDERS_KEY) for name in settings):
@@ -106,8 +136,8 @@ def check_settings(
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
-    cluster_wide = image.configs.get((BROKER_RESOURCE, ""), {})
-    own = image.configs.get((BROKER_RESOURCE, str(config.node_id)), {})
+    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
+    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(config.node_id)), {}), is_one_broker=True)
     try:
         for name, text in settings.items():
             definition = definition_of_broker_key(name)
