@@ -57,8 +57,11 @@ async def handle_create_delegation_token(
         result, failure = await submit(context, command, context.services.config.request_timeout_ms)
         if not has_moved(context, failure):
             break
-    if result is None or result.token is None:
-        return _response(context, failure.code if result is None else result.error, owner)
+    if result is None:
+        # An error of the whole request: as above Kafka makes no principal of it.
+        return _refused_here(context, failure.code, ANONYMOUS, ANONYMOUS)
+    if result.token is None:
+        return _response(context, result.error, owner)
     token = result.token
     return _response(
         context,

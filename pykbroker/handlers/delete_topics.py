@@ -42,7 +42,8 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
         unauthorized = [answer for _, answer in answers if answer is not None]
     results, error = await submit(context, DeleteTopics(references, charge_of(context)), request.timeout_ms)
     if results is None:
-        return _refused(all_references, error)
+        # Kafka's response to a whole request that fails has no text.
+        return _refused(all_references, ApiError(error.code))
     return DeleteTopicsResponse(
         responses=unauthorized
         + [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.create_delegation_token import handle_create_delegation_token
 from pykbroker.handlers.describe_delegation_token import handle_describe_delegation_token
@@ -123,6 +124,18 @@ def test_a_token_from_its_creation_to_its_end() -> None:
 def test_renewers_are_users() -> None:
     refused = Tokens().create(renewers=[CreatableRenewers(principal_type="Group", principal_name="g")])
     assert (refused.error_code, refused.max_timestamp_ms) == (ErrorCode.INVALID_PRINCIPAL_TYPE, -1)
+
+
+def test_a_token_that_cannot_be_stored_names_nobody() -> None:
+    """An error of the whole request, as for an owner without a type."""
+    world = Tokens()
+    world.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
+    refused = world.create()
+    assert (refused.error_code, refused.principal_name, refused.expiry_timestamp_ms) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        "ANONYMOUS",
+        -1,
+    )
 
 
 def test_a_controller_looks_at_renewers_last() -> None:

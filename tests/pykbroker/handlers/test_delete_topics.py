@@ -78,12 +78,13 @@ def test_a_deletion_that_fails_as_a_whole_has_a_result_for_each_topic() -> None:
     context = _context(6)
     acls = {bytes(16): Acl(TOPIC, "a", LITERAL, context.principal, "*", DELETE, ALLOW)}
     context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
-    context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
+    failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
+    context.services.controller.failure = failure  # type: ignore[attr-defined]
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")])
     results = call(handle_delete_topics, context, request).responses
-    assert [(result.name, result.error_code) for result in results] == [
-        ("a", ErrorCode.REQUEST_TIMED_OUT),
-        ("b", ErrorCode.REQUEST_TIMED_OUT),
+    assert [(result.name, result.error_code, result.error_message) for result in results] == [
+        ("a", ErrorCode.REQUEST_TIMED_OUT, None),
+        ("b", ErrorCode.REQUEST_TIMED_OUT, None),
     ]
 
 
