@@ -135,7 +135,10 @@ def test_a_leader_without_the_clients_listener(version: int, code: ErrorCode) ->
     response = _ask(_context(version, "a", properties=properties), "a")
     partition = response.topics[0].partitions[0]
     assert (partition.error_code, partition.leader_id, partition.isr_nodes) == (code, -1, [1])
+    assert partition.offline_replicas == [1]
     assert response.brokers == []
+    old = _ask(_context(0, "a", properties=properties), "a").topics[0].partitions[0]
+    assert (old.replica_nodes, old.isr_nodes) == ([], [])
 
 
 def test_version_0_leaves_out_dead_replicas() -> None:
