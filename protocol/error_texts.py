@@ -21,6 +21,7 @@ TEXTS: Mapping[ErrorCode, str] = {
     ),
     ErrorCode.NETWORK_EXCEPTION: "The server disconnected before a response was received.",
     ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
+    ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",

@@ -23,6 +23,14 @@ def utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
+def split_at_commas(text: str) -> list[str]:
+    """Java's ``String.split(",")``: without empty parts at the end; the empty string has one part."""
+    parts = text.split(",")
+    while text and parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
 def string_hash(text: str) -> int:
     """Java's ``String.hashCode``, a signed 32-bit integer.
 

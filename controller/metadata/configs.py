@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused, Plan, PlanContext
@@ -22,7 +22,8 @@ from pykbroker.controller.metadata.image import (
 )
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
+from pykbroker.java_order import split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
@@ -32,8 +33,6 @@ SET = 0
 DELETE = 1
 APPEND = 2
 SUBTRACT = 3
-
-VALUE_LENGTH_MAX = 32767
 
 CORDONED_KEY = "cordoned.log.dirs"
 
@@ -160,7 +159,7 @@ def _plan_resource(
         )
     if not is_checked and resource_type == BROKER_RESOURCE:
         _check_uncordoning(changes.get(CORDONED_KEY), existing.get(CORDONED_KEY))
-    _check_lengths(changes)
+    check_value_lengths(changes.values())
     _check_name(resource_type, resource_name)
     after = {**existing, **changes}
     configs = {name: value for name, value in after.items() if value is not None and name not in removed}
@@ -228,22 +227,12 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
     # A list that was never set is edited from its default (KIP-339).
     start = rules.default(resource_type, edit.name) if current is None else current
     parts = [part for part in (start or "").split(",") if part]
-    for part in (edit.value or "").split(","):
+    for part in split_at_commas(edit.value or ""):
         if edit.operation == APPEND and part not in parts:
             parts.append(part)
         elif edit.operation == SUBTRACT and part in parts:
             parts.remove(part)
     return ",".join(parts)
-
-
-def _check_lengths(changes: Mapping[str, str | None]) -> None:
-    for value in changes.values():
-        if value is not None and len(value) > VALUE_LENGTH_MAX:
-            raise ItemRefused(
-                ErrorCode.INVALID_CONFIG,
-                "The configuration value cannot be added because it exceeds the maximum value size of "
-                f"{VALUE_LENGTH_MAX} bytes.",
-            )
 
 
 def java_int(text: str) -> int | None:

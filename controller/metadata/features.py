@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     STREAMS_VERSION_1,
     TRANSACTION_VERSION_2,
 )
+from pykbroker.java_order import hash_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, FeatureLevelRecord
@@ -151,18 +152,25 @@ class FeatureUpdate(NamedTuple):
 class UpdateFeatures(NamedTuple):
     """Changes feature levels, all or none; the result is one ApiError for the whole request.
 
-    Its message is Kafka's for the first invalid update; the handler puts Kafka's introduction in front of it.
+    Its message is Kafka's for the first invalid update, in the order of Kafka's map; of two updates of a feature the
+    last one counts. The handler puts Kafka's introduction in front of the message.
+
+    kraft_version: the quorum's level of kraft.version, which is not in the image.
     """
 
     updates: Sequence[FeatureUpdate]
     validate_only: bool = False
+    kraft_version: int = 0
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ApiError]:
         proposed = dict(image.features)
         proposed.update((update.name, update.level) for update in self.updates)
         records: list[Any] = []
-        for update in self.updates:
-            error = _update_error(update, image, proposed, context)
+        updates = {update.name: update for update in self.updates}
+        for name in hash_order(updates):
+            update = updates[name]
+            current = self.kraft_version if name == KRAFT_VERSION else image.features.get(name, 0)
+            error = _update_error(update, current, image, proposed, context)
             if error.is_failure:
                 return Plan((), error)
             if update.name != KRAFT_VERSION:
@@ -182,7 +190,7 @@ def _invalid(update: FeatureUpdate, reason: str) -> ApiError:
 
 
 def _update_error(
-    update: FeatureUpdate, image: ClusterImage, proposed: Mapping[str, int], context: PlanContext
+    update: FeatureUpdate, current: int, image: ClusterImage, proposed: Mapping[str, int], context: PlanContext
 ) -> ApiError:
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return _invalid(update, "The controller does not support the given upgrade type.")
@@ -191,7 +199,6 @@ def _update_error(
     reason = _reason_not_supported(update, image, context)
     if reason is not None:
         return _invalid(update, reason)
-    current = image.features.get(update.name, 0)
     if update.level < current and update.upgrade_type == UPGRADE:
         return _invalid(
             update,
@@ -202,6 +209,8 @@ def _update_error(
         return _invalid(update, "Can't downgrade to a newer version.")
     if update.name == METADATA_VERSION:
         return _metadata_version_error(update, current)
+    if update.name == KRAFT_VERSION and update.level < current:
+        return _invalid(update, "Can't downgrade the version of this feature.")
     if update.name not in SUPPORTED_FEATURES:
         return _invalid(update, f"Feature {update.name} not found.")
     dependency = unmet_dependency(update.name, update.level, proposed)

@@ -34,6 +34,7 @@ from pykbroker.controller.metadata.placement import (
     usable_brokers,
 )
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, collision_form, reason_invalid
+from pykbroker.java_order import utf16_length
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
@@ -45,6 +46,8 @@ from pykbroker.protocol.log_messages.metadata_records import (
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
+
+VALUE_LENGTH_MAX = 32767
 
 Charge = Callable[[int], ApiError]
 """Counts partitions that are about to be created or deleted; returns NO_ERROR or, if the client's quota is exceeded,
@@ -101,13 +104,12 @@ class CreateTopics(NamedTuple):
     charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreateTopicResult]]:
-        _refuse_too_many_partitions(self.topics, context.partition_count_default)
+        counts = Counter(topic.name for topic in self.topics)
+        once = [topic for topic in self.topics if counts[topic.name] == 1]
+        _refuse_too_many_partitions(once, context.partition_count_default)
         records: list[Any] = []
         results: list[CreateTopicResult] = []
-        counts = Counter(topic.name for topic in self.topics)
-        for topic in self.topics:
-            if counts[topic.name] > 1:
-                continue
+        for topic in once:
             try:
                 new_records, result = _plan_topic(topic, image, context, self.charge)
             except ItemRefused as refused:
@@ -225,13 +227,25 @@ def refuse_too_many_records(records: Sequence[Any]) -> None:
         raise CommandRefused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
 
 
+def check_value_lengths(values: Iterable[str | None]) -> None:
+    """Raises ItemRefused if a value of a setting has more than VALUE_LENGTH_MAX UTF-16 units."""
+    for value in values:
+        if value is not None and utf16_length(value) > VALUE_LENGTH_MAX:
+            raise ItemRefused(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{VALUE_LENGTH_MAX} bytes.",
+            )
+
+
 def _refuse_too_many_partitions(topics: Iterable[NewTopic], partition_count_default: int) -> None:
     total = 0
     for topic in topics:
         if topic.assignments:
             total += len(topic.assignments)
         else:
-            total += partition_count_default if topic.partition_count == BROKER_DEFAULT else topic.partition_count
+            count = topic.partition_count
+            total += partition_count_default if count == BROKER_DEFAULT else max(count, 0)
         if total > PARTITION_COUNT_MAX_PER_REQUEST:
             raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
@@ -292,6 +306,7 @@ def _creation_configs(topic: NewTopic, context: PlanContext) -> dict[str, str]:
         raise ItemRefused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = {key: value for key, value in topic.configs if value is not None}
     if configs:
+        check_value_lengths(configs.values())
         error = context.config_rules.validate(TOPIC_RESOURCE, topic.name, configs, {})
         if error.is_failure:
             raise ItemRefused(error.code, error.message)

@@ -15,6 +15,7 @@ from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broke
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.java_order import split_at_commas
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
 
 def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str] | ApiError:
     """All dynamic settings that a broker resource has after incremental edits; an error if an edit is not allowed."""
-    settings = dict(image.configs.get((BROKER_RESOURCE, resource_name), {}))
+    stored = image.configs.get((BROKER_RESOURCE, resource_name), {})
+    settings, _ = usable_settings(stored, is_one_broker=bool(resource_name))
     for edit in edits:
         if edit.operation == DELETE:
             settings.pop(edit.name, None)
@@ -57,8 +59,55 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
         elif BROKER_CONFIGS[edit.name].type != LIST:
             verb = "append" if edit.operation == APPEND else "subtract"
             return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
-        # The controller applies APPEND and SUBTRACT to lists.
+        else:
+            settings[edit.name] = _edited_list(settings.get(edit.name), edit)
     return settings
+
+
+def _edited_list(current: str | None, edit: ConfigEdit) -> str:
+    """A list after APPEND or SUBTRACT, as Kafka's brokers compute it for their checks; the controller stores its own.
+
+    A list that was never set begins with the default of the key.
+    """
+    start = BROKER_CONFIGS[edit.name].default or "" if current is None else current
+    given = split_at_commas(edit.value or "")
+    if edit.operation == APPEND:
+        before = split_at_commas(start) if start else []
+        return ",".join([*before, *(part for part in given if part not in before)])
+    left = split_at_commas(start)
+    for part in given:
+        if part in left:
+            left.remove(part)
+    return ",".join(left)
+
+
+def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[dict[str, str], list[str]]:
+    """Stored dynamic settings that a broker uses, and the names of those that it ignores.
+
+    A controller's port stores any settings of a broker (P-371). Ignored, one by one, are those that a running broker
+    does not change, keys and certificates without a listener, settings of one broker for all, and impossible values.
+    """
+    usable, ignored = dict(stored), []
+    for name, text in stored.items():
+        error = _check_names({name: text}, is_one_broker=is_one_broker)
+        if not error.is_failure and not _may_be_value(name, text):
+            error = ApiError(ErrorCode.INVALID_CONFIG)
+        if error.is_failure:
+            del usable[name]
+            ignored.append(name)
+    return usable, ignored
+
+
+def _may_be_value(name: str, text: str) -> bool:
+    """False for a text that the key cannot have; the value of a variable of a config provider is not known here."""
+    definition = definition_of_broker_key(name)
+    if definition is None or "${" in text:
+        return True
+    try:
+        definition.parse(name, text)
+    except ConfigError:
+        return False
+    return True
 
 
 def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiError:
@@ -87,8 +136,8 @@ def check_settings(
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
-    cluster_wide = image.configs.get((BROKER_RESOURCE, ""), {})
-    own = image.configs.get((BROKER_RESOURCE, str(config.node_id)), {})
+    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
+    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(config.node_id)), {}), is_one_broker=True)
     try:
         for name, text in settings.items():
             definition = definition_of_broker_key(name)

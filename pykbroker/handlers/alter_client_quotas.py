@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
+from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     EntityDataResponse,
@@ -22,7 +24,6 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
     from pykbroker.requests.context import NodeContext
 
@@ -42,7 +43,8 @@ async def handle_alter_client_quotas(
     command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
     results, error = await submit(context, command, context.services.config.request_timeout_ms)
     if results is None:
-        return _all_refused(request.entries, error)
+        # As in Kafka without the reason: the text is that of the code.
+        return _all_refused(request.entries, ApiError(error.code, TEXTS.get(error.code, error.message)))
     return AlterClientQuotasResponse(entries=[_answer(entity, result) for entity, result in results.items()])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
@@ -29,23 +30,8 @@ async def handle_alter_partition_reassignments(
 ) -> AlterPartitionReassignmentsResponse:
     """Starts or cancels each reassignment independently; one may go on long after the response (P-157)."""
     if not context.authorize_cluster(ALTER):
-        code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterPartitionReassignments", ALTER)
-        return AlterPartitionReassignmentsResponse(
-            error_code=code,
-            error_message=message,
-            responses=[
-                ReassignableTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        ReassignablePartitionResponse(
-                            partition_index=partition.partition_index, error_code=code, error_message=message
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
+        text = refusal("AlterPartitionReassignments", ALTER)
+        return _failure(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text))
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_message="")
     command = AlterPartitionReassignments(
@@ -60,7 +46,7 @@ async def handle_alter_partition_reassignments(
     )
     results, error = await submit(context, command, request.timeout_ms)
     if results is None:
-        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+        return _failure(request, error)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
@@ -77,5 +63,25 @@ async def handle_alter_partition_reassignments(
                 ],
             )
             for name, of_topic in results
+        ],
+    )
+
+
+def _failure(request: AlterPartitionReassignmentsRequest, error: ApiError) -> AlterPartitionReassignmentsResponse:
+    """Response with the same error for the whole request and for each partition."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=error.code, error_message=error.message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
         ],
     )

@@ -15,6 +15,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
 from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 from pykbroker.requests.token_requests import NO_TIMESTAMP, may_use_tokens, token_settings
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -40,7 +41,9 @@ async def handle_create_delegation_token(
         refusal = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     elif owner != requester and not context.authorize(CREATE_TOKENS, USER, owner):
         refusal = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    elif any(renewer.principal_type != "User" for renewer in request.renewers):
+    elif context.listener_kind is ListenerKind.BROKER and any(
+        renewer.principal_type != "User" for renewer in request.renewers
+    ):
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
     if refusal != ErrorCode.NONE:
         return _refused_here(context, refusal, owner)
@@ -54,8 +57,11 @@ async def handle_create_delegation_token(
         result, failure = await submit(context, command, context.services.config.request_timeout_ms)
         if not has_moved(context, failure):
             break
-    if result is None or result.token is None:
-        return _response(context, failure.code if result is None else result.error, owner)
+    if result is None:
+        # An error of the whole request: as above Kafka makes no principal of it.
+        return _refused_here(context, failure.code, ANONYMOUS, ANONYMOUS)
+    if result.token is None:
+        return _response(context, result.error, owner)
     token = result.token
     return _response(
         context,

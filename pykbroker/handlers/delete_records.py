@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from pykbroker.requests.missing_partition import missing_partition_error
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
@@ -66,13 +67,11 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 def _advance(context: BrokerContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
     """Advance the log start offset; return the partition and the new offset. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
-    if partition is None:
-        image = context.services.metadata.topic(topic)
-        if image is not None and index in image.partitions:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other brokers")
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
-    if topic in INTERNAL_TOPICS:
+    missing = missing_partition_error(context, topic, index) if partition is None else ErrorCode.NONE
+    if topic in INTERNAL_TOPICS and missing is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of the internal topic {topic} cannot be deleted")
+    if partition is None:
+        raise KafkaError(missing, f"{topic}-{index} has no replica here that works")
     partition.check_leader()
     policy = partition.log.config.cleanup_policy
     if policy and "delete" not in policy:

@@ -33,6 +33,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     if not context.services.config.topics.delete_enable:
         return _refused(references, _deletion_disabled(context.api_version))
+    all_references = references
     unauthorized: list[DeletableTopicResult] = []
     if not context.authorize_cluster(DELETE):
         counts = Counter(references)
@@ -41,7 +42,8 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
         unauthorized = [answer for _, answer in answers if answer is not None]
     results, error = await submit(context, DeleteTopics(references, charge_of(context)), request.timeout_ms)
     if results is None:
-        return _refused(references, error)
+        # Kafka's response to a whole request that fails has no text.
+        return _refused(all_references, ApiError(error.code))
     return DeleteTopicsResponse(
         responses=unauthorized
         + [

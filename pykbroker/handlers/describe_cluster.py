@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
+NO_CONTROLLER = -1
 
 
 async def handle_describe_cluster(context: BrokerContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -39,10 +40,14 @@ async def handle_describe_cluster(context: BrokerContext, request: DescribeClust
     services = context.services
     brokers = services.metadata.brokers(context.connection)
     alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
+    controller_id = services.random.choice(alive_ids) if alive_ids else NO_CONTROLLER
+    if all(broker.broker_id != controller_id for broker in brokers):
+        # The client could not reach it: it has no listener of this name.
+        controller_id = NO_CONTROLLER
     response = DescribeClusterResponse(
         endpoint_type=BROKER_ENDPOINT,
         cluster_id=services.cluster_id,
-        controller_id=services.random.choice(alive_ids) if alive_ids else -1,
+        controller_id=controller_id,
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.broker_id,

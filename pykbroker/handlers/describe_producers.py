@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from pykbroker.requests.missing_partition import missing_partition_error
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ def _describe(context: BrokerContext, topic: str, index: int) -> PartitionRespon
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 error_message="This server does not host this topic-partition.",
             )
-        is_known = index in image.partitions
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return PartitionResponse(partition_index=index, error_code=code)
+        return PartitionResponse(partition_index=index, error_code=missing_partition_error(context, topic, index))
     try:
         producers = partition.log.producers.producers
     except LogError as error:

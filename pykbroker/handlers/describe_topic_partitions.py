@@ -123,8 +123,7 @@ def _partition(view: BrokersView, partition: PartitionImage) -> bytes:
         last_known_elr=list(partition.last_known_elr),
         offline_replicas=view.offline_replicas(partition),
     )
-    error = view.leader_error(partition.leader)
-    if error is not ErrorCode.NONE:
+    if view.leader_error(partition.leader) is not ErrorCode.NONE:
+        # Without an error code, other than in a Metadata response.
         response.leader_id = NO_LEADER
-        response.error_code = error
     return encode_element(DescribeTopicPartitionsResponse, response, VERSION)

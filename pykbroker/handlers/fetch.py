@@ -71,7 +71,9 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
     steps = FetchSteps(context, request, fetch)
-    if request.isolation_level not in ISOLATION_LEVELS and steps.has_local_partition():
+    if request.isolation_level not in ISOLATION_LEVELS and steps.has_readable_partition():
+        if not fetch.is_incremental:
+            services.fetch_sessions.forget(fetch.session_id)
         return unknown_isolation(context, request)
     return steps.respond(await steps.read())
 
@@ -160,9 +162,18 @@ class FetchSteps:
         # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
         self._rack = request.rack_id if context.services.config.replication.selector_class else ""
 
-    def has_local_partition(self) -> bool:
-        """True if any partition of the request is on this broker; Kafka checks some fields only then."""
-        return any(self._find(key) is not None for key in self._fetch.partitions)
+    def has_readable_partition(self) -> bool:
+        """True if the request has a partition that exists, on any broker, and that the client may read.
+
+        Kafka looks at the isolation level only then (P-374).
+        """
+        return any(self._exists(key) and self._is_authorized(key) for key in self._fetch.partitions)
+
+    def _exists(self, key: PartitionKey) -> bool:
+        metadata = self._context.services.metadata
+        by_id = self._context.api_version >= TOPIC_ID_VERSION
+        topic = metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+        return topic is not None and key.partition in topic.partitions
 
     # Read and wait
 

@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.configs import (
     ConfigEdit,
     ConfigResourceEdits,
     IncrementalAlterConfigs,
+    java_int,
 )
 from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
@@ -28,6 +29,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings, is_checked
+from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 
@@ -56,8 +58,12 @@ async def handle_incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
+def _given_edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
+    return [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+
+
 def _edits(context: NodeContext, resource: AlterConfigsResource) -> list[ConfigEdit]:
-    edits = [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+    edits = _given_edits(resource)
     if context.listener_kind is ListenerKind.BROKER:
         return edits
     # A controller takes the last edit of a key, and a null value for a deletion. A broker refuses both.
@@ -69,13 +75,15 @@ def _edits(context: NodeContext, resource: AlterConfigsResource) -> list[ConfigE
 
 def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
     """Result of a resource that this node decides; None if the controller decides it."""
-    edits = _edits(context, resource)
+    edits = _given_edits(resource)
     if context.listener_kind is ListenerKind.CONTROLLER:
         if resource.resource_type != BROKER_LOGGER_RESOURCE:
             return None
         if not context.authorize_cluster(CLUSTER_ACTION):
             return AUTHORIZATION_FAILED[CLUSTER]
-        return _change_loggers(context, resource.resource_name, edits, validate_only)
+        error = _change_loggers(context, resource.resource_name, edits, validate_only)
+        # A controller, unlike a broker, has a text for an error without one.
+        return ApiError(error.code, SERVER_ERROR_MESSAGE) if error == _UNKNOWN_OPERATION else error
     error = check_form(
         [edit.name for edit in edits],
         [edit.name for edit in edits if edit.value is None and edit.operation != DELETE],
@@ -94,16 +102,21 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
     return check_broker_settings(context, name, lambda: edited(edits, name, context.services.metadata.image))
 
 
+_UNKNOWN_OPERATION = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Error of an operation that does not exist: Kafka's RuntimeLoggerManager has no operation to look at then."""
+
+
 def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
     """Changes levels of this process's loggers (KIP-412); they are not stored and are lost when the process ends."""
     from pykbroker.config.broker_loggers import LEVELS, ROOT, has_logger, set_level
 
-    if not name.isdecimal():
+    node_id = java_int(name)
+    if node_id is None:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != context.services.node_id:
+    if node_id != context.services.node_id:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected node id. Expected {context.services.node_id}, but received {name}",
+            f"Unexpected node id. Expected {context.services.node_id}, but received {node_id}",
         )
     for edit in edits:
         if edit.operation in (APPEND, SUBTRACT):
@@ -112,15 +125,16 @@ def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], va
                 ErrorCode.INVALID_REQUEST, f"{verb} operation is not allowed for the BROKER_LOGGER resource"
             )
         if edit.operation not in (SET, DELETE):
-            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown log4j operation type: {edit.operation}")
+            return _UNKNOWN_OPERATION
         if not has_logger(edit.name):
             return ApiError(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
         if edit.operation == DELETE and edit.name == ROOT:
             return ApiError(ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
         if edit.operation == SET and edit.value not in LEVELS:
+            level = "null" if edit.value is None else edit.value
             return ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log level. "
+                f"Cannot set the log level of {edit.name} to {level} as it is not a supported log level. "
                 f"Valid log levels are {', '.join(sorted(LEVELS))}",
             )
     if not validate_only:

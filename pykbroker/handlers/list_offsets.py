@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from pykbroker.requests.missing_partition import missing_partition_error
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ def _answer(
         return _failure(index, ErrorCode.UNSUPPORTED_VERSION)
     partition = context.services.partitions.get(topic, index)
     if partition is None:
-        image = context.services.metadata.topic(topic)
-        is_known = image is not None and index in image.partitions
-        return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _failure(index, missing_partition_error(context, topic, index))
     try:
         partition.check_leader_epoch(asked.current_leader_epoch)
         if request.replica_id != DEBUG_REPLICA_ID:

@@ -20,6 +20,9 @@ from pykbroker.requests.context import BrokerContext
 
 TOPIC_IDS_VERSION = 10
 
+Refused = dict[str | bytes, OffsetCommitResponseTopic]
+"""Topics of a response with their refused partitions, by name or, from v10 on, by id."""
+
 
 async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commits offsets of existing partitions (P-111); the others get an error, P-108 to P-110, P-115."""
@@ -27,15 +30,16 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
         return OffsetCommitResponse(
             topics=[_failed(topic, ErrorCode.GROUP_AUTHORIZATION_FAILED) for topic in request.topics]
         )
-    refused: list[OffsetCommitResponseTopic] = []
+    # In the order in which Kafka answers: one entry for each topic, also for one that the request names twice.
+    refused: Refused = {}
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
         _sort_out(context, topic, accepted, refused)
     if not accepted:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=list(refused.values()))
     request.topics = accepted
     response = await context.services.groups.commit_offsets(request, context.api_version)
-    response.topics = _merge(refused, response.topics)
+    response.topics = _merge(context, refused, response.topics)
     return response
 
 
@@ -43,19 +47,20 @@ def _sort_out(
     context: BrokerContext,
     topic: OffsetCommitRequestTopic,
     accepted: list[OffsetCommitRequestTopic],
-    refused: list[OffsetCommitResponseTopic],
+    refused: Refused,
 ) -> None:
     """Splits a topic into partitions that exist and partitions that do not, and fills in its name or id."""
     image = context.services.metadata.image
-    if context.api_version >= TOPIC_IDS_VERSION:
+    by_id = context.api_version >= TOPIC_IDS_VERSION
+    if by_id:
         found = image.topics_by_id.get(topic.topic_id)
         error = ErrorCode.UNKNOWN_TOPIC_ID
     else:
         found = image.topics_by_name.get(topic.name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = topic.name if found is None else found.name
-    if name and not context.authorize(READ, TOPIC, name):
-        refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    if (found is not None or not by_id) and not context.authorize(READ, TOPIC, name):
+        _add(context, refused, _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return
     existing = {} if found is None else found.partitions
     unknown = [
@@ -68,10 +73,19 @@ def _sort_out(
     ]
     topic_id = topic.topic_id if found is None else found.topic_id
     if unknown or found is None:
-        refused.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id or ZERO_UUID, partitions=unknown))
+        missing = OffsetCommitResponseTopic(name=name, topic_id=topic_id or ZERO_UUID, partitions=unknown)
+        _add(context, refused, missing)
     known = [partition for partition in topic.partitions if partition.partition_index in existing]
     if known:
         accepted.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=known))
+
+
+def _add(context: BrokerContext, topics: Refused, topic: OffsetCommitResponseTopic) -> None:
+    """Adds the partitions to the entry of their topic."""
+    key = topic.topic_id if context.api_version >= TOPIC_IDS_VERSION else topic.name
+    known = topics.setdefault(key, topic)
+    if known is not topic:
+        known.partitions += topic.partitions
 
 
 def _failed(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
@@ -83,16 +97,11 @@ def _failed(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitRe
 
 
 def _merge(
-    refused: list[OffsetCommitResponseTopic], answered: list[OffsetCommitResponseTopic]
+    context: BrokerContext, refused: Refused, answered: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """One entry per topic, with the refused partitions first, as Kafka answers."""
+    """One entry per topic, with the refused partitions first; without refused ones the coordinator's own entries."""
     if not refused:
         return answered
-    by_topic = {(topic.name, topic.topic_id): topic for topic in refused}
     for topic in answered:
-        existing = by_topic.get((topic.name, topic.topic_id))
-        if existing is None:
-            refused.append(topic)
-        else:
-            existing.partitions += topic.partitions
-    return refused
+        _add(context, refused, topic)
+    return list(refused.values())

@@ -15,6 +15,7 @@ from pykbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from pykbroker.requests.missing_partition import missing_partition_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,9 +53,7 @@ async def handle_offset_for_leader_epoch(
 def _answer(context: BrokerContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = context.services.partitions.get(topic, asked.partition)
     if partition is None:
-        image = context.services.metadata.topic(topic)
-        is_known = image is not None and asked.partition in image.partitions
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        code = missing_partition_error(context, topic, asked.partition)
         return EpochEndOffset(partition=asked.partition, error_code=code)
     try:
         partition.check_leader_epoch(asked.current_leader_epoch)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.named_tuple import NamedTuple
@@ -218,7 +218,7 @@ class ProduceSteps:
     ) -> PartitionProduceResponse:
         partition = self._find(topic, index)
         if partition is None or partition.leadership is None:
-            return self._not_here(topic, index)
+            return self._not_here(topic, index, records)
         verified, verification = self._verified, None
         try:
             records.check_single(self._context.api_version)
@@ -227,7 +227,7 @@ class ProduceSteps:
                 if place in verified.errors:
                     return verification_failure(index, verified.errors[place], self._client_generation())
                 verification = verified.verifications.get(place)
-            self._check(partition)
+            self._check(partition.topic, partition)
             result = partition.append_as_leader(records.data, now_ms, header=records.header, verification=verification)
         except (KafkaError, LogError, RecordError) as error:
             return append_failure(index, error, partition)
@@ -242,8 +242,8 @@ class ProduceSteps:
             self._awaited.append(AwaitedAppend(partition, result.last_offset + 1, leadership, response))
         return response
 
-    def _check(self, partition: Partition) -> None:
-        """Check what depends on the request and the partition, but not on the log.
+    def _check(self, topic: str, partition: Partition | None) -> None:
+        """Check what depends on the request and the partition, but not on the log; None is one led elsewhere.
 
         Raises:
             KafkaError: the partition is refused.
@@ -251,9 +251,9 @@ class ProduceSteps:
         acks = self._request.acks
         if acks not in ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
-        if partition.topic in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only")
-        if acks == ACKS_ALL:
+        if topic in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker only")
+        if acks == ACKS_ALL and partition is not None:
             partition.check_enough_replicas()
 
     def _find(self, topic: ProducedTopic, index: int) -> Partition | None:
@@ -262,8 +262,11 @@ class ProduceSteps:
             return partitions.get_by_id(topic.topic_id, index)
         return partitions.get(topic.name, index)
 
-    def _not_here(self, topic: ProducedTopic, index: int) -> PartitionProduceResponse:
-        """Error of a partition that does not exist, or whose leader is another broker."""
+    def _not_here(self, topic: ProducedTopic, index: int, records: ProducedRecords) -> PartitionProduceResponse:
+        """Error of a partition that does not exist, or whose leader is another broker.
+
+        Of one that exists Kafka looks at the records, acks and the topic before it looks for the leader (P-376).
+        """
         services = self._context.services
         if self._context.api_version >= TOPIC_ID_VERSION:
             image = services.metadata.topic_by_id(topic.topic_id)
@@ -274,6 +277,11 @@ class ProduceSteps:
         found = image.partitions.get(index) if image is not None else None
         if image is None or found is None:
             return failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            records.check_single(self._context.api_version)
+            self._check(image.name, None)
+        except (KafkaError, RecordError) as error:
+            return failure(index, error_code_for(error))
         if services.partitions.is_offline(image.name, index):
             return failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
         response = failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -46,7 +46,8 @@ async def handle_update_features(context: NodeContext, request: UpdateFeaturesRe
         )
         for update in request.feature_updates
     ]
-    result, error = await submit(context, UpdateFeatures(updates, request.validate_only), request.timeout_ms)
+    command = UpdateFeatures(updates, request.validate_only, context.services.controller.kraft_version)
+    result, error = await submit(context, command, request.timeout_ms)
     if result is not None and result.is_failure:
         return UpdateFeaturesResponse(
             error_code=result.code,
@@ -73,8 +74,8 @@ async def _raise_kraft_version(
 ) -> UpdateFeaturesResponse | None:
     """Raises kraft.version, a control record of the quorum and not of the metadata (KIP-853). None on success."""
     controller = context.services.controller
-    for update in updates:
-        if update.name != KRAFT_VERSION:
+    for update in {update.name: update for update in updates}.values():
+        if update.name != KRAFT_VERSION or update.upgrade_type != UPGRADE:
             continue
         answer = await controller.voter_requests.upgrade(
             update.level, request.timeout_ms, validate_only=request.validate_only

@@ -19,13 +19,14 @@ class BrokersView:
     Thousands of partitions have few different leaders and replica lists, so each of them is computed once and kept.
     """
 
-    __slots__ = ("_client", "_leader_errors", "_metadata", "_offline_replicas", "image")
+    __slots__ = ("_client", "_leader_errors", "_metadata", "_offline_replicas", "_reachable", "image")
 
     def __init__(self, image: ClusterImage, metadata: MetadataCache, client: ConnectionInfo) -> None:
         self.image = image
         self._metadata = metadata
         self._client = client
         self._leader_errors: dict[int, ErrorCode] = {}
+        self._reachable: dict[int, bool] = {}
         self._offline_replicas: dict[tuple[tuple[int, ...], tuple[bytes, ...]], list[int]] = {}
 
     def leader_error(self, leader: int) -> ErrorCode:
@@ -43,13 +44,16 @@ class BrokersView:
             self._leader_errors[leader] = error
         return error
 
-    def is_alive(self, broker_id: int) -> bool:
-        """True for a broker that is registered and not fenced."""
-        broker = self.image.brokers.get(broker_id)
-        return broker is not None and not broker.is_fenced
+    def is_reachable(self, broker_id: int) -> bool:
+        """True for a broker that is registered, not fenced, and has a listener of the client's name."""
+        found = self._reachable.get(broker_id)
+        if found is None:
+            address = self._metadata.endpoint(broker_id, self._client, self.image)
+            found = self._reachable[broker_id] = address is not None and not address.is_fenced
+        return found
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas whose broker is not alive, or has reported the replica's log directory as failed (KIP-858).
+        """Replicas whose broker the client cannot reach, or has reported the log directory as failed (KIP-858; P-27).
 
         Partitions with the same replicas share the list: do not change it.
         """
@@ -59,6 +63,6 @@ class BrokersView:
             offline = self._offline_replicas[key] = [
                 replica
                 for replica in partition.replicas
-                if not self.is_alive(replica) or not has_its_directory(self.image, partition, replica)
+                if not self.is_reachable(replica) or not has_its_directory(self.image, partition, replica)
             ]
         return offline

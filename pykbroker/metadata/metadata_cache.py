@@ -175,6 +175,17 @@ class MetadataCache:
         return int(text) if text.isdecimal() else None
 
     def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        if cluster_wide or own:
+            # Imported late: most brokers start without dynamic settings.
+            from pykbroker.config.dynamic_changes import usable_settings
+
+            cluster_wide, ignored = usable_settings(cluster_wide, is_one_broker=False)
+            own, more = usable_settings(own, is_one_broker=True)
+            if ignored or more:
+                log.warning(
+                    "stored dynamic settings that this broker ignores, as it could not change them while it runs: %s",
+                    ", ".join(sorted({*ignored, *more})),
+                )
         try:
             return self.static_config.with_dynamic(cluster_wide, own)
         except ProviderError as error:

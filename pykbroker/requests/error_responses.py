@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pykbroker.protocol.acl_codes import CLUSTER
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.fields import Field, Message
-from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 # Kafka repeats the error for each part of the request only if the response has no error code on top. These APIs have it
 # on top and in the parts, up to the given version.
@@ -55,7 +54,7 @@ _NOTHING = {
 }
 
 
-_TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
+_TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.CONTROLLER_REGISTRATION)
 """APIs whose error response has the text of the error code, whatever the reason was."""
 
 
@@ -64,8 +63,8 @@ def error_response(request: Message, version: int, error_code: int, message: str
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
-    if key in _TEXT_OF_CODE and error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        message = AUTHORIZATION_FAILED[CLUSTER].message
+    if key in _TEXT_OF_CODE:
+        message = TEXTS.get(ErrorCode(error_code), message)
     name = type(request).__name__.removesuffix("Request")
     response_type: type[Message] = getattr(import_module(type(request).__module__), f"{name}Response")
     parts: Any = request

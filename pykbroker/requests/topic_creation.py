@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
-from pykbroker.coordination.internal_topic import offsets_topic, transaction_topic
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from pykbroker.coordination.internal_topic import offsets_topic, share_state_topic, transaction_topic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -35,6 +35,8 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
         internal = offsets_topic(config.groups, broker_count)
     elif name == TRANSACTION_TOPIC:
         internal = transaction_topic(config.transactions, broker_count)
+    elif name == SHARE_STATE_TOPIC:
+        internal = share_state_topic(config.share_coordinator, broker_count)
     else:
         given = config.static_properties
         return NewTopic(

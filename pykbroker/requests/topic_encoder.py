@@ -189,8 +189,8 @@ class TopicEncoder:
             offline_replicas=view.offline_replicas(partition),
         )
         if self._version == 0:
-            response.replica_nodes = [replica for replica in partition.replicas if view.is_alive(replica)]
-            response.isr_nodes = [replica for replica in partition.isr if view.is_alive(replica)]
+            response.replica_nodes = [replica for replica in partition.replicas if view.is_reachable(replica)]
+            response.isr_nodes = [replica for replica in partition.isr if view.is_reachable(replica)]
             if len(response.replica_nodes) < len(partition.replicas) or len(response.isr_nodes) < len(partition.isr):
                 response.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
         error = view.leader_error(partition.leader)

@@ -13,13 +13,14 @@ import re
 from collections.abc import Sequence
 
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.security.java_patterns import compile_java_pattern
 
 _NAME = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _RULE = re.compile(
     r"(DEFAULT)|RULE:\[([0-9]*):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?/?(L|U)?", re.DOTALL
 )
 _PARAMETER = re.compile(r"([^$]*)(?:\$([0-9]*))?", re.DOTALL)
-_REFERENCE = re.compile(r"\\(.?)|\$([0-9]*)", re.DOTALL)
+_REFERENCE = re.compile(r"\\(.?)|\$\{([a-zA-Z][a-zA-Z0-9]*)\}|\$([0-9]*)", re.DOTALL)
 _INT_MAX = 2**31 - 1
 
 
@@ -127,8 +128,8 @@ def _parse(text: str) -> _Rule | None:
         return _Rule(
             int(components),
             layout,
-            None if pattern is None else re.compile(pattern),
-            None if replaced is None else re.compile(replaced),
+            None if pattern is None else compile_java_pattern(pattern),
+            None if replaced is None else compile_java_pattern(replaced),
             replacement or "",
             0 if every else 1,
             case or "",
@@ -152,13 +153,15 @@ def _filled(layout: str, parts: Sequence[str]) -> str:
 
 
 def _expanded(replacement: str, match: re.Match[str]) -> str:
-    """A replacement as Java reads it: ``$n`` is a group, and a backslash keeps the next character as it is."""
+    """A replacement as Java reads it: ``$n`` and ``${name}`` are groups, a backslash keeps the next character."""
     groups = match.re.groups
 
     def text(reference: re.Match[str]) -> str:
-        escaped, digits = reference.groups()
+        escaped, name, digits = reference.groups()
         if escaped:
             return str(escaped)
+        if name is not None and name in match.re.groupindex:
+            return match.group(name) or ""
         # As many digits as make the number of a group, but at least one.
         used = next((n for n in range(len(digits or ""), 1, -1) if int(digits[:n]) <= groups), 1)
         if not digits or int(digits[:used]) > groups:

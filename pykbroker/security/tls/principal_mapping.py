@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.security.java_patterns import compile_java_pattern
 
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(?:,\s*|\Z)")
 _WHOLE = re.compile(_RULE)
 _REFERENCE = re.compile(r"\\(.)|\$(\d+)|\$\{([a-zA-Z][a-zA-Z0-9]*)\}", re.DOTALL)
-_NAMED_GROUP = re.compile(r"(\\.)|\(\?<([a-zA-Z])", re.DOTALL)
 
 
 class NoMatchingRule(Exception):
@@ -91,8 +91,6 @@ def _parse(text: str) -> _Rule | None:
     if pattern is None:
         return None
     try:
-        # Java writes (?<name>...), Python (?P<name>...).
-        named = _NAMED_GROUP.sub(lambda found: found[1] or f"(?P<{found[2]}", pattern)
-        return _Rule(re.compile(named), replacement, case)
+        return _Rule(compile_java_pattern(pattern), replacement, case)
     except re.error as error:
         raise ValueError(f"Invalid rule: `{text}`: {error}") from None

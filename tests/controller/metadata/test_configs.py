@@ -70,6 +70,22 @@ def test_p153_lists_grow_and_shrink() -> None:
     assert world.image.topic_config("t")["cleanup.policy"] == "compact"
 
 
+@pytest.mark.parametrize(
+    ("operation", "value", "after"),
+    [
+        (APPEND, "compact,", "delete,compact"),
+        (APPEND, ",", "delete"),
+        (SUBTRACT, "delete,,", ""),
+    ],
+)
+def test_p153_empty_parts_at_the_end_are_none(operation: int, value: str, after: str) -> None:
+    """P-153: what Java's String.split leaves of the value."""
+    world = world_with_topic()
+    assert edit(world, ("cleanup.policy", SET, "delete")) == OK
+    assert edit(world, ("cleanup.policy", operation, value)) == OK
+    assert world.image.topic_config("t")["cleanup.policy"] == after
+
+
 def test_p153_append_to_what_is_no_list() -> None:
     """P-153."""
     assert edit(world_with_topic(), ("retention.ms", APPEND, "1")) == (

@@ -117,6 +117,38 @@ def test_p158_one_wrong_feature_stops_all() -> None:
     assert world.image.features["share.version"] == 1
 
 
+def test_p158_the_last_update_of_a_feature_counts() -> None:
+    """P-158."""
+    world = World()
+    updates = [FeatureUpdate("group.version", 99), FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)]
+    assert not world.do(UpdateFeatures(updates)).is_failure
+    assert "group.version" not in world.image.features
+
+
+def test_p158_the_first_error_is_that_of_kafkas_map() -> None:
+    """P-158: share.version comes before streams.version in a HashMap, whatever the order of the request."""
+    updates = [FeatureUpdate("streams.version", 99), FeatureUpdate("share.version", 99)]
+    message = World().do(UpdateFeatures(updates)).message or ""
+    assert "Invalid update version 99 for feature share.version." in message
+
+
+@pytest.mark.parametrize(
+    ("level", "kind", "reason"),
+    [
+        (0, UPGRADE, "Can't downgrade the version of this feature without setting the upgrade type"),
+        (0, SAFE_DOWNGRADE, "Can't downgrade the version of this feature."),
+        (1, SAFE_DOWNGRADE, None),
+        (1, UPGRADE, None),
+    ],
+)
+def test_p158_the_version_of_the_quorum_does_not_go_down(level: int, kind: int, reason: str | None) -> None:
+    """P-158."""
+    error = World().do(UpdateFeatures([FeatureUpdate("kraft.version", level, kind)], kraft_version=1))
+    assert error.is_failure == (reason is not None)
+    if reason is not None:
+        assert f"Invalid update version {level} for feature kraft.version. {reason}" in (error.message or "")
+
+
 def test_transaction_version_goes_up_and_down() -> None:
     """P-136, P-158: as kafka-features does it; a cluster from before the feature is at level 0 and may be upgraded."""
     world = World()

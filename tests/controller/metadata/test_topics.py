@@ -242,6 +242,28 @@ def test_p147_the_answer_has_id_counts_and_configs() -> None:
     assert result.configs == (("retention.ms", "5"),)
 
 
+def test_partitions_of_topics_that_are_refused_anyway_do_not_count() -> None:
+    """A topic that comes twice is left out before Kafka counts, and a negative count is none."""
+    twice = NewTopic("twice", 6000, 1)
+    results = create(World(), twice, twice, NewTopic("t", 1, 1), NewTopic("less", -5, 1))
+    assert [(result.name, result.error.code) for result in results] == [
+        ("t", ErrorCode.NONE),
+        ("less", ErrorCode.INVALID_PARTITIONS),
+        ("twice", ErrorCode.INVALID_REQUEST),
+    ]
+    with pytest.raises(CommandRefused, match="Excessively large"):
+        create(World(), NewTopic("less", -5, 1), NewTopic("most", 10_001, 1))
+
+
+def test_a_setting_of_a_new_topic_has_a_largest_length() -> None:
+    """As in AlterConfigs: before its name and value are looked at."""
+    topic = NewTopic("t", 1, 1, configs=[("no.such.key", "x" * 32768)])
+    assert error_of(World(), topic) == (
+        ErrorCode.INVALID_CONFIG,
+        "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+    )
+
+
 def test_too_many_partitions_refuse_the_whole_request() -> None:
     with pytest.raises(CommandRefused, match="Excessively large number of partitions") as caught:
         create(World(), NewTopic("t", 10_001))

@@ -6,13 +6,15 @@ import logging
 
 import pytest
 
+from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.alter_configs import handle_alter_configs
 from pykbroker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 from pykbroker.protocol.messages import alter_configs as replacing
 from pykbroker.protocol.messages import incremental_alter_configs as editing
-from tests.support.admin import call, make_context, make_services
+from tests.support.admin import apply_records, call, make_context, make_services
 from tests.support.services import Services
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -168,6 +170,11 @@ def test_levels_are_judged_together() -> None:
         ("1", [(SET, "max.connections", "0")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "listener.name.plaintext.max.connections", "5")], ErrorCode.NONE),
         ("1", [(APPEND, "no.such.key", "x")], ErrorCode.INVALID_CONFIG),
+        # What a list would be is checked, too.
+        ("", [(APPEND, "process.roles", "controller")], ErrorCode.INVALID_REQUEST),
+        ("", [(SUBTRACT, "process.roles", "broker")], ErrorCode.INVALID_REQUEST),
+        ("", [(APPEND, "log.cleanup.policy", "bogus")], ErrorCode.INVALID_REQUEST),
+        ("", [(APPEND, "log.cleanup.policy", "compact,")], ErrorCode.NONE),
         ("1", [(9, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
         ("one", [(SET, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "my.plugin.key", "x")], ErrorCode.NONE),
@@ -214,6 +221,23 @@ def test_names_of_client_metrics_are_checked_before_values() -> None:
         assert _edit(_services(), (CLIENT_METRICS, "x", [*edits])) == [ErrorCode.INVALID_REQUEST]
 
 
+def test_what_is_stored_and_ignored_hinders_no_change() -> None:
+    """P-371: settings that came over a controller's port. DescribeConfigs does not show them."""
+    services = _services()
+    stored = [("num.partitions", "9"), ("max.connections", "many"), ("log.cleanup.policy", "compact")]
+    services.metadata.image = apply_records(
+        services.metadata.image,
+        [ConfigRecord(resource_type=BROKER, resource_name="1", name=name, value=value) for name, value in stored],
+    )
+    assert _edit(
+        services, (BROKER, "1", [(SET, "message.max.bytes", "7"), (APPEND, "log.cleanup.policy", "delete")])
+    ) == [ErrorCode.NONE]
+    views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
+    shown = {entry.name: entry.value for entry in views.broker(None)}
+    assert (shown["num.partitions"], shown["message.max.bytes"]) == ("1", "7")
+    assert shown["log.cleanup.policy"] == "compact,delete"
+
+
 def test_logger_levels() -> None:
     """KIP-412."""
     logger = logging.getLogger("pykbroker.test_of_levels")
@@ -230,5 +254,7 @@ def test_logger_levels() -> None:
         ("1", (APPEND, logger.name, "WARN"), ErrorCode.INVALID_REQUEST),
         ("1", (DELETE, "root", None), ErrorCode.INVALID_REQUEST),
         ("2", (SET, logger.name, "WARN"), ErrorCode.INVALID_REQUEST),
+        ("+1", (DELETE, logger.name, None), ErrorCode.NONE),
+        ("1", (9, logger.name, "WARN"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         assert _edit(services, (BROKER_LOGGER, name, [edit])) == [code]

@@ -51,7 +51,7 @@ def failing_context() -> RequestContext[Services]:
 
 def test_a_controller_that_does_not_answer_is_everybodys_error() -> None:
     (entry,) = call(handle_alter_client_quotas, failing_context(), of_address(None)).entries
-    assert (entry.error_code, entry.error_message) == (ErrorCode.REQUEST_TIMED_OUT, "too late")
+    assert (entry.error_code, entry.error_message) == (ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=name, mechanism=1) for name in ("b", "a", "b")]
     )
@@ -60,3 +60,13 @@ def test_a_controller_that_does_not_answer_is_everybodys_error() -> None:
         ("a", ErrorCode.REQUEST_TIMED_OUT),
         ("b", ErrorCode.REQUEST_TIMED_OUT),
     ]
+
+
+def test_too_many_changes_have_the_text_of_their_code() -> None:
+    """Kafka's response to a whole AlterClientQuotas that fails has no other."""
+    context = make_context(1)
+    context.services.controller.failure = CommandRefused(  # type: ignore[attr-defined]
+        ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+    )
+    (entry,) = call(handle_alter_client_quotas, context, of_address(None)).entries
+    assert entry.error_message == "Request parameters do not satisfy the configured policy."

@@ -10,7 +10,16 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.alter_partition import handle_alter_partition
 from pykbroker.handlers.broker_heartbeat import handle_broker_heartbeat
-from pykbroker.protocol.acl_codes import ALLOW, ALTER, ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, LITERAL
+from pykbroker.protocol.acl_codes import (
+    ALLOW,
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CLUSTER_NAME,
+    DESCRIBE,
+    LITERAL,
+)
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
@@ -29,6 +38,8 @@ from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case, load_handler
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.error_responses import error_response
+from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.security.audit import AUTHORIZATION_FAILED, error_codes
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -133,7 +144,6 @@ ADMIN: dict[int, dict[str, object]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {
         "deletions": [alter_user_scram_credentials.ScramCredentialDeletion(name="x", mechanism=1)]
     },
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {},
     ApiKey.DESCRIBE_QUORUM: {},
     ApiKey.UPDATE_FEATURES: {},
     ApiKey.UNREGISTER_BROKER: {},
@@ -145,10 +155,12 @@ UNGUARDED = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
-    # Decided by the token's owner and renewers alone; those that a client may not see are left out.
+    # Decided by the token's owner and renewers alone.
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
+    # Listed, and not served.
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
 }
 
 
@@ -172,6 +184,19 @@ def test_a_client_without_rights_is_refused_at_a_controller(key: int) -> None:
         codes = {refused.error_code}
     assert codes & AUTHORIZATION_FAILED
     assert context.refusals
+
+
+@pytest.mark.parametrize("key", [ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_DELEGATION_TOKEN])
+def test_what_a_controller_lists_and_does_not_serve(key: ApiKey) -> None:
+    """P-378: also for a client that a broker would serve."""
+    api = CONTROLLER_APIS[key]
+    _, handler = load_handler(api, ListenerKind.CONTROLLER)
+    module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
+    request = getattr(module, camel_case(api.name) + "Request")()
+    with pytest.raises(KafkaError) as refused:
+        call(handler, context_of(key, DESCRIBE), request)
+    response = error_response(request, api.highest, refused.value.error_code, refused.value.message)
+    assert getattr(response, "error_code", None) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def incremental(kind: int, name: str, *configs: tuple[str, int, str | None]) -> object:
@@ -233,6 +258,20 @@ def test_levels_of_loggers_need_the_rights_of_a_node_at_a_controller() -> None:
     ]
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION) == [
         (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x")
+    ]
+
+
+def test_levels_of_loggers_at_a_controller() -> None:
+    """P-371: a null level is no deletion, and an operation that does not exist an error with a text."""
+    ((code, message),) = altered(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, [incremental(8, "1", ("root", 0, None))], CLUSTER_ACTION
+    )
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message is not None
+    assert message.startswith("Cannot set the log level of root to null as it is not a supported log level.")
+    resources = [incremental(8, "1", ("root", 9, "INFO"))]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION) == [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE)
     ]
 
 

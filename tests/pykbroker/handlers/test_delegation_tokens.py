@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.create_delegation_token import handle_create_delegation_token
 from pykbroker.handlers.describe_delegation_token import handle_describe_delegation_token
@@ -28,6 +29,7 @@ from pykbroker.protocol.messages.describe_delegation_token import (
 )
 from pykbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from pykbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, make_context, make_services
 
@@ -122,6 +124,29 @@ def test_a_token_from_its_creation_to_its_end() -> None:
 def test_renewers_are_users() -> None:
     refused = Tokens().create(renewers=[CreatableRenewers(principal_type="Group", principal_name="g")])
     assert (refused.error_code, refused.max_timestamp_ms) == (ErrorCode.INVALID_PRINCIPAL_TYPE, -1)
+
+
+def test_a_token_that_cannot_be_stored_names_nobody() -> None:
+    """An error of the whole request, as for an owner without a type."""
+    world = Tokens()
+    world.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
+    refused = world.create()
+    assert (refused.error_code, refused.principal_name, refused.expiry_timestamp_ms) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        "ANONYMOUS",
+        -1,
+    )
+
+
+def test_a_controller_looks_at_renewers_last() -> None:
+    """At a controller's port it is the controller that refuses them, after it has looked for the secret."""
+    renewers = [CreatableRenewers(principal_type="Group", principal_name="x")]
+    for secret, code in (("secret", ErrorCode.INVALID_PRINCIPAL_TYPE), ("", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)):
+        world = Tokens(delegation_token_secret_key=secret)
+        request = CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1)
+        kind = ListenerKind.CONTROLLER
+        answered = world.ask("User:alice", handle_create_delegation_token, request, listener_kind=kind)
+        assert (answered.error_code, answered.issue_timestamp_ms) == (code, 0)
 
 
 def test_tokens_for_others() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.delete_topics import handle_delete_topics
+from pykbroker.protocol.acl_codes import ALLOW, DELETE, LITERAL, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.requests.context import RequestContext
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
 from tests.support.services import Services
 
@@ -67,6 +71,21 @@ def test_an_id_beside_a_name_that_comes_twice_is_deleted() -> None:
     results = call(handle_delete_topics, context, DeleteTopicsRequest(topics=topics)).responses
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert "a" not in context.services.metadata.image.topics_by_name
+
+
+def test_a_deletion_that_fails_as_a_whole_has_a_result_for_each_topic() -> None:
+    """P-148: also for those that the client may not delete."""
+    context = _context(6)
+    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, context.principal, "*", DELETE, ALLOW)}
+    context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
+    context.services.controller.failure = failure  # type: ignore[attr-defined]
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")])
+    results = call(handle_delete_topics, context, request).responses
+    assert [(result.name, result.error_code, result.error_message) for result in results] == [
+        ("a", ErrorCode.REQUEST_TIMED_OUT, None),
+        ("b", ErrorCode.REQUEST_TIMED_OUT, None),
+    ]
 
 
 def test_a_topic_made_again_has_another_id() -> None:

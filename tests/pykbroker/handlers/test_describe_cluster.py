@@ -40,6 +40,13 @@ def test_fenced_brokers_only_when_asked_for() -> None:
     assert (full.cluster_id, full.controller_id) == (CLUSTER_ID, 1)
 
 
+def test_no_controller_that_the_client_cannot_reach() -> None:
+    """P-31: the only live broker has no listener of the client's name."""
+    context = make_context(2, listener_name="OTHER")
+    response = call(handle_describe_cluster, context, DescribeClusterRequest())
+    assert (response.brokers, response.controller_id) == ([], -1)
+
+
 def test_authorized_operations() -> None:
     """P-30."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)

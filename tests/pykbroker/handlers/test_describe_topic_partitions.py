@@ -9,6 +9,7 @@ import pytest
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.describe_topic_partitions import handle_describe_topic_partitions
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 from pykbroker.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -16,7 +17,7 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from pykbroker.requests.context import RequestContext
-from tests.support.admin import answer, make_context, make_services
+from tests.support.admin import answer, apply_records, make_context, make_services
 from tests.support.services import Services
 
 
@@ -45,6 +46,19 @@ def test_topics_come_sorted_and_no_names_are_all() -> None:
     """P-32."""
     assert _page(_context()) == ([("a", [0, 1, 2]), ("b", [0]), ("c", [0, 1])], None)
     assert _page(_context(), "c", "b") == ([("b", [0]), ("c", [0, 1])], None)
+
+
+def test_a_partition_without_a_leader_has_no_error() -> None:
+    """P-32: other than in a Metadata response."""
+    context = _context()
+    cache = context.services.metadata
+    topic = cache.image.topics_by_name["b"]
+    cache.image = apply_records(
+        cache.image, [PartitionChangeRecord(topic_id=topic.topic_id, partition_id=0, leader=-1)]
+    )
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="b")])
+    (partition,) = answer(handle_describe_topic_partitions, context, request).topics[0].partitions
+    assert (partition.error_code, partition.leader_id, partition.replica_nodes) == (ErrorCode.NONE, -1, [1])
 
 
 def test_pages_follow_one_another() -> None:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.acl_codes import ALLOW, LITERAL, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.replication.partition import Partition
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
 NEWEST = 17  # v18 adds a field for replicas only
@@ -224,6 +227,29 @@ async def test_unknown_isolation_levels(path: DataPath) -> None:
     assert old.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     nowhere = await fetch_one(path, asked(at(partition=9), isolation_level=2))
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    far = await fetch(path, asked(at(), topic="far", isolation_level=2))
+    assert (far.error_code, far.responses) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+
+
+@pytest.mark.parametrize("version", [12, NEWEST])
+async def test_an_unknown_isolation_level_is_not_looked_at_where_nothing_may_be_read(
+    path: DataPath, version: int
+) -> None:
+    """P-374: each topic has the error that the client would have without it."""
+    acls = {bytes(16): Acl(TOPIC, "led", LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    hidden = await fetch_one(path, asked(at(), isolation_level=2), version)
+    assert hidden.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    both = asked(at(), isolation_level=2)
+    both.topics += asked(at(), topic="led").topics
+    assert (await fetch(path, both, version)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_an_unknown_isolation_level_leaves_no_session(path: DataPath) -> None:
+    """P-374: the response has no session id, so that the client could not use one."""
+    request = asked(at(), isolation_level=2, session_epoch=0)
+    assert (await fetch(path, request)).session_id == 0
+    assert len(path.services.fetch_sessions) == 0
 
 
 @pytest.mark.parametrize(("limit", "listed"), [(400, None), (1, [])])

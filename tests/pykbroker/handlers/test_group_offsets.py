@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
+from pykbroker.protocol.acl_codes import ALLOW, GROUP, LITERAL, READ
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -29,14 +32,15 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id, topic_image
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def commit(rig: Rig, version: int, topics: dict[str, list[int]], **fields: Any) -> Any:
-    request = OffsetCommitRequest(
+def commit_request(version: int, topics: Iterable[tuple[str, list[int]]], **fields: Any) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
         group_id="g",
         topics=[
             OffsetCommitRequestTopic(
@@ -49,11 +53,14 @@ async def commit(rig: Rig, version: int, topics: dict[str, list[int]], **fields:
                     for partition in partitions
                 ],
             )
-            for name, partitions in topics.items()
+            for name, partitions in topics
         ],
         **fields,
     )
-    response = await rig.call(handle_offset_commit, request, version)
+
+
+async def commit(rig: Rig, version: int, topics: dict[str, list[int]], **fields: Any) -> Any:
+    response = await rig.call(handle_offset_commit, commit_request(version, topics.items(), **fields), version)
     encode(response, version)
     return response
 
@@ -82,6 +89,28 @@ async def test_only_partitions_that_exist_can_be_committed_p_111(tmp_path: Path,
         }
         assert len(response.topics) == 2
         assert (await rig.fetch(), await rig.fetch(partition=1)) == (100, 101)
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_topic_that_is_named_twice_has_one_entry_for_its_refusals(tmp_path: Path, version: int) -> None:
+    """P-377: what the coordinator answers follows in the same entry."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        request = commit_request(version, [("clicks", [7]), ("clicks", [0]), ("clicks", [8, 1])])
+        response = await rig.call(handle_offset_commit, request, version)
+        (topic,) = response.topics
+        found = [(partition.partition_index, partition.error_code) for partition in topic.partitions]
+        assert found == [(7, UNKNOWN), (8, UNKNOWN), (0, 0), (1, 0)]
+
+
+async def test_a_topic_without_a_name_needs_a_right_too(tmp_path: Path) -> None:
+    """P-377: up to v9, where a topic has a name that may be empty."""
+    rig = Rig(tmp_path)
+    acls = {bytes(16): Acl(GROUP, "g", LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+    rig.services = rig.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    async with rig.running():
+        response = await rig.call(handle_offset_commit, commit_request(9, [("", [0])]), 9)
+        assert errors(response) == {("", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 async def test_a_commit_of_nothing_that_exists(tmp_path: Path) -> None:

@@ -89,6 +89,15 @@ def test_an_internal_topic_is_created_with_its_own_settings() -> None:
     assert image.topic_config("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
+def test_the_topic_of_share_groups_is_created_from_its_own_keys() -> None:
+    """P-23: as that of offsets, and not with num.partitions."""
+    context = _context(9, properties={"share.coordinator.state.topic.num.partitions": "7"})
+    _ask(context, "__share_group_state")
+    image = context.services.metadata.image
+    assert len(image.topics_by_name["__share_group_state"].partitions) == 7
+    assert image.topic_config("__share_group_state")["retention.ms"] == "-1"
+
+
 def test_the_controller_is_a_live_broker_or_none() -> None:
     """P-25."""
     context = _context(1, broker_ids=(1, 2))
@@ -126,7 +135,10 @@ def test_a_leader_without_the_clients_listener(version: int, code: ErrorCode) ->
     response = _ask(_context(version, "a", properties=properties), "a")
     partition = response.topics[0].partitions[0]
     assert (partition.error_code, partition.leader_id, partition.isr_nodes) == (code, -1, [1])
+    assert partition.offline_replicas == [1]
     assert response.brokers == []
+    old = _ask(_context(0, "a", properties=properties), "a").topics[0].partitions[0]
+    assert (old.replica_nodes, old.isr_nodes) == ([], [])
 
 
 def test_version_0_leaves_out_dead_replicas() -> None:

@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
+from pykbroker.handlers.describe_producers import handle_describe_producers
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from pykbroker.logstore.errors import StorageError
@@ -21,6 +22,7 @@ from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from pykbroker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -38,6 +40,7 @@ def path(tmp_path: Path) -> Any:
             topic_image("a", 2, leader_epoch=4),
             topic_image("compacted"),
             topic_image("__consumer_offsets"),
+            topic_image("__transaction_state", leader=2),
             topic_image("far", leader=2),
             configs={"compacted": {"cleanup.policy": "compact"}},
         ),
@@ -207,6 +210,27 @@ async def test_end_offset_errors(path: DataPath) -> None:
     assert await error("far") == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert await error("a", current=3) == ErrorCode.FENCED_LEADER_EPOCH
     assert await error("a", current=5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_a_partition_in_a_failed_directory(path: DataPath) -> None:
+    """P-375: its leader may be this broker, so that clients should not look for another one."""
+    path.partitions.take_offline([("a", 0)])
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await offset_at(path, -1)).error_code == failed
+    epochs = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic="a", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=4)])]
+    )
+    answer = await path.call(handle_offset_for_leader_epoch, epochs, 4)
+    assert answer.topics[0].partitions[0].error_code == failed
+    assert (await deleted(path, 0)).error_code == failed
+    producers = DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[0])])
+    described = await path.call(handle_describe_producers, producers, 0)
+    assert described.topics[0].partitions[0].error_code == failed
+
+
+async def test_records_of_internal_topics_cannot_be_deleted_wherever_they_are(path: DataPath) -> None:
+    """P-376: the topic's name is looked at before the leader."""
+    assert (await deleted(path, 0, "__transaction_state")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def deleted(path: DataPath, offset: int, topic: str = "a", version: int = 2) -> Any:

@@ -34,6 +34,7 @@ def path(tmp_path: Path) -> Any:
             topic_image("guarded", followers=(2,)),
             topic_image("elsewhere", leader=2),
             topic_image("__consumer_offsets"),
+            topic_image("__transaction_state", leader=2),
             configs={
                 "stamped": {"message.timestamp.type": "LogAppendTime"},
                 "compacted": {"cleanup.policy": "compact"},
@@ -259,6 +260,15 @@ async def test_unknown_partitions(path: DataPath) -> None:
     assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert elsewhere.current_leader.leader_id == 2
     assert (await produce(path, batch(), "elsewhere", version=9)).current_leader.leader_id == -1
+
+
+async def test_records_acks_and_the_topic_are_looked_at_before_the_leader(path: DataPath) -> None:
+    """P-376: a client that goes to another broker would be refused there, too."""
+    elsewhere = await produce(path, batch(), "elsewhere", acks=5)
+    assert (elsewhere.error_code, elsewhere.current_leader.leader_id) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert (await produce(path, b"", "elsewhere")).error_code == ErrorCode.INVALID_RECORD
+    internal = await produce(path, batch(), "__transaction_state")
+    assert internal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_internal_topics(path: DataPath) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.errors import CloseConnection
+from pykbroker.handlers.alter_partition_reassignments import handle_alter_partition_reassignments
 from pykbroker.handlers.create_acls import handle_create_acls
 from pykbroker.handlers.delete_acls import handle_delete_acls
 from pykbroker.handlers.describe_acls import handle_describe_acls
@@ -18,6 +20,11 @@ from pykbroker.protocol.log_messages.metadata_records import (
     EntityData,
     PartitionChangeRecord,
     UserScramCredentialRecord,
+)
+from pykbroker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -196,6 +203,18 @@ def test_scram_credentials() -> None:
         ("bert", ErrorCode.RESOURCE_NOT_FOUND),
         ("carl", ErrorCode.DUPLICATE_RESOURCE),
     ]
+
+
+def test_reassignments_that_fail_together_have_a_result_for_each_partition() -> None:
+    context = make_context(1)
+    context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
+    partitions = [ReassignablePartition(partition_index=number, replicas=[1]) for number in (0, 1)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=partitions)])
+    response = call(handle_alter_partition_reassignments, context, request)
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    (topic,) = response.responses
+    found = [(partition.partition_index, partition.error_code) for partition in topic.partitions]
+    assert (response.error_code, topic.name, found) == (timed_out, "t", [(0, timed_out), (1, timed_out)])
 
 
 def test_reassignments_are_those_of_the_image() -> None:

@@ -33,6 +33,13 @@ def test_levels(version: int, update: dict[str, int], code: ErrorCode) -> None:
         assert response.error_message.startswith("The update failed for all features since the following feature had")
 
 
+def test_the_version_of_the_quorum_is_changed_by_an_upgrade_only() -> None:
+    """P-158: a downgrade to the present level is a success that asks nobody."""
+    update = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=2)
+    response = call(handle_update_features, make_context(2), UpdateFeaturesRequest(feature_updates=[update]))
+    assert response.error_code == ErrorCode.NONE
+
+
 def test_results_per_feature_end_with_version_2() -> None:
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(feature="metadata.version", max_version_level=30)]

@@ -51,9 +51,28 @@ def test_log_config_follows_the_image_that_it_is_asked_for() -> None:
 def test_dynamic_settings_that_cannot_be_are_not_used() -> None:
     """A data directory that Kafka wrote may hold what this broker refuses."""
     cache = MetadataCache(BrokerConfig.from_properties({}), 1)
-    image = _with_configs(EMPTY_IMAGE, (4, "1", "listeners", "UNKNOWN://:9093"), (4, "1", "message.max.bytes", "5"))
+    threads, size = (4, "1", "log.cleaner.threads", "2"), (4, "", "log.cleaner.dedupe.buffer.size", "1048576")
+    image = _with_configs(EMPTY_IMAGE, threads, size, (4, "1", "message.max.bytes", "5"))
     assert cache.config_under(image) is cache.static_config
     assert cache.log_config(image, "t").max_message_bytes == 1048588
+
+
+def test_dynamic_settings_are_ignored_one_by_one() -> None:
+    """P-371: a controller's port stores what no broker has checked."""
+    cache = MetadataCache(BrokerConfig.from_properties({}), 1)
+    image = _with_configs(
+        EMPTY_IMAGE,
+        (4, "1", "listeners", "UNKNOWN://:9093"),
+        (4, "1", "num.partitions", "9"),
+        (4, "1", "max.connections", "many"),
+        (4, "", "ssl.keystore.location", "/x"),
+        (4, "", "cordoned.log.dirs", "/x"),
+        (4, "1", "my.plugin.key", "x"),
+        (4, "1", "message.max.bytes", "5"),
+    )
+    used = dict(cache.config_under(image).static_properties)
+    assert used.keys() - {"broker.id", "node.id"} == {"my.plugin.key", "message.max.bytes"}
+    assert cache.log_config(image, "t").max_message_bytes == 5
 
 
 @pytest.mark.parametrize("host", ["localhost", "10.9.9.9", "[fe80::7]"])

@@ -12,6 +12,8 @@ from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -133,3 +135,10 @@ def test_names_without_a_struct() -> None:
 def test_where_there_is_an_error_on_top_nothing_is_repeated() -> None:
     response = answered(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), 5)
     assert (response.error_code, response.members) == (ERROR, [])
+
+
+def test_some_apis_have_the_text_of_the_code() -> None:
+    """A registration of a controller and changes of voters, whatever the reason was."""
+    for request in (ControllerRegistrationRequest(), AddRaftVoterRequest()):
+        response = error_response(request, 0, ErrorCode.UNSUPPORTED_VERSION, "too old")
+        assert getattr(response, "error_message", None) == "The version of API is not supported."

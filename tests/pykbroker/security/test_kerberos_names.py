@@ -53,6 +53,13 @@ def test_malformed_principals(principal: str) -> None:
         (["RULE:[2:$1_$2]s/a/b/"], "ana/a@X", "bna_a"),
         (["RULE:[1:$1]s/(.)(.*)/$2$1/"], "alice@X", "licea"),
         (["RULE:[1:$1]s/a/$3/"], "alice@X", None),
+        (["RULE:[1:$1]s/(?<first>.)(?<rest>.*)/${rest}-${first}/"], "alice@X", "lice-a"),
+        (["RULE:[1:$1]s/(?<c>.)\\k<c>/<$1>/"], "aabc@X", "<a>bc"),
+        (["RULE:[1:$1]s/[(?<a>]+/-/"], "b<a?P@X", "b-P"),
+        (["RULE:[1:$1]s/\\Q.\\E/-/"], "a.b@X", "a-b"),
+        (["RULE:[1:$1]s/(?<first>.)/${second}/"], "alice@X", None),
+        (["RULE:[1:$1]s/(?<first>.)/${first/"], "alice@X", None),
+        (["RULE:[1:$1]s/(?<!b)a/-/g"], "aba@X", "-ba"),
         (["RULE:[1:$1@$0]"], "alice@X", None),
         (["RULE:[1:$2]"], "alice@X", None),
         (["RULE:[1:a$]"], "alice@X", None),
@@ -60,7 +67,7 @@ def test_malformed_principals(principal: str) -> None:
     ],
 )
 def test_names(rules: list[str], principal: str, name: str | None) -> None:
-    """P-321."""
+    """P-321, P-379."""
     names = UserNames(rules, REALM)
     if name is None:
         with pytest.raises(NoUserName):
@@ -89,8 +96,8 @@ def random_rule(chance: random.Random) -> str:
     if chance.random() < 0.5:
         rule += f"({chance.choice(('.*', 'a.*', '[a-c]+', '.*@B', '.*-x', 'a|b', '[', ''))})"
     if chance.random() < 0.6:
-        found = chance.choice(("a", "@.*", "[ab]", "x*", "(a)(b?)", "", "(", "-.*"))
-        put = chance.choice(("", "z", "$1", "$2x", "$3", "\\$1", "$", "$12", "\\", "/"))
+        found = chance.choice(("a", "@.*", "[ab]", "x*", "(a)(b?)", "", "(", "-.*", "(?<n>a)(b?)"))
+        put = chance.choice(("", "z", "$1", "$2x", "$3", "\\$1", "$", "$12", "\\", "/", "${n}x", "${n", "${}", "${1}"))
         rule += f"s/{found}/{put}/{chance.choice(('', 'g'))}"
     return rule + chance.choice(("", "", "/L", "/U", "L", "/", "/X"))
 
