@@ -28,7 +28,7 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, RegexRefresh, change_regex, refresh_needed
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
-from pykbroker.groups.consumer.target import compute_target, subscribed_ids
+from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -140,7 +140,7 @@ def raise_epoch(
 ) -> tuple[int, bool]:
     """The group epoch, raised if subscriptions or topics have changed; and True if all members subscribe alike."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
-        return group.epoch, group.subscriptions.are_homogeneous(len(group.members))
+        return group.epoch, group.is_homogeneous
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
     gone = old.subscribed_topic_regex
@@ -197,13 +197,15 @@ def reconcile_member(
     """The member after its next step to the target; its rebalance timeout starts if it has partitions to give up."""
     if not has_subscription_changed and member.is_reconciled_to(target.epoch):
         return member
+    names = subscribed_names(member, group.resolved)
     updated = reconcile(
         member,
         target,
-        subscribed_ids(member, group.resolved, context.topics),
+        context.topics.ids_of(names),
         group.owner_epoch,
         owned,
         has_subscription_changed=has_subscription_changed,
+        subscribes=bool(names),
     )
     if updated == member:
         return updated

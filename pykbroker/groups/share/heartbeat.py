@@ -139,8 +139,7 @@ def _raise_epoch(
 ) -> _Epoch:
     """Raises the group epoch if subscriptions, topics or initialized partitions have changed."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
-        is_homogeneous = group.subscriptions.are_homogeneous(len(group.members))
-        return _Epoch(group.epoch, False, is_homogeneous, frozenset(group.subscriptions.topics))
+        return _Epoch(group.epoch, False, group.is_homogeneous, frozenset(group.subscriptions.topics))
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
     metadata_hash = context.topics.hash_of(subscriptions.topics)
