@@ -380,6 +380,20 @@ class GroupCoordinator:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
         return offset_requests.fetch(place[1], request, require_stable)
 
+    async def fetch_stable_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """As `fetch_offsets` with `require_stable`, after commits that are not replicated yet (P-369)."""
+        from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
+
+        place = self._runtime.find(request.group_id)
+        if not isinstance(place, ErrorCode):
+            error = await self._runtime.wait_replicated(place[0])
+            if error is not ErrorCode.NONE:
+                # Clients before 3.9 know no COORDINATOR_NOT_AVAILABLE here; and this broker may be deposed.
+                is_late = error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+                code = ErrorCode.NOT_COORDINATOR if is_late else error
+                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+        return self.fetch_offsets(request, require_stable=True)
+
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
         from pykbroker.groups import offset_requests
