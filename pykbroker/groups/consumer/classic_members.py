@@ -79,9 +79,9 @@ def join(
     if is_unknown and request.group_instance_id is None and api_version >= KNOWN_MEMBER_ID_VERSION:
         result.reply(waiter, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         return result
-    subscription = _subscription(request)
     existing = group.static_member(request.group_instance_id)
     member = _find_or_add(group, request, member_id, existing, result)
+    subscription = _subscription(request)
     updated = replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,
