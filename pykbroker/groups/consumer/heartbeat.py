@@ -33,6 +33,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -383,7 +384,7 @@ def check_request(
         ("RackId", request.rack_id),
     )
     for name, value in empty:
-        if value is not None and not value.strip():
+        if value is not None and is_blank(value):
             return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     reason = None
     if epoch == 0:

@@ -148,7 +148,7 @@ def test_epochs_fence() -> None:
     ("fields", "code", "message"),
     [
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST, "MemberId can't be empty."),
-        ({"group_id": " "}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
+        ({"group_id": " \0\t"}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST, "InstanceId can't be empty."),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST, "RackId can't be empty."),
         (
