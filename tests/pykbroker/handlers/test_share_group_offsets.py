@@ -248,3 +248,30 @@ async def test_p364_partitions_that_cannot_be_altered_stay_initializing(tmp_path
         await beat(rig, "m", 0, "clicks")
         await trio.sleep(1)
         assert rig.share_states.start_offsets == {("g", topic_id("clicks"), 1): (2, -1)}
+
+
+async def test_p365_several_groups_are_asked_about_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-365."""
+    rig = share_rig(tmp_path)
+
+    async def slow(*_: object) -> ErrorCode:
+        await trio.sleep(30)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    async with rig.running():
+        names = ["a", "b", "c"]
+        for name in names:
+            await alter(rig, name, clicks={0: 0})
+        await trio.sleep(1)
+        monkeypatch.setattr(rig.share_states, "read_summary", slow)
+        monkeypatch.setattr(rig.share_states, "delete", slow)
+        m = describe_share_group_offsets
+        groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
+        before = trio.current_time()
+        request = m.DescribeShareGroupOffsetsRequest(groups=groups)
+        described = (await rig.call(handle_describe_share_group_offsets, request, 1)).groups
+        assert [group.group_id for group in described] == names
+        deleted = await rig.call(handle_delete_groups, delete_groups.DeleteGroupsRequest(groups_names=names), 2)
+        failed = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [(result.group_id, result.error_code) for result in deleted.results] == [(n, failed) for n in names]
+        assert trio.current_time() - before == pytest.approx(60)
