@@ -172,9 +172,17 @@ class GroupCoordinator:
     # Requests of members
 
     async def join_group(
-        self, request: JoinGroupRequest, client_id: str, client_host: str, api_version: int
+        self,
+        request: JoinGroupRequest,
+        client_id: str,
+        client_host: str,
+        api_version: int,
+        may_describe: Callable[[str], bool],
     ) -> JoinGroupResponse:
-        """Handles JoinGroup; waits for the end of the join phase unless the group answers at once."""
+        """Handles JoinGroup; waits for the end of the join phase unless the group answers at once.
+
+        `may_describe` returns True if the client may DESCRIBE a topic that a regular expression of the group matches.
+        """
         from pykbroker.groups.result import GroupResult, Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
@@ -190,12 +198,14 @@ class GroupCoordinator:
             if self._has_no_room_for(request):
                 refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
                 return GroupResult(replies=[(parked, refusal)])
-            requester = Requester(client_id, client_host, api_version, self._random_uuid())
+            requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
             return shard.join(request, requester, parked, now_ms)
 
         write = self._runtime.begin_write(request.group_id, join)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
+        if write.result.regex_refresh is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._resolve_regexes, write.result.regex_refresh)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
 

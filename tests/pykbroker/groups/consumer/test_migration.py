@@ -395,6 +395,18 @@ def test_joins_of_classic_members_that_are_refused(
     assert classic in rig.group.members
 
 
+def test_p178_a_join_makes_the_broker_resolve_the_regular_expressions_of_others(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: as a heartbeat of a member of the consumer protocol does."""
+    rig, _, _ = mixed
+    Client(rig, "c", None, regex="u.*").beat()
+    rig.resolve_regexes()
+    rig.set_topics(u1=1)
+    rig.advance(10_001)
+    rig.join_classic(join_request("late", subscription("t")))
+    rig.resolve_regexes()
+    assert rig.group.resolved["u.*"].topics == {"u1"}
+
+
 def test_p178_an_unknown_instance_id_comes_before_a_subscription_that_cannot_be_read(
     mixed: tuple[Rig, str, int],
 ) -> None:
