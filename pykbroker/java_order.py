@@ -31,6 +31,11 @@ def split_at_commas(text: str) -> list[str]:
     return parts
 
 
+def is_blank(text: str) -> bool:
+    """Java's ``trim().isEmpty()``: no character above U+0020. So U+00A0 is not blank, and U+0000 is."""
+    return all(character <= " " for character in text)
+
+
 def string_hash(text: str) -> int:
     """Java's ``String.hashCode``, a signed 32-bit integer.
 

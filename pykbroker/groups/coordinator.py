@@ -172,9 +172,17 @@ class GroupCoordinator:
     # Requests of members
 
     async def join_group(
-        self, request: JoinGroupRequest, client_id: str, client_host: str, api_version: int
+        self,
+        request: JoinGroupRequest,
+        client_id: str,
+        client_host: str,
+        api_version: int,
+        may_describe: Callable[[str], bool],
     ) -> JoinGroupResponse:
-        """Handles JoinGroup; waits for the end of the join phase unless the group answers at once."""
+        """Handles JoinGroup; waits for the end of the join phase unless the group answers at once.
+
+        `may_describe` returns True if the client may DESCRIBE a topic that a regular expression of the group matches.
+        """
         from pykbroker.groups.result import GroupResult, Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
@@ -190,12 +198,14 @@ class GroupCoordinator:
             if self._has_no_room_for(request):
                 refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
                 return GroupResult(replies=[(parked, refusal)])
-            requester = Requester(client_id, client_host, api_version, self._random_uuid())
+            requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
             return shard.join(request, requester, parked, now_ms)
 
         write = self._runtime.begin_write(request.group_id, join)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
+        if write.result.regex_refresh is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._resolve_regexes, write.result.regex_refresh)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
 
@@ -380,6 +390,20 @@ class GroupCoordinator:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
         return offset_requests.fetch(place[1], request, require_stable)
 
+    async def fetch_stable_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """As `fetch_offsets` with `require_stable`, after commits that are not replicated yet (P-369)."""
+        from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
+
+        place = self._runtime.find(request.group_id)
+        if not isinstance(place, ErrorCode):
+            error = await self._runtime.wait_replicated(place[0])
+            if error is not ErrorCode.NONE:
+                # Clients before 3.9 know no COORDINATOR_NOT_AVAILABLE here; and this broker may be deposed.
+                is_late = error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+                code = ErrorCode.NOT_COORDINATOR if is_late else error
+                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+        return self.fetch_offsets(request, require_stable=True)
+
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
         from pykbroker.groups import offset_requests
@@ -442,12 +466,18 @@ class GroupCoordinator:
         """Deletes Empty groups; returns the error code of each group."""
         codes: dict[str, ErrorCode] = {}
         wanted = list(group_ids)
-        for group_id in wanted:
-            place = self._runtime.find(group_id)
-            if not isinstance(place, ErrorCode) and group_id in place[1].share.by_id:
-                error = await self.share.delete_states(group_id)
-                if error is not ErrorCode.NONE:
-                    codes[group_id] = error
+
+        async def delete_states(group_id: str) -> None:
+            error = await self.share.delete_states(group_id)
+            if error is not ErrorCode.NONE:
+                codes[group_id] = error
+
+        # All at once: with a share coordinator that does not answer each of them takes half a minute.
+        async with trio.open_nursery() as nursery:
+            for group_id in wanted:
+                place = self._runtime.find(group_id)
+                if not isinstance(place, ErrorCode) and group_id in place[1].share.by_id:
+                    nursery.start_soon(delete_states, group_id)
         writes = {group_id: self._delete_group(group_id) for group_id in wanted if group_id not in codes}
         for group_id, write in writes.items():
             if isinstance(write, ErrorCode):

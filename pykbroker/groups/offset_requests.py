@@ -8,11 +8,10 @@ from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.offset_log import offset_record
-from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
-from pykbroker.java_order import utf16_length
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,6 +58,7 @@ def commit(
     Those of a transactional `producer` take effect once its transaction is committed, too (P-139).
     """
     result = GroupResult(producer=producer)
+    metadata_max = shard.settings.offset_metadata_max_bytes
     if shard.in_flight.is_ending(request.group_id):
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif producer is NO_PRODUCER:
@@ -67,25 +67,25 @@ def commit(
         error = _check_transactional_commit(shard, request, now_ms)
     consumer_group = shard.consumer.by_id.get(request.group_id)
     if error is ErrorCode.NONE and consumer_group is not None:
-        error = consumer_offsets.check_partitions(consumer_group, request, is_transactional=producer is not NO_PRODUCER)
+        error = consumer_offsets.check_partitions(
+            consumer_group, request, metadata_max, is_transactional=producer is not NO_PRODUCER
+        )
     if error is not ErrorCode.NONE:
         result.response = commit_response(request, error)
         return result
     expires_ms = None
     if request.retention_time_ms != NO_RETENTION_TIME:
         expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
-    metadata_max = shard.settings.offset_metadata_max_bytes
     result.response = response = OffsetCommitResponse()
     for topic in request.topics:
 
         def commit_one(partition: OffsetCommitRequestPartition, topic: OffsetCommitRequestTopic = topic) -> ErrorCode:
-            metadata = partition.committed_metadata or ""
-            if utf16_length(metadata) > metadata_max:
+            if has_too_large_metadata(partition, metadata_max):
                 return ErrorCode.OFFSET_METADATA_TOO_LARGE
             committed = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
-                metadata,
+                partition.committed_metadata or "",
                 now_ms,
                 expires_ms,
                 # Kafka stores no topic id with a transactional commit.
@@ -109,7 +109,9 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
         return consumer_offsets.check_commit(consumer_group, request, api_version)
     streams_group = shard.streams.by_id.get(request.group_id)
     if streams_group is not None:
-        return streams_offsets.check_commit(streams_group, request, api_version)
+        return streams_offsets.check_commit(
+            streams_group, request, api_version, shard.settings.offset_metadata_max_bytes
+        )
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)
@@ -146,7 +148,9 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
         return consumer_offsets.check_transactional_commit(consumer_group, request)
     streams_group = shard.streams.by_id.get(request.group_id)
     if streams_group is not None:
-        return streams_offsets.check_transactional_commit(streams_group, request)
+        return streams_offsets.check_transactional_commit(
+            streams_group, request, shard.settings.offset_metadata_max_bytes
+        )
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)

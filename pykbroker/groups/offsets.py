@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.streams.group import StreamsGroup
+from pykbroker.java_order import utf16_length
+from pykbroker.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from pykbroker.protocol.uuids import ZERO_UUID
 
 
@@ -74,6 +76,11 @@ class CommittedOffsets:
             del self._groups[group_id]
 
 
+def has_too_large_metadata(partition: OffsetCommitRequestPartition, length_max: int) -> bool:
+    """True if a partition's metadata is longer than `offset.metadata.max.bytes`, which Kafka counts in UTF-16 units."""
+    return utf16_length(partition.committed_metadata or "") > length_max
+
+
 def expired_offsets(
     group: Group, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
@@ -91,12 +98,10 @@ def expired_offsets(
             return []
 
     def is_expired(committed: CommittedOffset) -> bool:
-        if committed.expire_timestamp_ms is not None:
-            return now_ms >= committed.expire_timestamp_ms
         since_ms = committed.commit_timestamp_ms
         if is_emptied and group.state_timestamp_ms is not None:
             since_ms = group.state_timestamp_ms
-        return now_ms - since_ms >= retention_ms
+        return _is_expired(committed, since_ms, now_ms, retention_ms)
 
     return [
         (topic, partition)
@@ -112,12 +117,18 @@ def expired_offsets_of_newer(
 ) -> list[tuple[str, int]]:
     """Expired offsets of a group of a newer type, as (topic, partition).
 
-    Each expires `retention_ms` after its commit, but never one of a topic that members consume.
+    Each expires `retention_ms` after its commit, or by its own retention; never one of a topic that members consume.
     """
     return [
         (topic, partition)
         for topic, partitions in topics.items()
         if not group.consumes_topic(topic)
         for partition, committed in partitions.items()
-        if now_ms - committed.commit_timestamp_ms >= retention_ms
+        if _is_expired(committed, committed.commit_timestamp_ms, now_ms, retention_ms)
     ]
+
+
+def _is_expired(committed: CommittedOffset, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    if committed.expire_timestamp_ms is not None:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - since_ms >= retention_ms

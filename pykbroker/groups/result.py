@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorResult
 from pykbroker.groups.classic.members import Member
@@ -20,13 +21,15 @@ from pykbroker.protocol.fields import Message
 class Requester:
     """The sender of a join: its client id and host, which the group stores, and the version of its request.
 
-    `fresh_id` is a random UUID as text, as in Kafka; a new member id ends with it.
+    `fresh_id` is a random UUID as text, as in Kafka; a new member id ends with it. `may_describe` returns True if the
+    client may DESCRIBE a topic that a regular expression of the group matches.
     """
 
     client_id: str
     client_host: str
     api_version: int
     fresh_id: str
+    may_describe: Callable[[str], bool] = field(default=lambda topic: False)
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ class GroupResult(CoordinatorResult):
         on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
+        regex_refresh: a `RegexRefresh` that the coordinator has to run after a join; None for none.
     """
 
     stored: Stored | None = None
@@ -125,6 +129,7 @@ class GroupResult(CoordinatorResult):
     on_append: Callable[[], None] | None = None
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
+    regex_refresh: Any = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

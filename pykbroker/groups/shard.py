@@ -350,7 +350,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             now_ms,
             requester.client_id,
             requester.client_host,
-            lambda topic: False,
+            requester.may_describe,
         )
         try:
             return classic_members.join(group, request, requester.api_version, requester.fresh_id, waiter, context)

@@ -12,15 +12,16 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_delete_groups(context: BrokerContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Deletes Empty groups with their offsets; a group that is named twice is answered once (P-107)."""
+    """Deletes Empty groups with their offsets; a group that is named twice is answered once (P-107).
+
+    Groups that the client may not delete are the last of the response.
+    """
     group_ids = dict.fromkeys(request.groups_names)
     refused = context.refused(DELETE, GROUP, group_ids)
-    codes = await context.services.groups.delete_groups(group_id for group_id in group_ids if group_id not in refused)
+    allowed = [group_id for group_id in group_ids if group_id not in refused]
+    codes: dict[str, ErrorCode] = await context.services.groups.delete_groups(allowed)
+    results = {group_id: codes[group_id] for group_id in allowed}
+    results.update((g, ErrorCode.GROUP_AUTHORIZATION_FAILED) for g in group_ids if g in refused)
     return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(
-                group_id=group_id, error_code=codes.get(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            )
-            for group_id in group_ids
-        ]
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in results.items()]
     )

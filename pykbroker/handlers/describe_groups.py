@@ -13,13 +13,17 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_describe_groups(context: BrokerContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describes the state, members and assignments of each group; P-106."""
+    """Describes the state, members and assignments of each group; those that the client may not see first (P-106)."""
     refused = context.refused(DESCRIBE, GROUP, request.groups)
     groups = [
         DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if group_id in refused
-        else context.services.groups.describe_group(group_id, context.api_version)
         for group_id in request.groups
+        if group_id in refused
+    ]
+    groups += [
+        context.services.groups.describe_group(group_id, context.api_version)
+        for group_id in request.groups
+        if group_id not in refused
     ]
     if request.include_authorized_operations:
         for group in groups:

@@ -14,6 +14,7 @@ from pykbroker.coordination.partitioning import (
     TRANSACTION_TOPIC,
     coordinator_partition,
 )
+from pykbroker.java_order import is_blank
 from pykbroker.protocol import acl_codes
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
@@ -89,7 +90,7 @@ def _share_key(key: str) -> str | None:
         number = int(partition)
     except ValueError:
         return None
-    return f"{group_id}:{topic_id}:{number}" if group_id.strip() else None
+    return f"{group_id}:{topic_id}:{number}" if not is_blank(group_id) else None
 
 
 def _find_leader(

@@ -12,9 +12,9 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Lists the groups that this broker coordinates; the filters ignore case (P-106)."""
+    """Lists the groups that this broker coordinates; the filters ignore case, that of states also blanks (P-106)."""
     states = {name.strip().lower() for name in request.states_filter}
-    types = {name.strip().lower() for name in request.types_filter}
+    types = {name.lower() for name in request.types_filter}
     response = context.services.groups.list_groups(states, types)
     if not context.authorize_cluster(DESCRIBE):
         response.groups = [group for group in response.groups if context.authorize(DESCRIBE, GROUP, group.group_id)]

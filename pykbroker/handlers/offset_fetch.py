@@ -1,7 +1,8 @@
 """OffsetFetch (key 9), versions 1 to 10.
 
 v2 null topics mean all; a group's error is the response's (in v1: each partition's). v5 leader epoch (KIP-320).
-v7 require_stable (KIP-447): no offset that an open transaction may change (P-113). v8 several groups (KIP-709). v9
+v7 require_stable (KIP-447): no offset that an open transaction may change (P-113), and none that is replaced by a
+commit which is not replicated yet (P-369). v8 several groups (KIP-709). v9
 member id and epoch, which are ignored for classic groups. v10 topics by id.
 """
 
@@ -31,16 +32,16 @@ TOPIC_IDS_VERSION = 10
 async def handle_offset_fetch(context: BrokerContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Returns committed offsets; a partition without one has offset -1 and no error (P-112)."""
     if context.api_version >= SEVERAL_GROUPS_VERSION:
-        groups = [_fetch_group(context, group, request.require_stable) for group in request.groups]
+        groups = [await _fetch_group(context, group, request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return _single_group_response(_fetch_group(context, group, request.require_stable))
+    return _single_group_response(await _fetch_group(context, group, request.require_stable))
 
 
-def _fetch_group(
+async def _fetch_group(
     context: BrokerContext, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     names_by_id = context.services.metadata.image.topics_by_id
@@ -53,7 +54,7 @@ def _fetch_group(
             topic.name = "" if found is None else found.name
         unknown = [_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in requested if not topic.name]
         group.topics = [topic for topic in requested if topic.name]
-    response = _authorized_offsets(context, group, unknown, require_stable)
+    response = await _authorized_offsets(context, group, unknown, require_stable)
     if response.error_code != ErrorCode.NONE:
         if context.api_version < GROUP_ERROR_VERSION:
             response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]
@@ -64,7 +65,7 @@ def _fetch_group(
     return response
 
 
-def _authorized_offsets(
+async def _authorized_offsets(
     context: BrokerContext,
     group: OffsetFetchRequestGroup,
     refused: list[OffsetFetchResponseTopics],
@@ -78,7 +79,8 @@ def _authorized_offsets(
         hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in requested))
         refused += [_failed(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for t in requested if t.name in hidden]
         group.topics = [topic for topic in requested if topic.name not in hidden]
-    response = context.services.groups.fetch_offsets(group, require_stable)
+    groups = context.services.groups
+    response = await groups.fetch_stable_offsets(group) if require_stable else groups.fetch_offsets(group)
     if requested is None:
         hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in response.topics))
         response.topics = [topic for topic in response.topics if topic.name not in hidden]

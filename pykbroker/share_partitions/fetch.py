@@ -5,6 +5,7 @@ The records stay in the file: a partition's data is a range of it, of which only
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -156,13 +157,13 @@ class ShareFetch:
             ]
         reads: list[_Read] = []
         try:
-            size = self._read_all(known, reads)
-            size += self._read_all(candidates, reads)
+            self._read_all(known, reads)
+            self._read_all(candidates, reads)
             if not is_last:
                 for read in reads:
                     if read.error is ErrorCode.NONE:
                         read.candidate.leader.looked_up_offset = read.candidate.offset
-                if not self._is_enough(reads, size):
+                if not self._is_enough(reads):
                     _release(reads)
                     return None
             return self._acquire_all(reads)
@@ -170,8 +171,8 @@ class ShareFetch:
             _release(reads)
             raise
 
-    def _read_all(self, candidates: Sequence[_Candidate], reads: list[_Read]) -> int:
-        """Appends the reads of candidates; returns their size in bytes."""
+    def _read_all(self, candidates: Sequence[_Candidate], reads: list[_Read]) -> None:
+        """Appends the reads of candidates."""
         size = 0
         for candidate in candidates:
             # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
@@ -179,7 +180,6 @@ class ShareFetch:
             read = self._read(candidate, min(candidate.size_max, left), at_least_one=not size)
             reads.append(read)
             size += 0 if read.records is None else len(read.records)
-        return size
 
     def _candidates(self) -> list[_Candidate]:
         places = [
@@ -210,18 +210,27 @@ class ShareFetch:
             return _Read(candidate, None, error_code_for(error))
         return _Read(candidate, found.records)
 
-    def _is_enough(self, reads: Sequence[_Read], size_bytes: int) -> bool:
-        """True if the response need not wait: enough bytes, an error, or a range that ends with its segment."""
-        if size_bytes >= self._limits.min_bytes:
-            return True
-        return any(
-            read.error is not ErrorCode.NONE
-            or (
-                read.records is not None
-                and read.candidate.offset < read.candidate.leader.partition.log.segment_base_offsets[-1]
-            )
-            for read in reads
-        )
+    def _is_enough(self, reads: Sequence[_Read]) -> bool:
+        """True if the response need not wait: an error, records of an older segment, or `min_bytes` of records.
+
+        As in Kafka (DelayedShareFetch.isMinBytesSatisfied), a partition counts with what it has, up to its part of
+        `max_bytes`, though the read may have less, because its next batch is larger, or more, for the same reason.
+        """
+        size = 0
+        for read in reads:
+            if read.error is not ErrorCode.NONE:
+                return True
+            offset, leader = read.candidate.offset, read.candidate.leader
+            log, end = leader.partition.log, leader.readable_end
+            if offset > end:
+                return True
+            if offset == end:
+                continue
+            bases = log.segment_base_offsets
+            if bisect_right(bases, offset) < bisect_right(bases, end):
+                return True
+            size += min(log.size_between(offset, end) or 0, read.candidate.size_max)
+        return size >= self._limits.min_bytes
 
     def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicPartition, Fetched]:
         found: dict[TopicPartition, Fetched] = {}

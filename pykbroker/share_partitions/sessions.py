@@ -76,6 +76,21 @@ class ShareSession:
         return has_records or must or is_error
 
 
+class _Connected:
+    """The last session that began on a connection.
+
+    Attributes:
+        key: the member.
+        is_stale: True once a session that began on the connection has ended; then the connection ends none.
+    """
+
+    __slots__ = ("is_stale", "key")
+
+    def __init__(self, key: SessionKey) -> None:
+        self.key = key
+        self.is_stale = False
+
+
 class ShareFetchContext(NamedTuple):
     """The partitions of a ShareFetch request, and its session.
 
@@ -101,8 +116,7 @@ class ShareSessions:
         self._size_max = size_max
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._group_sizes: dict[str, int] = {}
-        # The last session that began on each connection; it may have ended since.
-        self._by_connection: dict[object, ShareSession] = {}
+        self._by_connection: dict[object, _Connected] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -137,7 +151,8 @@ class ShareSessions:
             if len(self._sessions) >= self._size_max:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {self._size_max} share sessions")
             session = ShareSession(key, named, connection)
-            self._sessions[key] = self._by_connection[connection] = session
+            self._sessions[key] = session
+            self._by_connection[connection] = _Connected(key)
             self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
             return ShareFetchContext(named)
         session = self._require(key)
@@ -174,19 +189,27 @@ class ShareSessions:
         session = self._sessions.pop(key, None)
         if session is not None:
             self._group_sizes[key.group_id] -= 1
+            connected = self._by_connection.get(session.connection)
+            if connected is not None:
+                # As in Kafka, even if this is not the last session that began on the connection: that one then outlives
+                # the connection.
+                connected.is_stale = True
         return session
 
     def connection_closed(self, connection: object) -> tuple[ShareSession | None, str | None]:
-        """The session that has to end with a connection, and the group if it has no session left after that."""
-        session = self._by_connection.pop(connection, None)
-        if session is None:
+        """Ends the session that has to end with a connection (P-362).
+
+        Returns:
+            The session, if there is one, and the group of the last session that began on the connection if that group
+            has no session left.
+        """
+        connected = self._by_connection.pop(connection, None)
+        if connected is None:
             return None, None
-        ended = None
-        if self._sessions.get(session.key) is session:
-            ended = self.remove(session.key)
-        group_id = session.key.group_id
-        if self._group_sizes.get(group_id) == 0:
-            del self._group_sizes[group_id]
+        ended = None if connected.is_stale else self.remove(connected.key)
+        group_id = connected.key.group_id
+        if self._group_sizes.get(group_id, 0) == 0:
+            self._group_sizes.pop(group_id, None)
             return ended, group_id
         return ended, None
 

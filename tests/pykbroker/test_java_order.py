@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.java_order import timeline_order
+from pykbroker.java_order import is_blank, timeline_order
 
 # The numbers of keys "member-N", put in order, as Kafka 4.3.1's TimelineHashMap iterates over them.
 OF_KAFKA = {
@@ -21,3 +21,8 @@ def test_the_order_of_a_timeline_hash_map(count: int) -> None:
     """P-330."""
     keys = [f"member-{number}" for number in range(count)]
     assert timeline_order(keys) == [f"member-{number}" for number in OF_KAFKA[count].split(",")]
+
+
+def test_blank_text_is_what_javas_trim_leaves_nothing_of() -> None:
+    assert all(map(is_blank, ("", " ", "\t\r\n", "\0\x1f")))
+    assert not any(map(is_blank, ("a", " a ", "\u00a0", "\u2003", "\x7f")))

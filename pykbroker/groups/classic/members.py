@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pykbroker.groups.waiter import Waiter
+from pykbroker.java_order import hash_order
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols with their metadata, in its order of preference."""
@@ -188,7 +189,7 @@ class Members:
         return any(self._support.get(name, 0) == len(self.by_id) for name in protocol_names)
 
     def select_protocol(self) -> str:
-        """Protocol with the most votes; in a tie the one that got its first vote earlier (P-98).
+        """Protocol with the most votes; in a tie the first in the order of a Java HashMap (P-98).
 
         Each member votes for the first of its protocols that all members support.
         """
@@ -197,7 +198,7 @@ class Members:
         for member in self.by_id.values():
             choice = next(name for name, _ in member.protocols if name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+        return max(hash_order(votes), key=lambda name: votes[name])
 
     def _count_support(self, protocols: Protocols, change: int) -> None:
         # A name that a client lists twice counts once: Kafka counts it twice and then finds no common protocol.

@@ -29,7 +29,7 @@ from pykbroker.groups.consumer.migration import (
 )
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target
 from pykbroker.groups.consumer.records import member_record
-from pykbroker.groups.consumer.regexes import RegexChange, change_regex
+from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
@@ -79,9 +79,9 @@ def join(
     if is_unknown and request.group_instance_id is None and api_version >= KNOWN_MEMBER_ID_VERSION:
         result.reply(waiter, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         return result
-    subscription = _subscription(request)
     existing = group.static_member(request.group_instance_id)
     member = _find_or_add(group, request, member_id, existing, result)
+    subscription = _subscription(request)
     updated = replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,
@@ -111,6 +111,16 @@ def join(
             group, updated, target, owned, context, result.records, has_subscription_changed=has_changed
         )
     assert updated.classic is not None
+    # Last, as nothing may fail after it: it notes that the resolution is running.
+    result.regex_refresh = refresh_needed(
+        group,
+        member,
+        updated,
+        context.topics,
+        context.may_describe,
+        context.now_ms,
+        context.settings.regex_refresh_interval_ms,
+    )
     response = JoinGroupResponse(
         member_id=updated.member_id,
         generation_id=updated.member_epoch,

@@ -8,6 +8,7 @@ from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.java_order import timeline_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_group_records import (
@@ -83,13 +84,22 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return NO_PARTITIONS if owner is None else self.target_of(owner)
 
     def preferred_assignor(self, old: ConsumerMember | None = None, new: ConsumerMember | None = None) -> str | None:
-        """The assignor that most members ask for, with `new` in the place of `old`; None if none asks for one."""
-        counts = dict(self._assignors)
-        for member, change in ((old, -1), (new, 1)):
-            if member is not None and member.server_assignor is not None:
-                counts[member.server_assignor] = counts.get(member.server_assignor, 0) + change
-        wanted = {name: count for name, count in counts.items() if count > 0}
-        return max(wanted, key=lambda name: wanted[name]) if wanted else None
+        """The assignor that most members ask for, with `new` in the place of `old`; None if none asks for one.
+
+        Of two with as many members it is the first in Kafka's map (P-366): in the order of its TimelineHashMap, but an
+        assignor that only `new` asks for comes first, as HashMap.compute puts a key at the head of its bucket, and
+        "range" and "uniform" are in one bucket.
+        """
+        counts = {name: self._assignors[name] for name in timeline_order(self._assignors)}
+        if old is not None and old.server_assignor in counts:
+            counts[old.server_assignor] -= 1
+            if not counts[old.server_assignor]:
+                del counts[old.server_assignor]
+        if new is not None and new.server_assignor is not None:
+            if new.server_assignor not in counts:
+                counts = {new.server_assignor: 0, **counts}
+            counts[new.server_assignor] += 1
+        return max(counts, key=lambda name: counts[name]) if counts else None
 
     def supports_classic(self, protocol_type: str, protocol_names: list[str]) -> bool:
         """True if a client of the classic protocol with these protocols could be a member."""
@@ -168,6 +178,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                     self._owner_epochs.pop(topic_id, None)
         if old.server_assignor is not None:
             self._assignors[old.server_assignor] -= 1
+            if not self._assignors[old.server_assignor]:
+                del self._assignors[old.server_assignor]
         if old.classic is not None:
             self.classic_member_count -= 1
             for name, _ in old.classic.protocols:

@@ -28,11 +28,12 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, RegexRefresh, change_regex, refresh_needed
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
-from pykbroker.groups.consumer.target import compute_target, subscribed_ids
+from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -140,7 +141,7 @@ def raise_epoch(
 ) -> tuple[int, bool]:
     """The group epoch, raised if subscriptions or topics have changed; and True if all members subscribe alike."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
-        return group.epoch, group.subscriptions.are_homogeneous(len(group.members))
+        return group.epoch, group.is_homogeneous
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
     gone = old.subscribed_topic_regex
@@ -197,13 +198,15 @@ def reconcile_member(
     """The member after its next step to the target; its rebalance timeout starts if it has partitions to give up."""
     if not has_subscription_changed and member.is_reconciled_to(target.epoch):
         return member
+    names = subscribed_names(member, group.resolved)
     updated = reconcile(
         member,
         target,
-        subscribed_ids(member, group.resolved, context.topics),
+        context.topics.ids_of(names),
         group.owner_epoch,
         owned,
         has_subscription_changed=has_subscription_changed,
+        subscribes=bool(names),
     )
     if updated == member:
         return updated
@@ -381,7 +384,7 @@ def check_request(
         ("RackId", request.rack_id),
     )
     for name, value in empty:
-        if value is not None and not value.strip():
+        if value is not None and is_blank(value):
             return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     reason = None
     if epoch == 0:

@@ -188,10 +188,11 @@ def downgrade(
         staying.append(joining)
         targets[joining.member_id] = group.target_of(replaced.member_id)
     result.downgrade = Downgrade(group.group_id, group.epoch, tuple(map(_classic_member, staying)), rebalance_reason)
-    result.downgrade.assignments = {
-        member.member_id: _classic_assignment(member, targets[member.member_id], topics) for member in staying
-    }
     classic = downgraded_group(result.downgrade, GroupSettings(), now_ms)
+    result.downgrade.assignments = {
+        member.member_id: encode_assignment(targets[member.member_id], member.metadata(classic.protocol_name), topics)
+        for member in classic.members
+    }
     result.records.append(classic.metadata_record(result.downgrade.assignments))
     result.notes.append(f"Group {group.group_id}: the consumer group becomes a classic group")
 
@@ -203,7 +204,7 @@ def downgraded_group(downgrade: Downgrade, settings: GroupSettings, now_ms: int)
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
     for member in downgrade.members:
         group.members.add(member, None)
-        member.assignment = downgrade.assignments[member.member_id]
+        member.assignment = downgrade.assignments.get(member.member_id, b"")
         group.schedule_session(member, now_ms)
     group.state = STABLE
     group.protocol_name = group.members.select_protocol()
@@ -221,11 +222,6 @@ def _classic_member(member: ConsumerMember) -> Member:
         CONSUMER_PROTOCOL_TYPE,
         member.classic.protocols,
     )
-
-
-def _classic_assignment(member: ConsumerMember, target: Assignment, topics: GroupTopics) -> bytes:
-    assert member.classic is not None
-    return encode_assignment(target, member.classic.protocols[0][1], topics)
 
 
 def encode_assignment(partitions: Mapping[bytes, frozenset[int]], subscription: bytes, topics: GroupTopics) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
+from pykbroker.groups.offsets import has_too_large_metadata
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -38,10 +39,13 @@ def check_transactional_commit(group: ConsumerGroup, request: OffsetCommitReques
     return ErrorCode.ILLEGAL_GENERATION if epoch > member.member_epoch else ErrorCode.NONE
 
 
-def check_partitions(group: ConsumerGroup, request: OffsetCommitRequest, *, is_transactional: bool) -> ErrorCode:
+def check_partitions(
+    group: ConsumerGroup, request: OffsetCommitRequest, metadata_max: int, *, is_transactional: bool
+) -> ErrorCode:
     """Error of a commit with an older epoch, if the member got one of the partitions after that epoch.
 
-    A consumer may commit what it consumed while the response with its new epoch is on its way.
+    A consumer may commit what it consumed while the response with its new epoch is on its way. Partitions with metadata
+    above `metadata_max` have an error of their own and do not count here.
     """
     epoch = request.generation_id_or_member_epoch
     member = group.members.get(request.member_id)
@@ -49,6 +53,8 @@ def check_partitions(group: ConsumerGroup, request: OffsetCommitRequest, *, is_t
         return ErrorCode.NONE
     for topic in request.topics:
         for partition in topic.partitions:
+            if has_too_large_metadata(partition, metadata_max):
+                continue
             assigned_epoch = member.assignment_epoch_of(topic.topic_id, partition.partition_index)
             if assigned_epoch is None or epoch < assigned_epoch:
                 return ErrorCode.ILLEGAL_GENERATION if is_transactional else _epoch_error(member)

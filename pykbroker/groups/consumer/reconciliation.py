@@ -46,6 +46,7 @@ def reconcile(
     owned: OwnedPartitions | None,
     *,
     has_subscription_changed: bool,
+    subscribes: bool,
 ) -> ConsumerMember:
     """The member after its next step towards the target; the same value if there is none.
 
@@ -56,13 +57,19 @@ def reconcile(
         owner_epoch: epoch of the member that owns a partition, -1 if it is free.
         owned: partitions that the member says it owns; None if it said nothing.
         has_subscription_changed: True if topics that are no longer subscribed must be given up at once.
+        subscribes: False for a member without topics, not even such as do not exist.
 
     Raises:
         GroupError: FENCED_MEMBER_EPOCH, the member is in a state that a later release has stored.
     """
     state = member.state
     if state is MemberState.STABLE and member.member_epoch == target.epoch:
-        return _drop_unsubscribed(member, subscribed_ids, owned) if has_subscription_changed else member
+        if not has_subscription_changed:
+            return member
+        if not subscribes and not member.assigned and not member.pending_revocation:
+            # As in Kafka, which takes the empty assignment for a new one (CurrentAssignmentBuilder, P-368).
+            return replace(member, previous_member_epoch=member.member_epoch)
+        return _drop_unsubscribed(member, subscribed_ids, owned)
     if state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, member.pending_revocation):
         return _drop_unsubscribed(member, subscribed_ids, owned) if has_subscription_changed else member
     if state is MemberState.UNKNOWN and (owned is None or owned):

@@ -16,14 +16,12 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 
 
-def subscribed_ids(
-    member: ConsumerMember, resolved: Mapping[str, ResolvedRegex], topics: GroupTopics
-) -> frozenset[bytes]:
-    """Ids of the existing topics that a member subscribes to, by name or by a regular expression that is resolved."""
+def subscribed_names(member: ConsumerMember, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+    """Topics that a member subscribes to, by name or by a regular expression that is resolved; some may not exist."""
     names = member.subscribed_topic_names
     if member.subscribed_topic_regex and member.subscribed_topic_regex in resolved:
         names = names | resolved[member.subscribed_topic_regex].topics
-    return topics.ids_of(names)
+    return names
 
 
 def compute_target(
@@ -62,7 +60,7 @@ def compute_target(
     for member_id, member in members.items():
         key = (member.subscribed_topic_names, member.subscribed_topic_regex)
         if key not in ids_of:
-            ids_of[key] = subscribed_ids(member, group.resolved, topics)
+            ids_of[key] = topics.ids_of(subscribed_names(member, group.resolved))
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
         specs[member_id] = MemberSpec(member.instance_id, member.rack_id, ids_of[key], current)
     existing = topics.specs(frozenset().union(*ids_of.values()))

@@ -223,6 +223,8 @@ class ModernGroup(EpochGroup[Member, Assignment]):
     Attributes:
         static_ids: instance id -> member id.
         subscriptions: the topics that members subscribe to.
+        is_homogeneous: True if all members subscribe to the same topics, as it was when a member was last replaced or
+            removed. As in Kafka, records of regular expressions do not change it (P-367).
     """
 
     no_target = NO_PARTITIONS
@@ -231,6 +233,7 @@ class ModernGroup(EpochGroup[Member, Assignment]):
         super().__init__(group_id, soft_state)
         self.static_ids: dict[str, str] = {}
         self.subscriptions = Subscriptions()
+        self.is_homogeneous = True
 
     def follows_topic(self, name: str) -> bool:
         """True if a member subscribes to the topic."""
@@ -249,6 +252,7 @@ class ModernGroup(EpochGroup[Member, Assignment]):
         old = self.members.get(new.member_id)
         self.members[new.member_id] = new
         self.subscriptions.replace_member(old, new)
+        self.is_homogeneous = self.subscriptions.are_homogeneous(len(self.members))
         if new.instance_id is not None:
             self.static_ids[new.instance_id] = new.member_id
 
@@ -258,5 +262,6 @@ class ModernGroup(EpochGroup[Member, Assignment]):
         if old is None:
             return
         self.subscriptions.replace_member(old, None)
+        self.is_homogeneous = self.subscriptions.are_homogeneous(len(self.members))
         if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:
             del self.static_ids[old.instance_id]

@@ -102,12 +102,13 @@ class ShareGroupRequests:
             topic_id: dict.fromkeys(sorted(partitions), DEFAULT_START_OFFSET)
             for topic_id, partitions in wanted.partitions.items()
         }
-        await self._initialize_from(wanted, offsets)
+        if await self._initialize_from(wanted, offsets):
+            self._runtime.begin_write(wanted.group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
 
     async def _initialize_from(
         self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
     ) -> dict[tuple[bytes, int], ErrorCode]:
-        """Initializes share partitions from start offsets and stores the outcome in the group; returns errors.
+        """Initializes share partitions from start offsets; returns errors.
 
         If one fails, none is marked as initialized, as in Kafka.
         """
@@ -125,7 +126,6 @@ class ShareGroupRequests:
         if errors:
             names = ", ".join(sorted({error.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
-            self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
         else:
             self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
         return errors
@@ -134,6 +134,9 @@ class ShareGroupRequests:
         self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
     ) -> dict[tuple[bytes, int], ErrorCode] | GroupError:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
+
+        After an error the partitions stay marked as initializing, as in Kafka: a member's heartbeat initializes them
+        when `group.share.initialize.retry.interval.ms` has passed (P-364).
 
         Args:
             group_id: the group.
@@ -232,8 +235,9 @@ class ShareGroupRequests:
         if isinstance(found, ErrorCode):
             return found
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
-            # AlterShareGroupOffsets notes such topics; Kafka's persister refuses them: none, or negative partitions.
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+            # AlterShareGroupOffsets notes such topics, with none or with negative partitions. Kafka's persister refuses
+            # the request, and the group coordinator takes that for an error of each partition: there may be none.
+            return ErrorCode.UNKNOWN_SERVER_ERROR if any(found.values()) else ErrorCode.NONE
         errors = await self._delete_partitions(group_id, found)
         return next(iter(errors.values()), ErrorCode.NONE)
 

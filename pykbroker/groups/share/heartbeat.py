@@ -20,6 +20,7 @@ from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, STABLE, Shar
 from pykbroker.groups.share.records import current_record, epoch_record, member_record, member_tombstones
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
+from pykbroker.java_order import is_blank
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import (
@@ -63,7 +64,7 @@ class ShareHeartbeatContext:
 def check_request(request: ShareGroupHeartbeatRequest) -> GroupError | None:
     """The error of a request that is malformed by itself; None for a good one."""
     for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
-        if value is not None and not value.strip():
+        if value is not None and is_blank(value):
             return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     if request.member_epoch == 0 and not request.subscribed_topic_names:
         return GroupError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
@@ -139,8 +140,7 @@ def _raise_epoch(
 ) -> _Epoch:
     """Raises the group epoch if subscriptions, topics or initialized partitions have changed."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
-        is_homogeneous = group.subscriptions.are_homogeneous(len(group.members))
-        return _Epoch(group.epoch, False, is_homogeneous, frozenset(group.subscriptions.topics))
+        return _Epoch(group.epoch, False, group.is_homogeneous, frozenset(group.subscriptions.topics))
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
     metadata_hash = context.topics.hash_of(subscriptions.topics)

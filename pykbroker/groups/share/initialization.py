@@ -83,12 +83,16 @@ def merged(first: Mapping[bytes, TopicState], second: Mapping[bytes, TopicState]
 
 
 def without(states: Mapping[bytes, TopicState], partitions: TopicPartitionNumbers) -> dict[bytes, TopicState]:
-    """The states without these partitions, and without topics that have none left."""
-    left = {
-        topic_id: state._replace(partitions=state.partitions - partitions.get(topic_id, frozenset()))
-        for topic_id, state in states.items()
-    }
-    return {topic_id: state for topic_id, state in left.items() if state.partitions}
+    """The states without these partitions, and without those topics of theirs that have none left.
+
+    A topic without partitions that is not among them stays, as in Kafka; AlterShareGroupOffsets makes such topics.
+    """
+    left = dict(states)
+    for topic_id, numbers in partitions.items():
+        state = left.pop(topic_id, None)
+        if state is not None and state.partitions - numbers:
+            left[topic_id] = state._replace(partitions=state.partitions - numbers)
+    return left
 
 
 def with_names(topic_ids: Iterable[bytes], topics: GroupTopics) -> dict[bytes, str]:

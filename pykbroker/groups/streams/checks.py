@@ -8,6 +8,7 @@ from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.streams.member import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 
@@ -77,7 +78,7 @@ def _empty(request: StreamsGroupHeartbeatRequest) -> str | None:
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
-        if value is not None and not value.strip():
+        if value is not None and is_blank(value):
             return f"{name} can't be empty."
     return None
 

@@ -125,10 +125,14 @@ class Rig(DataPath):
         error: int = response.topics[0].partitions[0].error_code
         return error
 
-    async def fetch(self, *, group_id: str = "g", topic: str = "clicks", partition: int = 0) -> int:
+    async def fetch(
+        self, *, group_id: str = "g", topic: str = "clicks", partition: int = 0, require_stable: bool = False
+    ) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
         groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
-        response = await self.call(handle_offset_fetch, OffsetFetchRequest(groups=groups), 9)
+        response = await self.call(
+            handle_offset_fetch, OffsetFetchRequest(groups=groups, require_stable=require_stable), 9
+        )
         group = response.groups[0]
         if group.error_code != ErrorCode.NONE:
             return -int(group.error_code) * 1000

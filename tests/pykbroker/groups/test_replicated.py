@@ -88,6 +88,34 @@ async def test_a_commit_is_told_to_nobody_before_it_is_replicated(tmp_path: Path
         assert six.answer == seven.answer == ErrorCode.NONE
 
 
+async def test_p369_a_stable_fetch_waits_for_commits_before_it(tmp_path: Path) -> None:
+    """P-369."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        assert await rig.fetch(require_stable=True) == 5
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        fetch = Asked(nursery, rig.fetch, require_stable=True)
+        await wait_all_tasks_blocked()
+        assert (fetch.answer, await rig.fetch()) == (None, 5)
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert fetch.answer == 6
+
+
+async def test_p369_a_stable_fetch_is_sent_away_when_it_is_late(tmp_path: Path) -> None:
+    """P-369: after offsets.commit.timeout.ms."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        assert await rig.fetch(require_stable=True) == -1000 * ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_commit_without_replicas_is_late_and_may_count_later(tmp_path: Path) -> None:
     """As in Kafka the client is told COORDINATOR_NOT_AVAILABLE after offsets.commit.timeout.ms and tries again."""
     rig = ReplicatedRig(tmp_path)

@@ -11,12 +11,14 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.describe_groups import handle_describe_groups
 from pykbroker.handlers.list_groups import handle_list_groups
+from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, GROUP
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from tests.pykbroker.groups.rig import Rig
+from tests.pykbroker.handlers.test_consumer_group_membership import allow
 from tests.support.data_path import topic_image
 
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
@@ -55,10 +57,11 @@ async def test_every_version_of_list_p_106(tmp_path: Path, version: int) -> None
         listed = (await answer(rig, handle_list_groups, ListGroupsRequest(), version)).groups
         assert sorted((g.group_id, g.protocol_type) for g in listed) == [("g", "consumer"), ("simple", "")]
         if version >= 4:
-            request = ListGroupsRequest(states_filter=["sTABLE", "Dead"])
+            request = ListGroupsRequest(states_filter=[" sTABLE", "Dead"])
             assert [g.group_id for g in (await answer(rig, handle_list_groups, request, version)).groups] == ["g"]
         if version >= 5:
-            for types, count in (["Classic"], 2), (["consumer", "classic"], 2), (["share"], 0):
+            # The names of types are taken as they are but for their case, unlike those of states.
+            for types, count in (["Classic"], 2), (["consumer", "classic"], 2), (["share"], 0), ([" classic"], 0):
                 request = ListGroupsRequest(types_filter=types)
                 assert len((await answer(rig, handle_list_groups, request, version)).groups) == count
 
@@ -91,3 +94,21 @@ async def test_without_the_offsets_topic_there_are_no_groups_p_90(tmp_path: Path
         assert result.error_code == ErrorCode.NOT_COORDINATOR
         rig.change(topic_image(OFFSETS_TOPIC, 5, leader=2))
         assert (await answer(rig, handle_list_groups, ListGroupsRequest(), 5)).groups == []
+
+
+async def test_the_place_of_groups_that_the_client_may_not_see_p_106_p_107(tmp_path: Path) -> None:
+    """P-106, P-107: first in DescribeGroups, last in DeleteGroups."""
+    rig = Rig(tmp_path, NO_DELAY)
+    async with rig.running():
+        allow(rig, (GROUP, "b", DESCRIBE), (GROUP, "b", DELETE))
+        described = (await answer(rig, handle_describe_groups, DescribeGroupsRequest(groups=["b", "a"]), 6)).groups
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert [(group.group_id, group.error_code) for group in described] == [
+            ("a", refused),
+            ("b", ErrorCode.GROUP_ID_NOT_FOUND),
+        ]
+        deleted = (await answer(rig, handle_delete_groups, DeleteGroupsRequest(groups_names=["a", "b"]), 2)).results
+        assert [(result.group_id, result.error_code) for result in deleted] == [
+            ("b", ErrorCode.GROUP_ID_NOT_FOUND),
+            ("a", refused),
+        ]

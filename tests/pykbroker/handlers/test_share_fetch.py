@@ -155,6 +155,46 @@ async def test_a_large_batch_is_at_the_expense_of_other_partitions(tmp_path: Pat
             assert only(await broker.fetch("m", max_bytes=300, max_wait_ms=WAIT_MS)).partition_index == expected
 
 
+async def test_p363_large_batches_count_as_the_limit_of_their_partition(tmp_path: Path) -> None:
+    """P-363: the first batch alone is sent and smaller than min_bytes; both partitions have enough."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        await broker.fetch("m", partitions=(0, 1), max_wait_ms=1)
+        broker.produce(bytes(180), partition=0)
+        broker.produce(bytes(180), partition=1)
+        before = trio.current_time()
+        response = await broker.fetch("m", max_bytes=400, min_bytes=400, max_wait_ms=WAIT_MS)
+        assert acquired(response) == [(0, 0, 1)]
+        assert trio.current_time() == before
+
+
+async def test_p363_a_large_batch_is_not_worth_more_than_the_limit_of_its_partition(tmp_path: Path) -> None:
+    """P-363: the batch has min_bytes, but its partition may have the half of max_bytes only."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        await broker.fetch("m", partitions=(0, 1), max_wait_ms=1)
+        broker.produce(bytes(400), partition=0)
+        before = trio.current_time()
+        response = await broker.fetch("m", max_bytes=400, min_bytes=400, max_wait_ms=WAIT_MS)
+        assert acquired(response) == [(0, 0, 1)]
+        assert trio.current_time() == pytest.approx(before + WAIT_MS / 1000)
+
+
+async def test_p363_an_older_segment_is_enough(tmp_path: Path) -> None:
+    """P-363."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("other", max_records=1, max_wait_ms=WAIT_MS)
+        broker.produce(b"b")
+        found = broker.partitions.get(TOPIC, 0)
+        assert found is not None
+        found.log.roll(NOW_MS)
+        before = trio.current_time()
+        assert acquired(await broker.fetch("m", min_bytes=10_000, max_wait_ms=WAIT_MS)) == [(1, 1, 1)]
+        assert trio.current_time() == before
+
+
 async def test_waiting_members_take_turns(tmp_path: Path) -> None:
     """Three wait for a partition: each record that comes, or that one gives back, goes to the next one."""
     broker = ShareBroker(tmp_path)
@@ -386,6 +426,20 @@ async def test_p188_committed_records_only(tmp_path: Path) -> None:
         broker.produce(b"kept")
         # The marker is acquired: clients acknowledge it as a gap.
         assert acquired(await broker.fetch("m")) == [(2, 3, 1)]
+
+
+async def test_p363_a_start_behind_what_may_be_read(tmp_path: Path) -> None:
+    """P-363: the response comes at once, without records."""
+    broker = ShareBroker(
+        tmp_path, {"transaction.partition.verification.enable": "false"}, share_isolation_level="read_committed"
+    )
+    async with broker.running():
+        broker.produce(b"open", b"open", is_transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+        await broker.persister.initialize(key_of(), 2, 1)
+        before = trio.current_time()
+        await broker.fetch("m", max_wait_ms=1)
+        assert acquired(await broker.fetch("m", max_wait_ms=60_000)) == []
+        assert trio.current_time() < before + 1
 
 
 def end_transaction(broker: ShareBroker, producer_id: int, *, is_commit: bool) -> None:

@@ -64,6 +64,14 @@ async def describe(rig: Rig, group: str, *topics: tuple[str, list[int]], version
     }
 
 
+async def remove(rig: Rig, group: str) -> int:
+    """DeleteGroups of one group; returns its error code."""
+    request = delete_groups.DeleteGroupsRequest(groups_names=[group])
+    [removed] = (await rig.call(handle_delete_groups, request, 2)).results
+    code: int = removed.error_code
+    return code
+
+
 def errors(response: Any) -> list[tuple[str, bytes, list[tuple[int, int, str | None]]]]:
     return [
         (t.topic_name, t.topic_id, [(p.partition_index, p.error_code, p.error_message) for p in t.partitions])
@@ -170,11 +178,7 @@ async def test_groups_that_have_no_offsets(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert refused.error_message == f"{text} {uuid_to_text(topic_id('clicks'))} -1"
         assert await describe(rig, "negative") == {}
-        await alter(rig, "beyond", clicks={99: 0})
-        for group_id in ("negative", "beyond"):
-            removal = delete_groups.DeleteGroupsRequest(groups_names=[group_id])
-            [removed] = (await rig.call(handle_delete_groups, removal, 2)).results
-            assert removed.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await remove(rig, "negative") == ErrorCode.UNKNOWN_SERVER_ERROR
         assert errors(await alter(rig, "negative", missing={})) == []
         twice = await delete(rig, "negative", "missing", "missing")
         assert [topic.topic_name for topic in twice.responses] == ["missing", "missing"]
@@ -206,3 +210,68 @@ async def test_a_cluster_without_share_groups(tmp_path: Path) -> None:
     async with rig.running():
         assert (await alter(rig, "g", clicks={0: 0})).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await delete(rig, "g", "clicks")).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_p364_a_topic_without_partitions_does_not_hold_its_group(tmp_path: Path) -> None:
+    """P-364: no partition of the group can fail."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await alter(rig, "beyond", clicks={99: 0})
+        assert await remove(rig, "beyond") == ErrorCode.NONE
+        assert await remove(rig, "beyond") == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_p364_a_topic_without_partitions_fails_those_of_other_topics(tmp_path: Path) -> None:
+    """P-364: until the group is deleted for the second time, when its topics are known to be in deletion."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await alter(rig, "g", clicks={0: 3}, __consumer_offsets={99: 0})
+        await trio.sleep(1)
+        assert await describe(rig, "g") == {"clicks": [(0, 3, -1, 0)]}
+        assert await remove(rig, "g") == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert rig.share_states.start_offsets != {}
+        assert await remove(rig, "g") == ErrorCode.NONE
+        assert rig.share_states.start_offsets == {}
+
+
+async def test_p364_partitions_that_cannot_be_altered_stay_initializing(tmp_path: Path) -> None:
+    """P-364."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        rig.share_states.error = ErrorCode.FENCED_STATE_EPOCH
+        answer = await alter(rig, "g", clicks={0: 3})
+        assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [
+            ErrorCode.FENCED_STATE_EPOCH
+        ]
+        await trio.sleep(1)
+        rig.share_states.error = ErrorCode.NONE
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(1)
+        assert rig.share_states.start_offsets == {("g", topic_id("clicks"), 1): (2, -1)}
+
+
+async def test_p365_several_groups_are_asked_about_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-365."""
+    rig = share_rig(tmp_path)
+
+    async def slow(*_: object) -> ErrorCode:
+        await trio.sleep(30)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    async with rig.running():
+        names = ["a", "b", "c"]
+        for name in names:
+            await alter(rig, name, clicks={0: 0})
+        await trio.sleep(1)
+        monkeypatch.setattr(rig.share_states, "read_summary", slow)
+        monkeypatch.setattr(rig.share_states, "delete", slow)
+        m = describe_share_group_offsets
+        groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]
+        before = trio.current_time()
+        request = m.DescribeShareGroupOffsetsRequest(groups=groups)
+        described = (await rig.call(handle_describe_share_group_offsets, request, 1)).groups
+        assert [group.group_id for group in described] == names
+        deleted = await rig.call(handle_delete_groups, delete_groups.DeleteGroupsRequest(groups_names=names), 2)
+        failed = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [(result.group_id, result.error_code) for result in deleted.results] == [(n, failed) for n in names]
+        assert trio.current_time() - before == pytest.approx(60)

@@ -106,14 +106,15 @@ async def test_a_coordinator_that_comes_back_is_asked_again(tmp_path: Path) -> N
         assert remote.asked == 4
 
 
-async def test_a_coordinator_that_stays_away_is_given_up(tmp_path: Path) -> None:
+async def test_p365_a_coordinator_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    """P-365."""
     rig = Rig(tmp_path)
     remote = Remote(rig)
     remote.failures = 1000
     async with rig.running():
         began = trio.current_time()
         assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is ErrorCode.NETWORK_EXCEPTION
-        assert 14 < trio.current_time() - began <= 15
+        assert 29 <= trio.current_time() - began <= 30
 
 
 async def test_the_first_call_has_the_topic_created(tmp_path: Path) -> None:

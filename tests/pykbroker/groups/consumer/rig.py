@@ -85,8 +85,11 @@ class Rig(ShardRig):
     def join_classic(self, request: JoinGroupRequest) -> Waiter:
         """Sends a JoinGroup request of the classic protocol."""
         waiter = Waiter()
-        requester = Requester("classic", "/host", 9, f"member-{len(self.log)}")
-        self.carry_out(self.shard.join(request, requester, waiter, self.now_ms))
+        requester = Requester("classic", "/host", 9, f"member-{len(self.log)}", lambda topic: True)
+        result = self.shard.join(request, requester, waiter, self.now_ms)
+        if result.regex_refresh is not None:
+            self.refreshes.append(result.regex_refresh)
+        self.carry_out(result)
         return waiter
 
 

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer.member import MemberState
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
+
+
+@pytest.fixture
+def assignments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Assignor of each target assignment that is computed, and True if it takes the members for homogeneous."""
+    computed: list[tuple[str, bool]] = []
+
+    def noting(name: str, assign: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(members: Any, topics: Any, is_homogeneous: bool) -> Any:
+            computed.append((name, is_homogeneous))
+            return assign(members, topics, is_homogeneous)
+
+        return noted
+
+    for name, assign in list(ASSIGNORS.items()):
+        monkeypatch.setitem(ASSIGNORS, name, noting(name, assign))
+    return computed
 
 
 def all_of(topic: str, count: int) -> set[tuple[str, int]]:
@@ -126,7 +148,7 @@ def test_epochs_fence() -> None:
     ("fields", "code", "message"),
     [
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST, "MemberId can't be empty."),
-        ({"group_id": " "}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
+        ({"group_id": " \0\t"}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST, "InstanceId can't be empty."),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST, "RackId can't be empty."),
         (
@@ -302,6 +324,55 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     settle(first, second)
     assert first.partitions == {("t", 0), ("t", 1), ("u", 0), ("u", 1)}
     assert rig.shard.consumer.describe(GROUP, None).assignor_name == "range"
+
+
+@pytest.mark.parametrize(("first", "second"), [("range", "uniform"), ("uniform", "range")])
+def test_p366_of_two_assignors_that_of_the_new_member_is_used(
+    first: str, second: str, assignments: list[tuple[str, bool]]
+) -> None:
+    """P-366."""
+    rig = Rig({"t": 4})
+    Client(rig, "a", ["t"], assignor=first).beat()
+    Client(rig, "b", ["t"], assignor=second).beat()
+    assert [name for name, _ in assignments] == [first, second]
+    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "uniform"
+
+
+def test_p366_of_two_assignors_of_other_members_uniform_is_used(assignments: list[tuple[str, bool]]) -> None:
+    """P-366."""
+    rig = Rig({"t": 4})
+    Client(rig, "a", ["t"], assignor="range").beat()
+    Client(rig, "b", ["t"], assignor="uniform").beat()
+    Client(rig, "c", ["t"]).beat()
+    assert assignments[-1] == ("uniform", True)
+
+
+def test_p367_the_last_regular_expression_leaves_the_others_unlike(assignments: list[tuple[str, bool]]) -> None:
+    """P-367: until a member changes."""
+    rig = Rig({"foo": 1, "bar": 1})
+    first, second = Client(rig, "a", None, regex="f.*"), Client(rig, "b", ["bar"])
+    settle(first, second)
+    first.leave()
+    assignments.clear()
+    second.beat()
+    assert assignments == [("uniform", False)]
+    rig.set_topics(bar=2)
+    second.beat()
+    assert assignments[1:] == [("uniform", True)]
+
+
+def test_p368_a_member_without_topics_forgets_its_previous_epoch() -> None:
+    """P-368: it has nothing to give up, and its epoch stays."""
+    rig = Rig({"foo": 1}, assignment_interval_ms=1_000)
+    client = Client(rig, "a", ["missing"])
+    client.beat()
+    member = rig.group.members["a"]
+    assert (member.member_epoch, member.previous_member_epoch) == (client.epoch, 0)
+    client.subscribe([])
+    member = rig.group.members["a"]
+    assert (member.member_epoch, member.previous_member_epoch) == (client.epoch, client.epoch)
+    client.subscribe(["missing"])
+    assert rig.group.members["a"] == replace(member, subscribed_topic_names=frozenset({"missing"}))
 
 
 def test_a_failed_append_changes_nothing() -> None:

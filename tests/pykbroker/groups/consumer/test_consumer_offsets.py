@@ -27,17 +27,23 @@ def commit(
     partitions: list[int],
     api_version: int = 10,
     producer: TransactionalProducer = NO_PRODUCER,
+    metadata: str = "",
+    retention_ms: int = -1,
 ) -> ErrorCode:
     request = OffsetCommitRequest(
         group_id=GROUP,
         member_id=member_id,
+        retention_time_ms=retention_ms,
         generation_id_or_member_epoch=epoch,
         topics=[
             OffsetCommitRequestTopic(
                 name="t",
                 topic_id=topic_id("t"),
                 partitions=[
-                    OffsetCommitRequestPartition(partition_index=number, committed_offset=5) for number in partitions
+                    OffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=5, committed_metadata=metadata
+                    )
+                    for number in partitions
                 ],
             )
         ],
@@ -104,6 +110,28 @@ def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorC
     Client(rig, "a", ["t"]).beat()
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
     assert offset_requests.fetch(rig.shard, request).error_code == error
+
+
+def test_p177_metadata_that_is_too_large_comes_before_the_epoch_of_a_partition() -> None:
+    """P-177: an older epoch is not compared for such a partition."""
+    rig = Rig({"t": 2})
+    settle(Client(rig, "a", ["t"]), Client(rig, "b", ["t"]))
+    for producer in (NO_PRODUCER, PRODUCER):
+        refused = commit(rig, "a", 2, [0, 1], producer=producer, metadata="m" * 4097)
+        assert refused is ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_p114_an_offset_with_its_own_retention_in_an_empty_group() -> None:
+    """P-114: OffsetCommit 2 to 4 of an administrator."""
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    client.leave()
+    assert commit(rig, "", -1, [0], api_version=4, retention_ms=DAY_MS) is ErrorCode.NONE
+    assert commit(rig, "", -1, [1], api_version=4, retention_ms=30 * DAY_MS) is ErrorCode.NONE
+    assert rig.shard.expire_offsets(rig.now_ms + DAY_MS - 1).records == []
+    assert len(rig.shard.expire_offsets(rig.now_ms + DAY_MS).records) == 1
+    assert len(rig.shard.expire_offsets(rig.now_ms + 29 * DAY_MS).records) == 1
 
 
 def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:

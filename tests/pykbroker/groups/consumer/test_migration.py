@@ -136,6 +136,29 @@ def test_the_last_consumer_that_leaves_downgrades_the_group() -> None:
     assert list(reloaded.groups[GROUP].members.by_id) == [classic]
 
 
+def test_p178_assignments_are_in_the_version_of_the_protocol_of_the_classic_group() -> None:
+    """P-178: a client may have another version for each of its protocols."""
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    older = b"\0\0" + encode(ConsumerProtocolSubscription(topics=["t"]), 0)
+    request = join_request(classic, subscription("t", owned={"t": [0, 1]}))
+    request.protocols.append(JoinGroupRequestProtocol(name="sticky", metadata=older))
+    rig.join_classic(request)
+    other: Any = rig.join_classic(join_request("", subscription("t"))).response
+    request = join_request(other.member_id, older)
+    request.protocols = [
+        JoinGroupRequestProtocol(name="sticky", metadata=older),
+        JoinGroupRequestProtocol(name="range", metadata=subscription("t")),
+    ]
+    rig.join_classic(request)
+    new.leave()
+    group = rig.shard.groups[GROUP]
+    assert group.protocol_name == "sticky"
+    assert {member.assignment[:2] for member in group.members} == {b"\0\0"}
+
+
 def test_a_classic_member_that_replaces_the_last_static_consumer_downgrades_the_group() -> None:
     """P-178."""
     rig = Rig({"t": 2})
@@ -370,6 +393,27 @@ def test_joins_of_classic_members_that_are_refused(
     joined: Any = rig.join_classic(request).response
     assert joined.error_code == error
     assert classic in rig.group.members
+
+
+def test_p178_a_join_makes_the_broker_resolve_the_regular_expressions_of_others(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: as a heartbeat of a member of the consumer protocol does."""
+    rig, _, _ = mixed
+    Client(rig, "c", None, regex="u.*").beat()
+    rig.resolve_regexes()
+    rig.set_topics(u1=1)
+    rig.advance(10_001)
+    rig.join_classic(join_request("late", subscription("t")))
+    rig.resolve_regexes()
+    assert rig.group.resolved["u.*"].topics == {"u1"}
+
+
+def test_p178_an_unknown_instance_id_comes_before_a_subscription_that_cannot_be_read(
+    mixed: tuple[Rig, str, int],
+) -> None:
+    """P-178."""
+    rig, _, _ = mixed
+    refused: Any = rig.join_classic(join_request("somebody", b"\0", "i")).response
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_classic_member_without_an_id_is_given_one(mixed: tuple[Rig, str, int]) -> None:

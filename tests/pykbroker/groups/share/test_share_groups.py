@@ -184,7 +184,7 @@ def test_unknown_members_and_groups() -> None:
     [
         ("", 0, ("t",), None, "MemberId can't be empty."),
         ("m", 0, (), None, "SubscribedTopicNames must be set in first request."),
-        ("m", 0, ("t",), " ", "RackId can't be empty."),
+        ("m", 0, ("t",), "\0", "RackId can't be empty."),
         ("m", -2, ("t",), None, "MemberEpoch is invalid."),
     ],
 )

@@ -423,7 +423,7 @@ def test_a_rejoin_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"member_id": " "}, "MemberId can't be empty."),
+        ({"member_id": " \0"}, "MemberId can't be empty."),
         ({"instance_id": "i"}, "Static membership is not yet supported."),
         ({"rack_id": ""}, "RackId can't be empty."),
         ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),

@@ -48,6 +48,18 @@ def commit(
     return codes.pop()
 
 
+def test_p216_metadata_that_is_too_large_comes_before_the_epoch_of_a_task() -> None:
+    """P-216: an older epoch is not compared for such a partition."""
+    rig = grown()
+    for topic in ("clicks", "views"):
+        request = _request("a", 2, topic, (0, 1))
+        for partition in request.topics[0].partitions:
+            partition.committed_metadata = "m" * 4097
+        result = offset_requests.commit(rig.shard, request, 9, rig.now_ms)
+        codes = [partition.error_code for partition in result.response.topics[0].partitions]
+        assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2
+
+
 def _request(member_id: str, epoch: int, topic: str, partitions: tuple[int, ...]) -> OffsetCommitRequest:
     listed = [OffsetCommitRequestPartition(partition_index=number, committed_offset=5) for number in partitions]
     return OffsetCommitRequest(
