@@ -175,8 +175,8 @@ class MetadataCache:
         return int(text) if text.isdecimal() else None
 
     def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        if cluster_wide or own:
-            # Imported late: most brokers start without dynamic settings.
+        if own or any(not _is_of_elr(name, text) for name, text in cluster_wide.items()):
+            # Imported late: most brokers start without other dynamic settings.
             from pykbroker.config.dynamic_changes import usable_settings
 
             cluster_wide, ignored = usable_settings(cluster_wide, is_one_broker=False)
@@ -209,6 +209,11 @@ class MetadataCache:
         if self._default_log_config is None:
             self._default_log_config = LogConfig.from_properties(log_properties(config, own))
         return self._default_log_config
+
+
+def _is_of_elr(name: str, text: str) -> bool:
+    """True for the setting of all brokers that a new cluster with eligible leader replicas has (KIP-966)."""
+    return name == "min.insync.replicas" and text.isdecimal() and int(text) > 0
 
 
 def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> dict[str, str]:
