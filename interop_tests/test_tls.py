@@ -8,6 +8,7 @@ has an authorizer.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import subprocess
@@ -288,11 +289,15 @@ def test_renegotiation_is_refused(open_broker: BrokerProcess, authority: Authori
 
 
 def refused(settings: dict[str, Any]) -> str:
-    """Text of the error with which librdkafka gives up a broker."""
+    """Text of the error with which librdkafka gives up a broker, in lower case.
+
+    A broker's refusal is a TLS alert. librdkafka says "SSL handshake failed: " before OpenSSL's text if the alert comes
+    within a call of its handshake, and OpenSSL's text alone if the alert was there before the call.
+    """
     errors: list[str] = []
     producer = confluent_kafka.Producer({**settings, "error_cb": lambda error: errors.append(str(error))})
     wait_until(lambda: producer.poll(0.1) is not None and bool(errors), "an error", timeout_s=TIMEOUT_S)
-    return " ".join(errors)
+    return " ".join(errors).lower()
 
 
 @pytest.mark.client("confluent-kafka")
@@ -302,9 +307,9 @@ def test_clients_that_are_refused(
     """P-245: no certificate, one of an unknown authority, one in place of the broker's that the client expects."""
     other = Authority(tmp_path / "other", "other")
     confluent_produce(of_confluent(strict_broker, authority, authority.issue("Admin")), name, [b"x"])
-    assert "handshake failed" in refused(of_confluent(strict_broker, authority)).lower()
-    assert "handshake failed" in refused(of_confluent(strict_broker, authority, other.issue("mallory"))).lower()
-    assert "certificate verify failed" in refused(of_confluent(strict_broker, other, client_pem)).lower()
+    assert re.search(r"alert|handshake failed", refused(of_confluent(strict_broker, authority)))
+    assert re.search(r"alert|handshake failed", refused(of_confluent(strict_broker, authority, other.issue("mallory"))))
+    assert "certificate verify failed" in refused(of_confluent(strict_broker, other, client_pem))
     if target == "pykbroker":
         assert "the client has no certificate, and ssl.client.auth=required asks for one" in strict_broker.log_text()
         assert "the client's certificate is not trusted (ssl.truststore)" in strict_broker.log_text()
@@ -449,6 +454,6 @@ def test_sasl_ssl(start_broker: StartBroker, authority: Authority, unique: Calla
         "sasl.password": "open sesame",
     }
     confluent_produce(of_confluent(broker, authority, None, **login), unique("sasl-ssl"), VALUES)
-    assert "Authentication failed" in refused(
+    assert "authentication failed" in refused(
         of_confluent(broker, authority, None, **{**login, "sasl.password": "wrong"})
     )
