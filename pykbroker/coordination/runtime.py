@@ -221,16 +221,16 @@ class CoordinatorRuntime(Generic[Shard]):
     # Writing
 
     async def write(
-        self, key: str, operation: Callable[[Shard, int], Any], verification: Verification | None = None
+        self, key: str, operation: Callable[..., Any], *arguments: Any, verification: Verification | None = None
     ) -> Any:
         """Runs a write operation and waits for replication; returns its response, or the ErrorCode for the client.
 
         Args:
             key: selects the shard.
-            operation: returns a `CoordinatorResult`, given the shard and the time in ms.
+            operation: returns a `CoordinatorResult`, given the shard, the time in ms and the `arguments`.
             verification: proof that the batch belongs to an open transaction (P-135).
         """
-        write = self.begin_write(key, operation, verification)
+        write = self.begin_write(key, operation, *arguments, verification=verification)
         error = write if isinstance(write, ErrorCode) else await write.wait()
         return error if isinstance(write, ErrorCode) or error is not ErrorCode.NONE else write.result.response
 
@@ -250,13 +250,13 @@ class CoordinatorRuntime(Generic[Shard]):
         return write.result.response if error is ErrorCode.NONE else error
 
     def begin_write(
-        self, key: str, operation: Callable[[Shard, int], Result], verification: Verification | None = None
+        self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
     ) -> Write[Result] | ErrorCode:
         """As `write`, but returns after the append, without waiting for replication."""
         place = self.find(key)
         if isinstance(place, ErrorCode):
             return place
-        result = operation(place[1], self.now_ms())
+        result = operation(place[1], self.now_ms(), *arguments)
         return Write(result, self.carry_out(*place, result, key, verification))
 
     def carry_out(

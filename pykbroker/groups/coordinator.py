@@ -352,8 +352,11 @@ class GroupCoordinator:
 
         response: OffsetCommitResponse | ErrorCode = await self._runtime.write(
             request.group_id,
-            lambda shard, now_ms: offset_requests.commit(shard, request, api_version, now_ms, producer),
-            verification,
+            offset_requests.commit,
+            request,
+            api_version,
+            producer,
+            verification=verification,
         )
         return offset_requests.commit_response(request, response) if isinstance(response, ErrorCode) else response
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
@@ -15,8 +13,6 @@ from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -43,14 +39,26 @@ GROUP_ID_NOT_FOUND_VERSION = 9
 
 def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
     """Response with the same error for every partition of the request."""
-    return OffsetCommitResponse(topics=[_topic_response(topic, lambda _: error) for topic in request.topics])
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def commit(
     shard: GroupShard,
+    now_ms: int,
     request: OffsetCommitRequest,
     api_version: int,
-    now_ms: int,
     producer: TransactionalProducer = NO_PRODUCER,
 ) -> GroupResult:
     """Commits offsets of existing topics, each with its name and id; they take effect once they are stored.
@@ -78,23 +86,26 @@ def commit(
         expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
     result.response = response = OffsetCommitResponse()
     for topic in request.topics:
-
-        def commit_one(partition: OffsetCommitRequestPartition, topic: OffsetCommitRequestTopic = topic) -> ErrorCode:
+        # Kafka stores no topic id with a transactional commit.
+        topic_id = topic.topic_id if producer is NO_PRODUCER else ZERO_UUID
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
             if has_too_large_metadata(partition, metadata_max):
-                return ErrorCode.OFFSET_METADATA_TOO_LARGE
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+                continue
             committed = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
                 now_ms,
                 expires_ms,
-                # Kafka stores no topic id with a transactional commit.
-                topic.topic_id if producer is NO_PRODUCER else ZERO_UUID,
+                topic_id,
             )
-            result.records.append(offset_record(request.group_id, topic.name, partition.partition_index, committed))
-            return ErrorCode.NONE
-
-        response.topics.append(_topic_response(topic, commit_one))
+            result.records.append(offset_record(request.group_id, topic.name, index, committed))
+            answers.append(OffsetCommitResponsePartition(partition_index=index))
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     return result
 
 
@@ -164,19 +175,6 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     if error is ErrorCode.NONE and generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
-
-
-def _topic_response(
-    topic: OffsetCommitRequestTopic, error_of: Callable[[OffsetCommitRequestPartition], ErrorCode]
-) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_of(partition))
-            for partition in topic.partitions
-        ],
-    )
 
 
 def fetch(

@@ -231,7 +231,7 @@ class Driver:
                 )
             ],
         )
-        result = offset_requests.commit(self.shard, request, version, self.now_ms)
+        result = offset_requests.commit(self.shard, self.now_ms, request, version)
         error = self.carry_out(result)
         return error or ErrorCode(result.response.topics[0].partitions[0].error_code)
 

@@ -48,7 +48,7 @@ def commit(
             )
         ],
     )
-    result = offset_requests.commit(rig.shard, request, api_version, rig.now_ms, producer)
+    result = offset_requests.commit(rig.shard, rig.now_ms, request, api_version, producer)
     rig.carry_out(result)
     return ErrorCode(result.response.topics[0].partitions[0].error_code)
 

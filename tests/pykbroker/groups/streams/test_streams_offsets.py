@@ -41,7 +41,7 @@ def commit(
     rig: StreamsRig, member_id: str, epoch: int, *partitions: int, topic: str = "clicks", version: int = 9
 ) -> ErrorCode:
     request = _request(member_id, epoch, topic, partitions)
-    result = offset_requests.commit(rig.shard, request, version, rig.now_ms)
+    result = offset_requests.commit(rig.shard, rig.now_ms, request, version)
     rig.carry_out(result)
     codes = {ErrorCode(p.error_code) for t in result.response.topics for p in t.partitions}
     assert len(codes) == 1
@@ -55,7 +55,7 @@ def test_p216_metadata_that_is_too_large_comes_before_the_epoch_of_a_task() -> N
         request = _request("a", 2, topic, (0, 1))
         for partition in request.topics[0].partitions:
             partition.committed_metadata = "m" * 4097
-        result = offset_requests.commit(rig.shard, request, 9, rig.now_ms)
+        result = offset_requests.commit(rig.shard, rig.now_ms, request, 9)
         codes = [partition.error_code for partition in result.response.topics[0].partitions]
         assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2
 
@@ -106,7 +106,7 @@ def test_transactional_commits(member_id: str, epoch: int, error: ErrorCode) -> 
     """P-216."""
     rig = grown()
     request = _request(member_id, epoch, "clicks", (0,))
-    result = offset_requests.commit(rig.shard, request, 3, rig.now_ms, TransactionalProducer(7, 0))
+    result = offset_requests.commit(rig.shard, rig.now_ms, request, 3, TransactionalProducer(7, 0))
     assert result.response.topics[0].partitions[0].error_code == error
 
 
