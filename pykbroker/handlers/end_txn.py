@@ -2,7 +2,7 @@
 
 Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 producer id and epoch for the next
 transaction (KIP-890): only clients of transaction.version 2 send it. The response is sent once the decision is durable
-(P-132). Needs WRITE on the transactional id.
+(P-132), the markers are written after it. Needs WRITE on the transactional id.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndT
         request.producer_epoch,
         is_commit=request.committed,
         client_version=NEW_CLIENT if context.api_version >= EPOCH_BUMP_VERSION else OLD_CLIENT,
+        after_reply=context.connection.after_reply,
     )
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130

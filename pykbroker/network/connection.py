@@ -181,7 +181,14 @@ class Connection:
             chunks = await reply.finish()
         if info.sasl is not None:
             self._reader.frame_size_max = info.sasl.frame_size_max(self._frame_size_max)
-        if chunks is not None and not (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks)):
+        try:
+            is_sent = chunks is None or (len(chunks) == 1 and info.timed is None and self._sends_at_once(chunks))
+        finally:
+            # Also if the client is gone, and before a wait for the socket to take the reply.
+            if info.follow_up is not None:
+                info.run_follow_up()
+        if not is_sent:
+            assert chunks is not None
             self.is_sending = True
             if info.timed is None:
                 await self._send_chunks(self._connected, chunks, self._memory)

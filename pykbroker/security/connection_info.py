@@ -67,6 +67,7 @@ class ConnectionInfo:
         timed: quota by which the sending of the present reply is timed; None for none.
         software_name, software_version: the client's library, from ApiVersions (KIP-511).
         close_reason: set by a handler to close the connection after its response; it is logged.
+        follow_up: work of the present request that its reply does not wait for; None for none.
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class ConnectionInfo:
         "client_host",
         "client_port",
         "close_reason",
+        "follow_up",
         "is_forwarded",
         "is_token_authenticated",
         "listener_kind",
@@ -107,10 +109,26 @@ class ConnectionInfo:
         self.is_forwarded = False
         self.is_token_authenticated = False
         self.close_reason: str | None = None
+        self.follow_up: Callable[[], None] | None = None
         self._closings: dict[str, Callable[[], None]] | None = None
         self.sasl = sasl
         self.repeated_produce: RepeatedRequests | None = None
         self.software_name = self.software_version = "unknown"
+
+    def after_reply(self, work: Callable[[], None]) -> None:
+        """Has a part of the present request done once its reply is sent, before any other request is served.
+
+        If the reply has to wait until the socket takes it, the work is done before that; also if the client is gone.
+        The handler must not wait, or raise an exception, after this call.
+        """
+        assert self.follow_up is None, "a request has one follow-up"
+        self.follow_up = work
+
+    def run_follow_up(self) -> None:
+        """Does the work of `after_reply`, if there is some."""
+        work, self.follow_up = self.follow_up, None
+        if work is not None:
+            work()
 
     def when_closed(self, owner: str, callback: Callable[[], None]) -> None:
         """Registers a callback for the end of the connection; it replaces an earlier one of the same owner."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from pykbroker.transactions.completion import TransactionCompletion
     from pykbroker.transactions.marker_queue import WriteMarker
     from pykbroker.transactions.remote_verification import RemoteVerification
-    from pykbroker.transactions.shard import TransactionFilter, TransactionResult, TransactionShard
+    from pykbroker.transactions.shard import (
+        AfterReply,
+        Event,
+        TransactionFilter,
+        TransactionResult,
+        TransactionShard,
+    )
     from pykbroker.transactions.states import TopicPartition
     from pykbroker.transactions.transaction import Outcome, Transaction
 
@@ -55,6 +62,37 @@ class Answer(NamedTuple):
     error: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
+
+
+# The events of the most frequent requests. They are functions, because the module of `Transaction` is imported late.
+
+
+def _add(
+    transaction: Transaction,
+    now_ms: int,
+    fresh_id: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: frozenset[TopicPartition],
+    client_version: int,
+) -> Outcome:
+    return transaction.add(producer_id, producer_epoch, partitions, client_version, now_ms)
+
+
+def _end(
+    transaction: Transaction,
+    now_ms: int,
+    fresh_id: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    client_version: int,
+) -> Outcome:
+    return transaction.end(producer_id, producer_epoch, is_commit, client_version, now_ms, fresh_id)
+
+
+def _handle(shard: TransactionShard, now_ms: int, *arguments: Any) -> TransactionResult:
+    return shard.handle(now_ms, *arguments)
 
 
 class TransactionCoordinator:
@@ -137,12 +175,12 @@ class TransactionCoordinator:
             return Answer(error)
         is_fencing = False
 
-        def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
+        def event(transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
             nonlocal is_fencing
             is_fencing = transaction.may_be_fenced_by(expected)
             if is_fencing:
-                return transaction.fence_and_abort(self.level, self._runtime.now_ms(), fresh_id)
-            return transaction.initialize(timeout_ms, expected, self._runtime.now_ms(), fresh_id)
+                return transaction.fence_and_abort(self.level, now_ms, fresh_id)
+            return transaction.initialize(timeout_ms, expected, now_ms, fresh_id)
 
         answer = await self._carry_out(transactional_id, event)
         if answer.error is ErrorCode.NONE and is_fencing:
@@ -176,11 +214,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         added = frozenset(partitions)
-
-        def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            return transaction.add(producer_id, producer_epoch, added, client_version, self._runtime.now_ms())
-
-        return (await self._carry_out(transactional_id, event)).error
+        return (await self._carry_out(transactional_id, _add, producer_id, producer_epoch, added, client_version)).error
 
     async def verify(
         self,
@@ -250,17 +284,26 @@ class TransactionCoordinator:
         return broker is not None and not broker.is_fenced
 
     async def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, client_version: int
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        client_version: int,
+        after_reply: AfterReply | None = None,
     ) -> Answer:
-        """Commits or aborts; the decision is durable when this returns, the markers may be written later (P-132)."""
+        """Commits or aborts; the decision is durable when this returns, the markers may be written later (P-132).
+
+        With `after_reply` they are, if the decision's record needs no replication: `after_reply` is then called with
+        the function that writes them. The caller must run that before another request is served, so that no client
+        finds the markers missing after the reply.
+        """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-
-        def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            now_ms = self._runtime.now_ms()
-            return transaction.end(producer_id, producer_epoch, is_commit, client_version, now_ms, fresh_id)
-
-        answer = await self._carry_out(transactional_id, event)
+        answer = await self._carry_out(
+            transactional_id, _end, producer_id, producer_epoch, is_commit, client_version, after_reply=after_reply
+        )
         return answer if client_version >= SERVER_ADDS_PARTITIONS else Answer(answer.error)
 
     # Administration
@@ -296,9 +339,11 @@ class TransactionCoordinator:
 
     # Events
 
-    async def _carry_out(self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]) -> Answer:
+    async def _carry_out(
+        self, transactional_id: str, event: Event, *arguments: Any, after_reply: AfterReply | None = None
+    ) -> Answer:
         """Applies an event to a transaction and waits until the resulting record is replicated."""
-        write = await self._begin(transactional_id, event)
+        write = await self._begin(transactional_id, event, *arguments, after_reply=after_reply)
         error = write if isinstance(write, ErrorCode) else await write.wait()
         if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
             return Answer(error)
@@ -306,16 +351,14 @@ class TransactionCoordinator:
         return Answer(outcome.error, *outcome.answer)
 
     async def _begin(
-        self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]
+        self, transactional_id: str, event: Event, *arguments: Any, after_reply: AfterReply | None = None
     ) -> Write[TransactionResult] | ErrorCode:
         """Applies an event, with a fresh producer id if it needs one, and appends the resulting record."""
         fresh_id: int | None = None
         while True:
-
-            def operation(shard: TransactionShard, now_ms: int, fresh_id: int | None = fresh_id) -> TransactionResult:
-                return shard.handle(transactional_id, event, fresh_id)
-
-            write = self._runtime.begin_write(transactional_id, operation)
+            write = self._runtime.begin_write(
+                transactional_id, _handle, transactional_id, event, arguments, fresh_id, after_reply
+            )
             if isinstance(write, ErrorCode) or not write.result.response.needs_producer_id:
                 return write
             try:
@@ -329,7 +372,10 @@ class TransactionCoordinator:
                 self._completion.unload(number)
             return
         for transaction in result.decided:
-            self._complete(number, transaction)
+            if result.after_reply is None:
+                self._complete(number, transaction)
+            else:
+                result.after_reply(partial(self._complete, number, transaction))
         if result.is_ongoing:
             self._schedule_timeout_check()
         if shard.transactions:
@@ -363,11 +409,11 @@ class TransactionCoordinator:
         now_ms = self._runtime.now_ms()
         late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
 
-        def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
+        def event(transaction: Transaction, event_ms: int, fresh_id: int | None) -> Outcome:
             # The transaction may have ended, and the next one begun, while a producer id was awaited.
             if not transaction.has_timed_out(now_ms):
                 return Outcome(ErrorCode.INVALID_TXN_STATE)
-            return transaction.fence_and_abort(self.level, self._runtime.now_ms(), fresh_id)
+            return transaction.fence_and_abort(self.level, event_ms, fresh_id)
 
         for transaction in late:
             transactional_id = transaction.transactional_id

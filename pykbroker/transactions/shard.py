@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.named_tuple import NamedTuple
@@ -17,6 +18,14 @@ TOMBSTONE_BYTES = 32
 
 TOMBSTONES_BATCH_BYTES = 100_000
 """Size of a batch of tombstones: very many ids may expire at once, more than one batch may hold."""
+
+
+Event = Callable[..., Outcome]
+"""An event on a transaction: a function of the `Transaction`, the time in ms, a fresh producer id or None, and the
+arguments of the request."""
+
+AfterReply = Callable[[Callable[[], None]], None]
+"""Takes a function that is to be run after the reply to the present request, before another request is served."""
 
 
 class TransactionFilter(NamedTuple):
@@ -57,11 +66,13 @@ class TransactionResult(CoordinatorResult):
         decided: transactions whose decision is durable, so that their markers must be written.
         is_ongoing: True if a transaction is ongoing, which may time out.
         is_unloaded: True if the shard is unloaded, so that its transactions are no longer completed here.
+        after_reply: takes the completion of the `decided` transaction; None if it is completed at once.
     """
 
     decided: list[Transaction] = field(default_factory=list)
     is_ongoing: bool = False
     is_unloaded: bool = False
+    after_reply: AfterReply | None = None
 
 
 class TransactionShard(CoordinatorShard[TransactionResult]):
@@ -105,15 +116,21 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     # Writing
 
     def handle(
-        self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome], fresh_id: int | None
+        self,
+        now_ms: int,
+        transactional_id: str,
+        event: Event,
+        arguments: tuple[Any, ...],
+        fresh_id: int | None,
+        after_reply: AfterReply | None,
     ) -> TransactionResult:
         """Applies an event to a transaction; the response is the outcome, whose state becomes the record."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return TransactionResult(response=Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        outcome = event(transaction, fresh_id)
+        outcome = event(transaction, now_ms, fresh_id, *arguments)
         records = [] if outcome.state is None else [(transactional_id, outcome.state)]
-        return TransactionResult(records, outcome)
+        return TransactionResult(records, outcome, after_reply=after_reply)
 
     def encode(self, record: tuple[str, LoggedState | None]) -> tuple[bytes, bytes | None]:
         """Key and value as bytes."""
@@ -130,7 +147,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         self, result: TransactionResult, error: ErrorCode, now_ms: int, first_offset: int
     ) -> TransactionResult | None:
         """Makes the pending states of transactions current; with an `error` drops them."""
-        followed = TransactionResult()
+        followed = TransactionResult(after_reply=result.after_reply)
         for transactional_id, state in result.records:
             transaction = self.transactions[transactional_id]
             if error is not ErrorCode.NONE:
@@ -146,6 +163,11 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
                 elif transaction.now.state is TransactionState.ONGOING:
                     followed.is_ongoing = True
         return followed
+
+    def replicated(self, result: TransactionResult, now_ms: int, first_offset: int) -> TransactionResult | None:
+        """As in the base class. The transactions that are decided are completed at once."""
+        result.after_reply = None
+        return super().replicated(result, now_ms, first_offset)
 
     # Requests
 

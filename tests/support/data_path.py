@@ -142,7 +142,9 @@ class DataPath:
     async def call(self, handler: Any, request: Any, version: int, *, client_id: str = "test") -> Any:
         """Calls a handler with the request as it arrives at this version; the response must be one it can carry."""
         arrived = decode(type(request), version, memoryview(encode(request, version)))
-        response = await handler(self.context(ApiKey(request.KEY), version, client_id), arrived)
+        context = self.context(ApiKey(request.KEY), version, client_id)
+        response = await handler(context, arrived)
+        context.connection.run_follow_up()
         if response is not None:
             encode_chunks(response, version)  # the version can carry all that the handler put into it
         return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,6 +208,71 @@ async def test_a_handler_that_closes_its_own_connection_does_not_end_the_loop(mo
         assert await clients[0].frame() is None
         await beat(clients[1], 2)
         assert await answered(clients[1]) == 2
+
+
+class TestFollowUp:
+    """Work of a request that its reply does not wait for."""
+
+    Events = list[tuple[str, int, bool]]
+
+    @pytest.fixture
+    def events(self, monkeypatch: pytest.MonkeyPatch) -> Events:
+        """Requests and their follow-ups, each with its correlation id and if the first client had a reply by then."""
+        events: list[tuple[str, int, bool]] = []
+
+        async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+            number = context.correlation_id
+            events.append(("request", number, self.has_reply()))
+            context.connection.after_reply(lambda: events.append(("follow-up", number, self.has_reply())))
+            return HeartbeatResponse()
+
+        monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+        return events
+
+    client: Client
+
+    def has_reply(self) -> bool:
+        try:
+            return bool(self.client.stream.socket._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
+    async def test_it_is_done_between_the_reply_and_the_next_request(self, events: Events) -> None:
+        async with running() as connect:
+            self.client, other = await connect(), await connect()
+            await beat(self.client, 1)
+            await beat(self.client, 2)
+            await beat(other, 3)
+            assert [await answered(self.client), await answered(self.client)] == [1, 2]
+            assert await answered(other) == 3
+        assert [event for event in events if event[1] != 3] == [
+            ("request", 1, False),
+            ("follow-up", 1, True),
+            ("request", 2, True),
+            ("follow-up", 2, True),
+        ]
+        assert [name for name, _, _ in events] == ["request", "follow-up"] * 3
+
+    async def test_it_does_not_wait_for_a_client_that_reads_nothing(self, events: Events) -> None:
+        async with running() as connect:
+            self.client = await connect()
+            connection = self.client.connection
+            with suppress(BlockingIOError):
+                while True:
+                    connection._socket.send(bytes(1 << 16))
+            await beat(self.client, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert connection.is_sending
+            assert [name for name, _, _ in events] == ["request", "follow-up"]
+
+    async def test_it_is_done_if_the_client_is_gone(self, events: Events) -> None:
+        async with running() as connect:
+            self.client = await connect()
+            await beat(self.client, 1)
+            await self.client.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert self.client.connection.has_ended
+        assert events == [("request", 1, False), ("follow-up", 1, False)]
 
 
 @pytest.mark.parametrize("served", [sleep_in_a_task], indirect=True)

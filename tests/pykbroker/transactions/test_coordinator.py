@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,39 @@ async def test_a_marker_that_cannot_be_written_is_tried_again_p_132(tmp_path: Pa
         assert [partition for _, _, partition in rig.markers] == [1, 0]
         assert states(rig) == COMMITTED
         assert await rig.add(known, 2) == ErrorCode.NONE
+
+
+async def test_a_reply_goes_out_before_the_markers_are_written_p_132(tmp_path: Path) -> None:
+    """P-132: once the decision is in the log; the caller has the rest done after its reply."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0, 2)
+        follow_ups: list[Callable[[], None]] = []
+        answer = await rig.transactions.end(
+            "x", *known, is_commit=True, client_version=2, after_reply=follow_ups.append
+        )
+        assert answer == (ErrorCode.NONE, P, 1)
+        assert (states(rig), rig.markers) == (COMMITTED[:-1], [])
+        assert await rig.add((P, 1), 1) == ErrorCode.CONCURRENT_TRANSACTIONS
+        [follow_up] = follow_ups
+        follow_up()
+        assert states(rig) == COMMITTED
+        assert [partition for _, _, partition in rig.markers] == [0, 2]
+        assert await rig.add((P, 1), 1) == ErrorCode.NONE
+
+
+async def test_a_repetition_leaves_nothing_to_be_done_after_its_reply(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+        await rig.end(known)
+        follow_ups: list[Callable[[], None]] = []
+        answer = await rig.transactions.end(
+            "x", *known, is_commit=True, client_version=2, after_reply=follow_ups.append
+        )
+        assert (answer, follow_ups) == ((ErrorCode.NONE, P, 1), [])
 
 
 async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
