@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerServices
 
+FIRST_PAUSE_MS = 1
+"""Pause before the first retry. Kafka pauses for 20 ms each time; markers on other brokers take a few."""
+
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -67,18 +70,22 @@ async def verify_and_retry(
     """Verifies as `verify` does, with retries while the producer's last transaction is still completing.
 
     With epoch bumps a client begins its next transaction at once, and a wait here is shorter than its own retry. The
-    retries take at most `add.partitions.to.txn.retry.backoff.max.ms`.
+    retries take at most `add.partitions.to.txn.retry.backoff.max.ms`. The pauses between them double, from
+    `FIRST_PAUSE_MS` to `add.partitions.to.txn.retry.backoff.ms`.
     """
     if client < ClientGeneration.EPOCH_BUMPS:
         return await verify(services, identity, first_sequences, client)
     config = services.config
     timeout_ms = min(config.transactions.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
     give_up_at = trio.current_time() + timeout_ms / 1000
+    pause_ms = FIRST_PAUSE_MS
     while True:
+        pause_ms = min(pause_ms, config.transactions.add_partitions_retry_backoff_ms)
         verified = await verify(services, identity, first_sequences, client)
         if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or trio.current_time() >= give_up_at:
             return verified
-        await trio.sleep(config.transactions.add_partitions_retry_backoff_ms / 1000)
+        await trio.sleep(pause_ms / 1000)
+        pause_ms *= 2
 
 
 async def verify(

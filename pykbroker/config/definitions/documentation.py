@@ -78,7 +78,7 @@ GROUP_DOCUMENTATION: dict[str, str] = {
 
 _BROKER_DOCUMENTATION: dict[str, str] = {
     "add.partitions.to.txn.retry.backoff.max.ms": "Longest wait for an ending transaction before a partition is added.",
-    "add.partitions.to.txn.retry.backoff.ms": "First wait before adding a partition to a transaction is tried again.",
+    "add.partitions.to.txn.retry.backoff.ms": "Longest pause before adding a partition to a transaction is retried.",
     "advertised.listeners": "Addresses that clients get in Metadata, per listener; without it those of listeners. "
     "In place of a host that means every address they get the name of the machine, from a broker that is alone the "
     "host that they connected to.",
