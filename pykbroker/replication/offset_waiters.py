@@ -55,28 +55,25 @@ class Waiter:
         await self._completion.wait(deadline)
 
 
-class OffsetWaiters:
-    """The waiters of one partition for one kind of progress."""
+class OffsetWaiters(dict[Waiter, None]):
+    """The waiters of one partition for one kind of progress, in order of arrival.
 
-    __slots__ = ("_waiters",)
+    A set would not do: the order in which they are woken must not depend on addresses. A dict itself, and not an object
+    that has one, because each append asks two of them if they are empty.
+    """
 
-    def __init__(self) -> None:
-        # In order of arrival: the order in which they are woken must not depend on addresses.
-        self._waiters: dict[Waiter, None] = {}
+    __slots__ = ()
 
     def notify(self, size_bytes: int) -> None:
         """Counts bytes that became readable; `ALL` wakes every waiter, as for a deleted partition."""
-        if self._waiters:
-            for waiter in list(self._waiters):
+        if self:
+            for waiter in list(self):
                 waiter.add(size_bytes)
 
     def add(self, waiter: Waiter) -> None:
         """Adds a waiter."""
-        self._waiters[waiter] = None
+        self[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
         """Removes a waiter."""
-        self._waiters.pop(waiter, None)
-
-    def __len__(self) -> int:
-        return len(self._waiters)
+        self.pop(waiter, None)

@@ -65,8 +65,8 @@ class Partitions:
 
     def get_by_id(self, topic_id: bytes, partition: int) -> Partition | None:
         """As `get`, by topic id."""
-        name = self._name_by_id.get(topic_id)
-        return None if name is None else self.get(name, partition)
+        found = self._by_name.get(self._name_by_id.get(topic_id, ""))
+        return None if found is None else found.get(partition)
 
     def is_offline(self, topic: str, partition: int) -> bool:
         """True if this broker should hold the partition and cannot, as its log could not be opened or created."""
