@@ -204,7 +204,7 @@ class Connection:
             await self._stay_muted()
 
     def _sends_at_once(self, chunks: list[Any]) -> bool:
-        """Sends the only chunk of a reply without waiting; False if bytes are left, which are then in `chunks`.
+        """Sends the only chunk of a reply without waiting; False if bytes are left, for `_send_chunks` of `chunks`.
 
         Nearly every small reply fits into the socket, and needs no coroutine.
         """

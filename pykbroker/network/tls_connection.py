@@ -21,7 +21,7 @@ import trio
 
 from pykbroker.errors import CloseConnection
 from pykbroker.logstore.file_range import FileRange
-from pykbroker.network.connection import SocketConnection, name_of_protocol
+from pykbroker.network.connection import SENT_AT_ONCE_MAX, SocketConnection, name_of_protocol
 from pykbroker.network.reply import wait_writable
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT
 from pykbroker.security.principals import CERTIFICATE, AuthenticationContext, PrincipalBuilderFailed
@@ -275,7 +275,15 @@ class TlsConnection(SocketConnection):
         return count
 
     def _sends_at_once(self, chunks: list[Any]) -> bool:
-        return False
+        data = chunks[0]
+        if len(data) > SENT_AT_ONCE_MAX:
+            return False
+        self._ssl.write(data)
+        self._outgoing_to_unsent()
+        self._send_what_fits()
+        # Encrypted bytes that are left need `_flush` alone.
+        chunks.clear()
+        return not self._unsent
 
     async def _send_chunks(self, connected: Connected, chunks: list[Any], memory: RequestMemory) -> None:
         """Encrypts and sends a reply, as `reply.send_chunks` sends one in plain."""
@@ -294,6 +302,8 @@ class TlsConnection(SocketConnection):
                     chunk.release()
             if size:
                 await self._encrypt(gathered, memory, in_memory)
+            elif self._unsent:
+                await self._flush(memory, in_memory)
         finally:
             for chunk in chunks:
                 if isinstance(chunk, FileRange):

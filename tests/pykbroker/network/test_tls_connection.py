@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -226,6 +227,44 @@ async def test_a_slow_reader_gets_all_of_a_large_reply(monkeypatch: pytest.Monke
         assert len(await client.frame() or b"") > 5_000_000
         await trio.testing.wait_all_tasks_blocked()
         assert memory.reply_bytes == 0
+
+
+async def test_a_follow_up_is_done_after_a_reply_that_fits_or_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[bool] = []
+
+    def has_reply() -> bool:
+        try:
+            return bool(raw.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+    async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        events.append(has_reply())
+        context.connection.after_reply(lambda: events.append(has_reply()))
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+    async with encrypted() as client:
+        raw = client.stream.transport_stream.socket._sock
+        # The handshake, and its tickets behind the first reply.
+        assert await answers(client)
+        assert await client.call(HeartbeatRequest(), 1, HeartbeatResponse) is not None
+        assert events == [False, True]
+        connection: Any = client.connection
+        sent = 0
+        while not connection._unsent:
+            connection._ssl.write(bytes(1 << 14))
+            connection._outgoing_to_unsent()
+            connection._send_what_fits()
+            sent += 1 << 14
+        await client.request(ApiKey.HEARTBEAT, 1, encode(HeartbeatRequest(), 1), flexible=False)
+        await trio.testing.wait_all_tasks_blocked()
+        assert connection.is_sending
+        assert len(events) == 4, "the follow-up does not wait for the client"
+        while sent:
+            sent -= len(await client.stream.receive_some(sent))
+        assert await client.frame() is not None
+        assert not connection.is_sending
 
 
 async def test_a_request_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
