@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MANY_PARTITIONS = 1000
+# A rate that Apache Kafka reaches over a thousand partitions.
+MANY_PARTITIONS_PER_S = 10_000
 MEMBERS = 100
 # A rate that Apache Kafka reaches with 16 clients on two cores.
 TRANSACTIONS_PER_S = 500
@@ -103,6 +105,12 @@ def compacted(name: str, configs: dict[str, str], *, is_compacted: bool) -> Shap
 SHAPES: tuple[Shape, ...] = (
     *small(),
     *written_and_read("1,000 partitions", "partitions", 100, (1_000_000, 200_000), MANY_PARTITIONS),
+    Shape(
+        f"1,000 partitions, {MANY_PARTITIONS_PER_S:,} a second",
+        "partitions",
+        ("rate", "-per-second", str(MANY_PARTITIONS_PER_S), "-in-turn"),
+        partitions=MANY_PARTITIONS,
+    ),
     *written_and_read("100 kB records", "large", 100_000, (3_000, 1_000), options=("-buffered", "100")),
     *(
         shape

@@ -4,7 +4,8 @@
 //
 //	produce   every client sends one record and waits for its response before it sends the next
 //	endtoend  a record is sent when a consumer has received the one before it
-//	rate      records at a fixed rate, whatever the broker's answers; latency from the time at which each was due
+//	rate      records at a fixed rate, whatever the broker's answers; latency from the time at which each was due.
+//	          They go to one partition for a while and then to another, or with -in-turn to all in turn
 //	bulk      so many records as fast as they go, in batches; latency from the call to the acknowledgement
 //	consume   reads so many records from the beginning, without a group
 //	transact  every client commits one transaction after the other; latency of the commit alone, and of
@@ -33,6 +34,7 @@ type settings struct {
 	clients, size, perSecond          int
 	records, buffered, keys, together int
 	transactionsPerSecond             int
+	inTurn                            bool
 	duration                          time.Duration
 }
 
@@ -102,6 +104,7 @@ func main() {
 	flags.IntVar(&with.clients, "clients", 1, "clients of produce, transact and group")
 	flags.IntVar(&with.size, "size", 100, "bytes of a record's value")
 	flags.IntVar(&with.perSecond, "per-second", 20_000, "records a second of rate")
+	flags.BoolVar(&with.inTurn, "in-turn", false, "the records of rate go to all partitions in turn")
 	flags.IntVar(&with.records, "records", 100_000, "records of bulk and consume")
 	flags.IntVar(&with.buffered, "buffered", 10_000, "records that bulk has under way at a time")
 	flags.IntVar(&with.keys, "keys", 0, "different keys of bulk; 0 for records without keys")

@@ -102,7 +102,11 @@ func endToEnd(with settings) any {
 
 // rate sends the records that are due every half millisecond.
 func rate(with settings) any {
-	client := connect(with)
+	var options []kgo.Opt
+	if with.inTurn {
+		options = append(options, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	}
+	client := connect(with, options...)
 	defer client.Close()
 	value := make([]byte, with.size)
 	var lock sync.Mutex
