@@ -195,13 +195,17 @@ class ProducerState:
         Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-135, P-138).
         """
         entry = self.producers.get(producer_id)
-        if entry is not None:
+        is_next = False
+        if entry is not None and entry.epoch == epoch and entry.batches:
+            # True for nearly every batch. It follows the last one, so that none of the cached ones is the same.
+            is_next = 0 <= entry.batches[-1].last_sequence == first_sequence - 1
+        if entry is not None and not is_next:
             duplicate = entry.find_duplicate(epoch, first_sequence, last_sequence_of(first_sequence, offset_delta))
             if duplicate is not None:
                 return duplicate
         if is_transactional and must_be_verified:
             self.check_verified(producer_id, epoch, verification)
-        if entry is not None:
+        if entry is not None and not is_next:
             self._check_epoch(producer_id, entry, epoch)
         if self._verifications:
             self._check_waiting_sequence(producer_id, entry, first_sequence)
@@ -214,7 +218,7 @@ class ProducerState:
                     f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}, not 0"
                     f" (last epoch {entry.epoch})"
                 )
-        elif entry.epoch != NO_EPOCH and not _follows(entry.last_sequence, first_sequence):
+        elif not is_next and entry.epoch != NO_EPOCH and not _follows(entry.last_sequence, first_sequence):
             raise OutOfOrderSequence(
                 f"producer {producer_id}, epoch {epoch}: sequence {first_sequence} does not follow"
                 f" {entry.last_sequence}"
@@ -280,9 +284,14 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
             entry.set_epoch(epoch)
-        last_sequence = last_sequence_of(first_sequence, offset_delta)
+        last_sequence = (
+            NO_SEQUENCE if first_sequence == NO_SEQUENCE else (first_sequence + offset_delta) & _MAX_SEQUENCE
+        )
+        # As CachedBatch(...), without the call of its Python function.
         entry.batches.append(
-            CachedBatch(first_sequence, last_sequence, first_offset + offset_delta, offset_delta, timestamp_ms)
+            tuple.__new__(
+                CachedBatch, (first_sequence, last_sequence, first_offset + offset_delta, offset_delta, timestamp_ms)
+            )
         )
         entry.last_timestamp_ms = timestamp_ms
         if is_transactional:
