@@ -22,7 +22,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import LoadedParts
 from pykbroker.logstore.pending_files import PendingFiles
 from pykbroker.logstore.producer_state import Verification
-from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
+from pykbroker.logstore.recovery import Marker, add_aborted, marker_of, record_marker
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
 from pykbroker.logstore.segment import CLEANED_SUFFIX, SWAP_SUFFIX, SealedSegment, Segment
 from pykbroker.named_tuple import NamedTuple
@@ -222,14 +222,14 @@ class LoadedLog:
         first_offset = next_offset = self.segments.end_offset
         parts: list[Buffer] = []
         metas: list[tuple[int, int, int]] = []
-        with_producer: list[tuple[int, BatchHeader, int]] = []
+        with_producer: list[tuple[int, BatchHeader, int, Marker | None]] = []
         for position, header in iter_headers(view):
             size = header.size_bytes
             parts.append(ASSIGNED.pack(next_offset, header.length, leader_epoch))
             parts.append(view[position + ASSIGNED_SIZE : position + size])
             if header.producer_id >= 0:
-                self._check_trusted(view, position, header, verification, transaction_version)
-                with_producer.append((position, header, next_offset))
+                marker = self._check_trusted(view, position, header, verification, transaction_version)
+                with_producer.append((position, header, next_offset, marker))
             last_offset = next_offset + header.last_offset_delta
             metas.append((size, last_offset, header.max_timestamp))
             next_offset = last_offset + 1
@@ -238,8 +238,8 @@ class LoadedLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset, with_records=True)
         self._write_batches(parts, metas, first_offset, now_ms)
-        for position, header, offset in with_producer:
-            self._record_trusted(view, position, header, offset)
+        for position, header, offset, marker in with_producer:
+            self._record_trusted(view, position, header, offset, marker)
         self._flush_if_due()
         return AppendResult(first_offset, next_offset - 1, -1, self.log_start_offset, False)
 
@@ -314,22 +314,26 @@ class LoadedLog:
         header: BatchHeader,
         verification: Verification | None,
         transaction_version: int,
-    ) -> None:
+    ) -> Marker | None:
+        """Check a batch of a producer by the producer's state. Returns the marker that it is, if it is one."""
         producers = self.history.state
         if not header.is_control:
             if header.is_transactional and self._config.transaction_partition_verification_enable:
                 producers.check_verified(header.producer_id, header.producer_epoch, verification)
             producers.check_coordinator_append(header.producer_id, header.producer_epoch)
-            return
+            return None
         marker = marker_of(RecordBatch(view, position))
         if marker is not None:
             producers.check_marker(header.producer_id, header.producer_epoch, marker[1], transaction_version)
+        return marker
 
-    def _record_trusted(self, view: memoryview, position: int, header: BatchHeader, offset: int) -> None:
+    def _record_trusted(
+        self, view: memoryview, position: int, header: BatchHeader, offset: int, marker: Marker | None = None
+    ) -> None:
         """Update the producer's state by a batch or marker that is in the log at `offset`."""
         producers = self.history.state
         if header.is_control:
-            completed = record_marker(producers, RecordBatch(view, position), offset)
+            completed = record_marker(producers, RecordBatch(view, position), offset, marker)
             if completed is not None and completed.is_aborted:
                 add_aborted(self.segments.active, producers, completed)
             return

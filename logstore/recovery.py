@@ -202,8 +202,12 @@ def replay_producers(
             position += LENGTH_OVERHEAD + length
 
 
-def marker_of(batch: RecordBatch) -> tuple[ControlRecordType, int] | None:
-    """(ABORT or COMMIT, coordinator epoch) of a transaction marker; None for other or emptied control batches."""
+Marker = tuple[ControlRecordType, int]
+"""ABORT or COMMIT, and the coordinator epoch."""
+
+
+def marker_of(batch: RecordBatch) -> Marker | None:
+    """The transaction marker in a control batch; None for other or emptied ones."""
     for record in batch.records():
         kind = control_record_type(record.key)
         if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
@@ -211,9 +215,12 @@ def marker_of(batch: RecordBatch) -> tuple[ControlRecordType, int] | None:
     return None
 
 
-def record_marker(state: ProducerState, batch: RecordBatch, offset: int) -> CompletedTransaction | None:
-    """Update producer state by a control batch at this offset in the log."""
-    marker = marker_of(batch)
+def record_marker(
+    state: ProducerState, batch: RecordBatch, offset: int, marker: Marker | None = None
+) -> CompletedTransaction | None:
+    """Update producer state by a control batch at this offset in the log; `marker` is that of the batch, if known."""
+    if marker is None:
+        marker = marker_of(batch)
     if marker is None:
         return None
     kind, coordinator_epoch = marker
