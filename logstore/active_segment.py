@@ -23,6 +23,7 @@ class ActiveSegment(Segment):
     """
 
     __slots__ = (
+        "_is_index_full",
         "_roll_config",
         "_roll_index_bytes",
         "_roll_ms",
@@ -42,9 +43,11 @@ class ActiveSegment(Segment):
         self.max_timestamp_so_far = -1
         self.max_timestamp_offset = base_offset
         self._since_index_entry = 0
-        # Limits of `must_roll`, and the settings from which they were computed.
+        # Limits of `must_roll`, and the settings from which they were computed; None to compute them again.
         self._roll_config: LogConfig | None = None
         self._roll_ms = self._roll_index_bytes = 0
+        # Kept up to date, because each append of thousands of logs would have to fetch both indexes from memory.
+        self._is_index_full = False
 
     def max_timestamp(self) -> tuple[int, int]:
         return self.max_timestamp_so_far, self.max_timestamp_offset
@@ -103,6 +106,7 @@ class ActiveSegment(Segment):
             self.offset_index.add(last_offset, position)
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
             self._since_index_entry = size
+            self._check_indexes()
         else:
             self._since_index_entry += size
 
@@ -119,19 +123,23 @@ class ActiveSegment(Segment):
         if first is None:
             first = self.first_batch_timestamp = self.first_timestamp()
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        return (
-            age_ms > self._roll_ms
-            or len(self.offset_index.entries) > self._roll_index_bytes - ENTRY_SIZE
-            or len(self.time_index.entries) > self._roll_index_bytes - 2 * TIME_ENTRY_SIZE
-        )
+        return age_ms > self._roll_ms or self._is_index_full
 
     def _set_roll_limits(self, config: LogConfig) -> None:
         segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
         if config.segment_jitter_ms > 0:
             # Spreads the rolls of many logs over time by a hash of the path, which is constant for one segment.
             segment_ms -= crc32(self.file.path.encode()) % config.segment_jitter_ms
-        # Both indexes must be able to take another entry; one entry of the time index is kept for the end.
         self._roll_config, self._roll_ms, self._roll_index_bytes = config, segment_ms, config.segment_index_bytes
+        self._check_indexes()
+
+    def _check_indexes(self) -> None:
+        """Note if the indexes can take another entry; one entry of the time index is kept for the end."""
+        limit = self._roll_index_bytes
+        self._is_index_full = (
+            len(self.offset_index.entries) > limit - ENTRY_SIZE
+            or len(self.time_index.entries) > limit - 2 * TIME_ENTRY_SIZE
+        )
 
     def create_file(self) -> None:
         """Create the empty log file now, so that the base offset survives a restart."""
@@ -143,6 +151,7 @@ class ActiveSegment(Segment):
     def truncate_to(self, offset: int) -> None:
         """Drop all batches from the one that holds `offset` on."""
         found = self.locate(offset)
+        self._roll_config = None
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.aborted.truncate_to(offset)

@@ -61,6 +61,15 @@ def test_rolls_when_an_index_is_full(place: Place) -> None:
     assert all(len(place.content(name)) <= 48 for name in place.names() if name.endswith("index"))
 
 
+def test_an_index_that_was_truncated_has_room_again(place: Place) -> None:
+    log = place.open(index_interval_bytes=1, segment_index_bytes=48)
+    for number in range(4):
+        append(log, batch(1, timestamp=NOW_MS + number))
+    log.truncate_to(2, NOW_MS)
+    append(log, batch(1, timestamp=NOW_MS + 5))
+    assert log.segment_base_offsets == (0,)
+
+
 def test_rolls_when_the_offset_is_too_far_from_the_base(place: Place) -> None:
     """P-165: the distance must fit 31 bits."""
     log = place.open()
