@@ -162,7 +162,7 @@ def _downgrade(
         joining = reconcile_member(
             group, joining, target, owned, context, result.records, has_subscription_changed=has_subscription_changed
         )
-    downgrade(group, [], joining, reason, context.topics, context.now_ms, result)
+    downgrade(group, [], joining, reason, context.settings, context.topics, context.now_ms, result)
     return joining
 
 
