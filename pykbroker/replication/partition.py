@@ -583,7 +583,7 @@ class Partition:
             self.low_waiters.notify(ALL)
 
     def now(self) -> float:
-        """Time in seconds by which followers are judged."""
+        """Time in seconds on the clock by which the lag of followers is measured."""
         return self._environment.now()
 
     def registered_epoch(self, follower: Follower) -> int:
