@@ -15,7 +15,7 @@ class FileRange:
     can shorten the file: sendfile then sends fewer bytes, and the connection must be closed.
 
     Attributes:
-        left_off: bytes that the reader had room for, but not for the rest of their batch.
+        left_off: bytes of an incomplete batch that follow the range and would have been within the reader's limit.
     """
 
     __slots__ = ("_file", "_released", "fd", "left_off", "position", "size")

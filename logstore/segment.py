@@ -59,9 +59,10 @@ class TimestampOffset(NamedTuple):
 
 
 LEFT_OFF_MIN: Final = 1 << 16
-"""Bytes of an incomplete batch from which on a reader is not given them: fewer cost less to send than to find."""
+"""Bytes from which on an incomplete batch at the end of a read is left off. To find a smaller one costs more than to
+send it."""
 _HOPS_MAX: Final = 68
-"""Most batches that are looked at to find the incomplete one: as many as fit between two entries of the index."""
+"""Largest number of batch headers read to find the incomplete batch: as many as fit between two index entries."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -166,7 +167,7 @@ class Segment:
         return LENGTH_OVERHEAD + int.from_bytes(length, "big")
 
     def incomplete_size(self, begin: int, end: int) -> int:
-        """Bytes before `end` of a batch that ends behind it; 0 if they are too few to look for the batch's beginning.
+        """Bytes before `end` that belong to a batch which ends after it; 0 if they are fewer than LEFT_OFF_MIN.
 
         Args:
             begin: position of a batch, or the end of the data.

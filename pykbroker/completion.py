@@ -69,6 +69,9 @@ class Completion:
         if self.is_complete:
             event.set()
         self.when_complete = event.set
+        if deadline == math.inf:
+            await event.wait()
+            return
         with trio.move_on_at(deadline):
             await event.wait()
 

@@ -238,9 +238,9 @@ def _compress_lz4(data: bytes, level: int | None) -> bytes:
 
 
 def _lz4_header_without_content_checksum(data: Buffer) -> bytes:
-    """The header of a frame that has a checksum of its content, as one that has none; empty for any other frame.
+    """The header of an LZ4 frame with the flag for a content checksum cleared; empty if the flag is not set.
 
-    To verify this checksum takes as long as the rest of a produce request. franz-go and Sarama write it, Java does not.
+    To verify that checksum takes as long as the rest of a produce request. franz-go and Sarama write it, Java does not.
     """
     if len(data) <= 4 or not data[4] & _LZ4_CONTENT_CHECKSUM_FLAG:
         return b""

@@ -186,11 +186,11 @@ class GroupCoordinator:
         from pykbroker.groups.result import GroupResult, Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
-        member_id, settings = request.member_id, self._settings
+        member_id, settings = request.member_id, self._settings.classic
         if request.group_id == "":
             return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=member_id)
-        longest_ms = settings.group_max_session_timeout_ms
-        if not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
+        longest_ms = settings.max_session_timeout_ms
+        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
 

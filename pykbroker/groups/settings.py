@@ -1,8 +1,9 @@
-"""The broker settings of groups, as one immutable value with Kafka's defaults."""
+"""The broker settings of groups, as one immutable value."""
 
 from __future__ import annotations
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.streams.settings import StreamsGroupSettings
@@ -13,29 +14,23 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
 class GroupSettings(NamedTuple):
-    """Names are Kafka's keys; times in milliseconds, sizes in bytes."""
+    """Times in ms, sizes in bytes. Kafka's defaults stand in config/definitions/broker.py alone."""
 
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2**31 - 1
-    group_initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
-    share: ShareGroupSettings = ShareGroupSettings()
-    streams: StreamsGroupSettings = StreamsGroupSettings()
+    classic: ClassicGroupSettings
+    consumer: ConsumerGroupSettings
+    share: ShareGroupSettings
+    streams: StreamsGroupSettings
+    offset_metadata_max_bytes: int
+    offsets_retention_ms: int
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
         """Settings of groups from the broker's configuration, where the retention of offsets is in minutes."""
         return cls(
-            group_min_session_timeout_ms=config.groups.min_session_timeout_ms,
-            group_max_session_timeout_ms=config.groups.max_session_timeout_ms,
-            group_max_size=config.groups.max_size,
-            group_initial_rebalance_delay_ms=config.groups.initial_rebalance_delay_ms,
-            offset_metadata_max_bytes=config.groups.offset_metadata_max_bytes,
-            offsets_retention_ms=config.groups.offsets_retention_minutes * 60_000,
-            consumer=ConsumerGroupSettings.from_config(config),
-            share=ShareGroupSettings.from_config(config),
-            streams=StreamsGroupSettings.from_config(config),
+            ClassicGroupSettings.from_values(config.groups),
+            ConsumerGroupSettings.from_config(config),
+            ShareGroupSettings.from_config(config),
+            StreamsGroupSettings.from_config(config),
+            config.groups.offset_metadata_max_bytes,
+            config.groups.offsets_retention_minutes * 60_000,
         )

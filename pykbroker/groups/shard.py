@@ -151,7 +151,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
-                self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
+                self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
         else:
             modern = self._groups_of(key)
             modern.replay(record, now_ms)
@@ -192,7 +192,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
         result = GroupResult()
         for group in self.groups.values():
-            if len(group.members) > self.settings.group_max_size:
+            if len(group.members) > self.settings.classic.max_size:
                 group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, result)
         return result
 
@@ -234,7 +234,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if downgrade is not None:
             from pykbroker.groups.consumer.migration import downgraded_group
 
-            group = self.groups[downgrade.group_id] = downgraded_group(downgrade, self.settings, now_ms)
+            group = self.groups[downgrade.group_id] = downgraded_group(downgrade, self.settings.classic, now_ms)
             if downgrade.rebalance_reason is not None:
                 group.prepare_rebalance(downgrade.rebalance_reason, now_ms, GroupResult())
 
@@ -288,7 +288,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The group; created in state Empty if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self.settings, now_ms)
+            group = self.groups[group_id] = Group(group_id, self.settings.classic, now_ms)
             self._unstored.add(group_id)
         return group
 

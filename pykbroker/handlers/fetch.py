@@ -212,6 +212,7 @@ class FetchSteps:
         if before is not None and self._bound != FetchBound.LOG_END:
             had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
         rest = self._max_bytes
+        now: float | None = None
         turn = Turn()
         try:
             # A copy: between two turns another request may change the session, against the protocol.
@@ -222,12 +223,13 @@ class FetchSteps:
                 ):
                     # Nothing has changed since the follower's last fetch: the partition is not read.
                     if is_first_pass:
-                        caught_up.on_fetch()
+                        now = caught_up.on_fetch(now)
                     if waiter is not None:
                         waiter.register(self._waiters_of(caught_up.partition))
                     continue
                 if turn.is_over:
                     await turn.end_if_over()
+                    now = None
                 known = had_nothing.get(asked.key)
                 if known is not None and known.has_still_nothing(self._bound):
                     read.partitions.append(known)

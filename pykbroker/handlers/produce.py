@@ -243,7 +243,7 @@ class ProduceSteps:
         return response
 
     def _check(self, topic: str, partition: Partition | None) -> None:
-        """Check what depends on the request and the partition, but not on the log; None is one led elsewhere.
+        """Checks of acks and of the topic that do not need the log; `partition` is None if its leader is elsewhere.
 
         Raises:
             KafkaError: the partition is refused.

@@ -386,9 +386,13 @@ class SocketConnection(Connection):
 
 
 class StreamConnection(Connection):
-    """A connection over a stream of trio, with a task of its own: the network of the simulation."""
+    """A connection over a stream of trio, with a task of its own: the network of the simulation.
 
-    __slots__ = ("_stream",)
+    If the stream has a method `send_at_once`, which sends all bytes without waiting, or returns False and sends none,
+    replies of one chunk need no coroutine.
+    """
+
+    __slots__ = ("_send_at_once", "_stream")
 
     def __init__(
         self,
@@ -401,6 +405,7 @@ class StreamConnection(Connection):
     ) -> None:
         super().__init__(services, connected, info, frame_size_max, memory, on_end)
         self._stream = connected
+        self._send_at_once: Callable[[Any], bool] | None = getattr(connected, "send_at_once", None)
         self.served_by = trio.CancelScope()
 
     async def run(self) -> None:
@@ -414,6 +419,9 @@ class StreamConnection(Connection):
         finally:
             self.end()
             await trio.aclose_forcefully(self._stream)
+
+    def _sends_at_once(self, chunks: list[Any]) -> bool:
+        return self._send_at_once is not None and self._send_at_once(chunks[0])
 
     async def _serve(self) -> None:
         reader, count = self._reader, 0

@@ -1,7 +1,7 @@
 """Sending of a reply: byte chunks by send, file ranges by sendfile, so that large records never enter the interpreter.
 
 Small file ranges are read and leave with the bytes around them in one call. A stream that is not a socket (the
-simulation's network) gets copies of all ranges.
+simulation's network) gets copies of all ranges, gathered in the same way.
 """
 
 from __future__ import annotations
@@ -91,10 +91,18 @@ async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestM
 
 
 async def _send_to_stream(stream: trio.abc.Stream, chunks: list[Any]) -> None:
+    gathered: list[Any] = []
+    size = 0
     for chunk in chunks:
         for data in chunk.pieces(COPY_SIZE) if isinstance(chunk, FileRange) else (chunk,):
-            with trio.fail_after(SEND_TIMEOUT_S):
-                await stream.send_all(data)
+            if gathered and size >= GATHERED_MAX:
+                with trio.fail_after(SEND_TIMEOUT_S):
+                    await stream.send_all(b"".join(gathered))
+                gathered, size = [], 0
+            gathered.append(data)
+            size += len(data)
+    with trio.fail_after(SEND_TIMEOUT_S):
+        await stream.send_all(b"".join(gathered))
 
 
 async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: RequestMemory | None = None) -> None:

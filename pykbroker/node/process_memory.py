@@ -56,9 +56,9 @@ THOROUGH_DELAY_S = 3600.0
 _FULL = 2
 _ALLOCATOR = "PYTHONMALLOC"
 _THRESHOLDS_OF_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""Bytes from which on a block is mapped by itself, the most that glibc takes, and bytes of free memory at the end of
-the heap from which on they are returned when a block is freed. Up to these bounds glibc would raise its own thresholds,
-each time a block that it has mapped is freed."""
+"""Thresholds of glibc in bytes. A block of the first size or more is mapped by itself; 32 MiB is the largest value that
+glibc accepts. Free memory at the end of the heap goes back to the system from the second size on. glibc begins with
+smaller values and raises them to these bounds as mapped blocks are freed."""
 
 
 def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:

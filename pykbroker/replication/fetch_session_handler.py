@@ -32,10 +32,10 @@ Key = tuple[bytes, int]
 class FetchLimits(NamedTuple):
     """Limits of each request: `replica.fetch.*`."""
 
-    max_wait_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 10_485_760
-    partition_max_bytes: int = 1_048_576
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
 
 
 class _SentPartition(NamedTuple):

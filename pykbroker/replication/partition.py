@@ -68,9 +68,16 @@ class CaughtUpFollower:
             and follower.broker_id in leadership.isr
         )
 
-    def on_fetch(self) -> None:
-        """Records another fetch of the follower."""
-        self.partition.note_fetch(self._follower, self._end_offset, self._follower.log_start_offset)
+    def on_fetch(self, now: float | None) -> float:
+        """Records another fetch of the follower. Returns `now`, or the time in seconds if that is None.
+
+        A fetch of thousands of partitions looks at the clock once.
+        """
+        follower = self._follower
+        if now is None:
+            now = self.partition.now()
+        follower.on_fetch(self._end_offset, follower.log_start_offset, self._end_offset, now)
+        return now
 
 
 class Partition:
@@ -565,7 +572,7 @@ class Partition:
             )
         end_before, start_before = follower.log_end_offset, follower.log_start_offset
         follower.broker_epoch = broker_epoch
-        self.note_fetch(follower, offset, log_start_offset)
+        follower.on_fetch(offset, log_start_offset, self.log.log_end_offset, self.now())
         if follower.broker_id not in leadership.isr:
             proposal = leadership.propose_expansion(follower, self.high_watermark)
             if proposal is not None:
@@ -575,9 +582,9 @@ class Partition:
         if log_start_offset != start_before:
             self.low_waiters.notify(ALL)
 
-    def note_fetch(self, follower: Follower, offset: int, log_start_offset: int) -> None:
-        """Records the offsets of a follower's fetch."""
-        follower.on_fetch(offset, log_start_offset, self.log.log_end_offset, self._environment.now())
+    def now(self) -> float:
+        """Time in seconds on the clock by which the lag of followers is measured."""
+        return self._environment.now()
 
     def registered_epoch(self, follower: Follower) -> int:
         """The epoch of the follower's broker if that is alive, else -1."""

@@ -38,10 +38,10 @@ PARTITIONS_PER_TURN = 200
 class ReplicationSettings(NamedTuple):
     """Kafka's `replica.*` settings."""
 
-    limits: FetchLimits = FetchLimits()
-    backoff_ms: int = 1000
-    socket_timeout_ms: int = 30_000
-    lag_time_max_ms: int = 30_000
+    limits: FetchLimits
+    backoff_ms: int
+    socket_timeout_ms: int
+    lag_time_max_ms: int
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ReplicationSettings:

@@ -1,4 +1,4 @@
-"""The error of a partition of which this broker has no replica that works."""
+"""The error of a partition that has no online replica on this broker."""
 
 from __future__ import annotations
 

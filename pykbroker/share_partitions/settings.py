@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pykbroker.config.definitions.group import GROUP_CONFIGS
 from pykbroker.groups.modern.settings import bounded
 from pykbroker.named_tuple import NamedTuple
 
@@ -29,12 +30,12 @@ class SharePartitionSettings(NamedTuple):
         may_renew: True if members may renew acquisition locks (KIP-1222).
     """
 
-    delivery_count_limit: int = 5
-    record_locks_max: int = 2_000
-    record_lock_duration_ms: int = 30_000
-    auto_offset_reset: str = LATEST
-    is_read_committed: bool = False
-    may_renew: bool = True
+    delivery_count_limit: int
+    record_locks_max: int
+    record_lock_duration_ms: int
+    auto_offset_reset: str
+    is_read_committed: bool
+    may_renew: bool
 
     @classmethod
     def of_group(cls, share_groups: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
@@ -61,7 +62,13 @@ class SharePartitionSettings(NamedTuple):
                 share_groups.min_record_lock_duration_ms,
                 share_groups.max_record_lock_duration_ms,
             ),
-            configs.get("share.auto.offset.reset", LATEST),
-            configs.get("share.isolation.level", "").lower() == READ_COMMITTED,
-            configs.get("share.renew.acknowledge.enable", "true").lower() == "true",
+            _text(configs, "share.auto.offset.reset"),
+            _text(configs, "share.isolation.level").lower() == READ_COMMITTED,
+            _text(configs, "share.renew.acknowledge.enable").lower() == "true",
         )
+
+
+def _text(configs: Mapping[str, str], key: str) -> str:
+    text = configs.get(key, GROUP_CONFIGS[key].default)
+    assert text is not None, f"{key} has no default"
+    return text

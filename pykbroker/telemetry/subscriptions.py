@@ -11,7 +11,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.checksum import crc32c
 
 ALL_METRICS = "*"
-INTERVAL_MS_DEFAULT = 300_000
+INTERVAL_MS_DEFAULT = int(CLIENT_METRICS_CONFIGS["interval.ms"].default or 0)
 
 
 class Subscription(NamedTuple):

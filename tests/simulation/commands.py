@@ -10,7 +10,8 @@ import signal
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import NamedTuple
 
 from tests.simulation.cluster import KINDS
@@ -21,6 +22,7 @@ from tests.simulation.world import RuleBroken
 LAST_LINES = 60
 PROGRESS_S = 10.0
 PROCESSOR_TIME_MAX_S = 30
+WARM_UP_SEED = "streams-3"
 
 
 def main(arguments: list[str]) -> int:
@@ -111,8 +113,16 @@ def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | F
     if jobs <= 1:
         yield from map(_run, seeds)
         return
+    _warm_up()
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(_run, seeds)
+
+
+@cache
+def _warm_up() -> None:
+    """Imports and compiles what a run needs, so that the processes of the runs need not do it one by one."""
+    with suppress(RuleBroken):
+        run_seed(WARM_UP_SEED)
 
 
 def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:

@@ -19,12 +19,13 @@ from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from pykbroker.replication.fetch_session_handler import FetchLimits, FetchSessionHandler
+from pykbroker.replication.fetch_session_handler import FetchSessionHandler
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
+from pykbroker.replication.replication_tasks import ReplicationSettings
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from tests.support.data_path import ManualClock, Proposals, topic_id
@@ -35,6 +36,7 @@ TOPIC = "t"
 FETCH_VERSION = 18
 LIST_OFFSETS_VERSION = 11
 BACKOFF_S = 1.0
+FETCH_LIMITS = ReplicationSettings.from_config(BrokerConfig.from_properties({})).limits._replace(max_wait_ms=0)
 HANDLERS: dict[type, tuple[Any, ApiKey, int, type]] = {
     FetchRequest: (handle_fetch, ApiKey.FETCH, FETCH_VERSION, FetchResponse),
     ListOffsetsRequest: (handle_list_offsets, ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, ListOffsetsResponse),
@@ -96,7 +98,7 @@ class ReplicaBroker:
         self.services = Services(**values)
 
     def _make_session(self) -> None:
-        self.session = FetchSessionHandler(self.broker_id, FetchLimits(max_wait_ms=0), BACKOFF_S)
+        self.session = FetchSessionHandler(self.broker_id, FETCH_LIMITS, BACKOFF_S)
 
     def stop(self) -> None:
         """Ends as a killed process: what it has written stays, nothing is tidied up. High watermarks of the last

@@ -10,11 +10,9 @@ from typing import Any
 import trio
 
 from pykbroker.controller.metadata.features import SHARE_VERSION
-from pykbroker.controller.metadata.image import GROUP_RESOURCE, TopicImage
-from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.controller.metadata.image import GROUP_RESOURCE, ClusterImage, TopicImage
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
-from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.handlers.share_acknowledge import handle_share_acknowledge
 from pykbroker.handlers.share_fetch import handle_share_fetch
 from pykbroker.protocol.messages import share_acknowledge, share_fetch
@@ -25,13 +23,14 @@ from pykbroker.share_partitions.registry import SharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.persister import CoordinatorPersister
 from pykbroker.share_state.state import SharePartitionKey
-from tests.support.data_path import NODE_ID, NOW_MS, DataPath, cluster_image, topic_id, topic_image
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, topic_id, topic_image
 
 GROUP = "g"
 TOPIC = "clicks"
 
 
-class ShareBroker(DataPath):
+class ShareBroker(CoordinatorRig):
     """One broker with topic "clicks" (2 partitions), and group "g" whose share partitions begin at the log start.
 
     Attributes:
@@ -42,19 +41,17 @@ class ShareBroker(DataPath):
         super().__init__(folder, cluster_image(topic_image(TOPIC, 2), topic_image(SHARE_STATE_TOPIC, 3)), properties)
         self._configs = {"share.auto.offset.reset": "earliest"}
         self._configs |= {key.replace("_", "."): value for key, value in configs.items()}
-        self._complete(self.services.metadata.image)
-        self.coordinator = ShareCoordinator(
-            self.services.config,
-            CoordinatorEnvironment(
-                NODE_ID, self.clock, self.partitions, self.services.metadata, self._create_internal_topic
-            ),
-        )
+        self.complete(self.services.metadata.image)
+        self.coordinator = ShareCoordinator(self.services.config, self.environment())
         self.persister = CoordinatorPersister(self.coordinator, NODE_ID, self._connect, lambda: None)
         shares = LazySharePartitions(self._make_shares)
         self.services = self.services.replaced(share_state=self.coordinator, shares=shares)
         self.sessions: dict[str, int] = {}
 
-    def _complete(self, image: Any) -> None:
+    def under_test(self) -> Any:
+        return self.coordinator
+
+    def complete(self, image: ClusterImage) -> None:
         image.features = {SHARE_VERSION: 1}
         image.configs = {**image.configs, (GROUP_RESOURCE, GROUP): self._configs}
 
@@ -69,7 +66,7 @@ class ShareBroker(DataPath):
             nursery,
         )
 
-    async def _create_internal_topic(self, topic: InternalTopic) -> None:
+    async def create_internal_topic(self, topic: InternalTopic) -> None:
         raise AssertionError(f"{topic.name} exists")
 
     def _connect(self, broker_id: int) -> Any:
@@ -82,13 +79,8 @@ class ShareBroker(DataPath):
     def change(self, *topics: TopicImage) -> None:
         """The metadata changes to these topics, beside that of share state."""
         old = self.services.metadata.image
-        new = cluster_image(*topics, topic_image(SHARE_STATE_TOPIC, 3))
-        self._complete(new)
-        new.delta = delta_between(old, new)
-        self.services.metadata.apply(old, new)
-        self.partitions.apply(old, new)
-        self.coordinator.on_metadata_change(old, new)
-        self.services.shares.on_metadata_change(old, new)
+        super().change(*topics, topic_image(SHARE_STATE_TOPIC, 3))
+        self.services.shares.on_metadata_change(old, self.services.metadata.image)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:

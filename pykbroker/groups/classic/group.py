@@ -14,9 +14,9 @@ from __future__ import annotations
 from enum import Enum
 
 from pykbroker.groups.classic.members import Member, Members
+from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -55,7 +55,7 @@ PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 class Group:
     """A classic group. Its public attributes are for reading; only methods change them."""
 
-    def __init__(self, group_id: str, settings: GroupSettings, now_ms: int) -> None:
+    def __init__(self, group_id: str, settings: ClassicGroupSettings, now_ms: int) -> None:
         self.group_id = group_id
         self.settings = settings
         self.state = EMPTY
@@ -185,7 +185,7 @@ class Group:
         )
         if is_initial:
             self._joined_since_delay = False
-            delay_ms = self.settings.group_initial_rebalance_delay_ms
+            delay_ms = self.settings.initial_rebalance_delay_ms
             remaining_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             self._schedule_initial_join(delay_ms, remaining_ms, now_ms)
         elif self.members.have_all_joined:
@@ -364,7 +364,7 @@ class Group:
             self.complete_join(now_ms, result)
             return
         self._joined_since_delay = False
-        delay_ms = min(self.settings.group_initial_rebalance_delay_ms, remaining_ms)
+        delay_ms = min(self.settings.initial_rebalance_delay_ms, remaining_ms)
         self._schedule_initial_join(delay_ms, max(remaining_ms - self._initial_delay_ms, 0), now_ms)
 
     def _expire_sync(self, now_ms: int, result: GroupResult) -> None:

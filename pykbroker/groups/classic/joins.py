@@ -74,7 +74,7 @@ def _has_room_for(group: Group, member_id: str) -> bool:
 
     In the join phase only members that have joined count, so that a lowered limit removes those that come last (P-105).
     """
-    limit = group.settings.group_max_size
+    limit = group.settings.max_size
     if group.state is PREPARING:
         member = group.members.by_id.get(member_id)
         return (member is not None and member.join_waiter is not None) or group.members.awaiting_join_count < limit

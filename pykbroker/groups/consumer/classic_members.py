@@ -7,6 +7,7 @@ join does not wait for others.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -82,19 +83,7 @@ def join(
     existing = group.static_member(request.group_instance_id)
     member = _find_or_add(group, request, member_id, existing, result)
     subscription = _subscription(request)
-    updated = replace(
-        member,
-        instance_id=request.group_instance_id or member.instance_id,
-        rack_id=subscription.rack_id or member.rack_id,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
-        subscribed_topic_names=frozenset(subscription.topics),
-        subscribed_topic_regex="",
-        client_id=context.client_id,
-        client_host=context.client_host,
-        classic=ClassicMember(
-            request.session_timeout_ms, tuple((p.name, bytes(p.metadata)) for p in request.protocols)
-        ),
-    )
+    updated = _with_values(member, request, subscription, context)
     if updated != member:
         result.records.append(member_record(group.group_id, updated))
     have_names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
@@ -127,13 +116,7 @@ def join(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=updated.classic.protocols[0][0],
     )
-
-    def start_timers() -> None:
-        group.timers.cancel(TimerKind.CLASSIC_JOIN, updated.member_id)
-        group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + request.session_timeout_ms)
-        sync_deadline_ms = context.now_ms + request.rebalance_timeout_ms
-        group.timers.schedule(TimerKind.CLASSIC_SYNC, updated.member_id, sync_deadline_ms)
-
+    start_timers = partial(_start_timers, group, updated.member_id, request, context.now_ms)
     if result.records:
         result.stored = ClassicJoined(group.group_id, waiter, response)
         result.on_append = None if is_downgrade else start_timers
@@ -141,6 +124,34 @@ def join(
         result.reply(waiter, response)
         start_timers()
     return result
+
+
+def _with_values(
+    member: ConsumerMember,
+    request: JoinGroupRequest,
+    subscription: ConsumerProtocolSubscription,
+    context: HeartbeatContext,
+) -> ConsumerMember:
+    """The member with the values of its JoinGroup request."""
+    protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+    return replace(
+        member,
+        instance_id=request.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_regex="",
+        client_id=context.client_id,
+        client_host=context.client_host,
+        classic=ClassicMember(request.session_timeout_ms, protocols),
+    )
+
+
+def _start_timers(group: ConsumerGroup, member_id: str, request: JoinGroupRequest, now_ms: int) -> None:
+    """Timers of a member that has joined: its session, and the time until it must send SyncGroup."""
+    group.timers.cancel(TimerKind.CLASSIC_JOIN, member_id)
+    group.timers.schedule(TimerKind.SESSION, member_id, now_ms + request.session_timeout_ms)
+    group.timers.schedule(TimerKind.CLASSIC_SYNC, member_id, now_ms + request.rebalance_timeout_ms)
 
 
 def _downgrade(
@@ -162,7 +173,7 @@ def _downgrade(
         joining = reconcile_member(
             group, joining, target, owned, context, result.records, has_subscription_changed=has_subscription_changed
         )
-    downgrade(group, [], joining, reason, context.topics, context.now_ms, result)
+    downgrade(group, [], joining, reason, context.settings, context.topics, context.now_ms, result)
     return joining
 
 

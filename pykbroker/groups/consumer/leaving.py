@@ -31,7 +31,7 @@ def fence_members(
         return result
     if can_downgrade(group, members, settings):
         reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."
-        downgrade(group, members, None, reason, topics, now_ms, result)
+        downgrade(group, members, None, reason, settings, topics, now_ms, result)
         return result
     subscriptions = group.subscriptions.copy()
     for member in members:

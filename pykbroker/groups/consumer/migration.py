@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pykbroker.groups.classic.group import STABLE, Group
 from pykbroker.groups.classic.members import Member
+from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ClassicMember, ConsumerMember, PartitionEpochs
@@ -24,7 +25,6 @@ from pykbroker.groups.modern.timers import SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import Downgrade, GroupResult
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
@@ -147,7 +147,7 @@ def can_downgrade(
         staying = len(group.members) - len(leaving)
         if not group.all_classic_without(*leaving) or staying <= 0:
             return False
-    return settings.is_downgrade_enabled and staying <= settings.classic_max_size
+    return settings.is_downgrade_enabled and staying <= settings.classic.max_size
 
 
 def downgrade(
@@ -155,6 +155,7 @@ def downgrade(
     leaving: Sequence[ConsumerMember],
     joining: ConsumerMember | None,
     rebalance_reason: str | None,
+    settings: ConsumerGroupSettings,
     topics: GroupTopics,
     now_ms: int,
     result: GroupResult,
@@ -166,6 +167,7 @@ def downgrade(
         leaving: members that leave it.
         joining: the classic member that takes the place of a static member; its records were made already.
         rebalance_reason: why the classic group rebalances at once; None if it does not.
+        settings: the settings of the group.
         topics: the topics of the cluster.
         now_ms: time, stored with the classic group.
         result: gets the records and the classic group.
@@ -188,7 +190,7 @@ def downgrade(
         staying.append(joining)
         targets[joining.member_id] = group.target_of(replaced.member_id)
     result.downgrade = Downgrade(group.group_id, group.epoch, tuple(map(_classic_member, staying)), rebalance_reason)
-    classic = downgraded_group(result.downgrade, GroupSettings(), now_ms)
+    classic = downgraded_group(result.downgrade, settings.classic, now_ms)
     result.downgrade.assignments = {
         member.member_id: encode_assignment(targets[member.member_id], member.metadata(classic.protocol_name), topics)
         for member in classic.members
@@ -197,7 +199,7 @@ def downgrade(
     result.notes.append(f"Group {group.group_id}: the consumer group becomes a classic group")
 
 
-def downgraded_group(downgrade: Downgrade, settings: GroupSettings, now_ms: int) -> Group:
+def downgraded_group(downgrade: Downgrade, settings: ClassicGroupSettings, now_ms: int) -> Group:
     """The classic group of a downgrade, Stable, with the sessions of its members beginning now."""
     group = Group(downgrade.group_id, settings, now_ms)
     group.generation_id = downgrade.generation_id

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.modern.settings import MemberTimes
 from pykbroker.named_tuple import NamedTuple
 
 
 class ConsumerGroupSettings(NamedTuple):
-    """Times in ms; Kafka's defaults. The names are those of Kafka's keys after `group.consumer.`.
+    """Times in ms. The names are those of Kafka's keys after `group.consumer.`.
 
-    `classic_max_size` is the greatest number of members of a classic group, for a downgrade.
+    `classic` are the settings of the classic group that a consumer group may become.
     """
 
-    times: MemberTimes = MemberTimes()
-    max_size: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    migration_policy: str = "bidirectional"
-    regex_refresh_interval_ms: int = 600_000
-    classic_max_size: int = 2**31 - 1
+    times: MemberTimes
+    max_size: int
+    assignors: tuple[str, ...]
+    migration_policy: str
+    regex_refresh_interval_ms: int
+    classic: ClassicGroupSettings
 
     @property
     def is_upgrade_enabled(self) -> bool:
@@ -47,7 +48,7 @@ class ConsumerGroupSettings(NamedTuple):
             consumer_groups.assignors,
             consumer_groups.migration_policy.lower(),
             consumer_groups.regex_refresh_interval_ms,
-            config.groups.max_size,
+            ClassicGroupSettings.from_values(config.groups),
         )
 
     def of_group(self, configs: Mapping[str, str]) -> ConsumerGroupSettings:

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class MemberTimes(NamedTuple):
-    """Times of the members of one group kind, in ms; Kafka's defaults, and its names after `group.<kind>.`."""
+    """Times of the members of one group kind, in ms, with Kafka's names after `group.<kind>.`."""
 
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 45_000
-    max_session_timeout_ms: int = 60_000
-    heartbeat_interval_ms: int = 5_000
-    min_heartbeat_interval_ms: int = 5_000
-    max_heartbeat_interval_ms: int = 15_000
-    assignment_interval_ms: int = 1_000
-    min_assignment_interval_ms: int = 0
-    max_assignment_interval_ms: int = 15_000
+    session_timeout_ms: int
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    heartbeat_interval_ms: int
+    min_heartbeat_interval_ms: int
+    max_heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    min_assignment_interval_ms: int
+    max_assignment_interval_ms: int
 
     @classmethod
     def from_values(cls, values: MemberTimeValues) -> MemberTimes:

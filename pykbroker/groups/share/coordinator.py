@@ -235,8 +235,8 @@ class ShareGroupRequests:
         if isinstance(found, ErrorCode):
             return found
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
-            # AlterShareGroupOffsets notes such topics, with none or with negative partitions. Kafka's persister refuses
-            # the request, and the group coordinator takes that for an error of each partition: there may be none.
+            # AlterShareGroupOffsets may have added topics without partitions, or with negative ones. Kafka's persister
+            # refuses to delete them, with an error for each partition, so without any if there is no partition.
             return ErrorCode.UNKNOWN_SERVER_ERROR if any(found.values()) else ErrorCode.NONE
         errors = await self._delete_partitions(group_id, found)
         return next(iter(errors.values()), ErrorCode.NONE)

@@ -83,9 +83,9 @@ def merged(first: Mapping[bytes, TopicState], second: Mapping[bytes, TopicState]
 
 
 def without(states: Mapping[bytes, TopicState], partitions: TopicPartitionNumbers) -> dict[bytes, TopicState]:
-    """The states without these partitions, and without those topics of theirs that have none left.
+    """The states without these partitions. A topic goes with the last of its partitions.
 
-    A topic without partitions that is not among them stays, as in Kafka; AlterShareGroupOffsets makes such topics.
+    A topic that had none before stays, as in Kafka; AlterShareGroupOffsets without partitions adds such topics.
     """
     left = dict(states)
     for topic_id, numbers in partitions.items():

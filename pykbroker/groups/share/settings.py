@@ -10,11 +10,11 @@ from pykbroker.named_tuple import NamedTuple
 
 
 class ShareGroupSettings(NamedTuple):
-    """Times in ms; Kafka's defaults. The names are those of Kafka's keys after `group.share.`."""
+    """Times in ms. The names are those of Kafka's keys after `group.share.`."""
 
-    times: MemberTimes = MemberTimes()
-    max_size: int = 200
-    initialize_retry_interval_ms: int = 30_000
+    times: MemberTimes
+    max_size: int
+    initialize_retry_interval_ms: int
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ShareGroupSettings:

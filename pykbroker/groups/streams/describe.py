@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pykbroker.groups.streams.configured import ConfiguredTopology, InternalTopic
+from pykbroker.groups.streams.configured import ConfiguredSubtopology, ConfiguredTopology, InternalTopic
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import Tasks
 from pykbroker.groups.streams.topology import StreamsTopology
 from pykbroker.java_order import timeline_order
+from pykbroker.protocol.log_messages.streams_group_records import Subtopology as StoredSubtopology
 from pykbroker.protocol.log_messages.streams_group_records import TopicInfo as StoredTopicInfo
 from pykbroker.protocol.messages.streams_group_describe import (
     Assignment,
@@ -45,18 +46,35 @@ def describe(group: StreamsGroup) -> DescribedGroup:
 
 
 def _configured(topology: ConfiguredTopology) -> Topology:
-    return Topology(
-        epoch=topology.epoch,
-        subtopologies=[
-            Subtopology(
-                subtopology_id=subtopology_id,
-                source_topics=sorted(subtopology.source_topics),
-                repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
-                state_changelog_topics=_internal(subtopology.changelog_topics),
-                repartition_source_topics=_internal(subtopology.repartition_source_topics),
-            )
-            for subtopology_id, subtopology in (topology.subtopologies or {}).items()
-        ],
+    subtopologies = [
+        _subtopology(subtopology_id, each, _internal(each.changelog_topics), _internal(each.repartition_source_topics))
+        for subtopology_id, each in (topology.subtopologies or {}).items()
+    ]
+    return Topology(epoch=topology.epoch, subtopologies=subtopologies)
+
+
+def _declared(topology: StreamsTopology) -> Topology:
+    subtopologies = [
+        _subtopology(
+            subtopology_id, each, _stored(each.state_changelog_topics), _stored(each.repartition_source_topics)
+        )
+        for subtopology_id, each in sorted(topology.subtopologies.items())
+    ]
+    return Topology(epoch=topology.epoch, subtopologies=subtopologies)
+
+
+def _subtopology(
+    subtopology_id: str,
+    subtopology: ConfiguredSubtopology | StoredSubtopology,
+    changelog_topics: list[TopicInfo],
+    repartition_source_topics: list[TopicInfo],
+) -> Subtopology:
+    return Subtopology(
+        subtopology_id=subtopology_id,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+        state_changelog_topics=changelog_topics,
+        repartition_source_topics=repartition_source_topics,
     )
 
 
@@ -70,22 +88,6 @@ def _internal(topics: Mapping[str, InternalTopic]) -> list[TopicInfo]:
         )
         for _, topic in sorted(topics.items())
     ]
-
-
-def _declared(topology: StreamsTopology) -> Topology:
-    return Topology(
-        epoch=topology.epoch,
-        subtopologies=[
-            Subtopology(
-                subtopology_id=subtopology_id,
-                source_topics=sorted(subtopology.source_topics),
-                repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
-                state_changelog_topics=_stored(subtopology.state_changelog_topics),
-                repartition_source_topics=_stored(subtopology.repartition_source_topics),
-            )
-            for subtopology_id, subtopology in sorted(topology.subtopologies.items())
-        ],
-    )
 
 
 def _stored(topics: Iterable[StoredTopicInfo]) -> list[TopicInfo]:

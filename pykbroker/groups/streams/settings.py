@@ -12,13 +12,13 @@ NUM_STANDBY_REPLICAS = "num.standby.replicas"
 
 
 class StreamsGroupSettings(NamedTuple):
-    """Times in ms; Kafka's defaults. The names are those of Kafka's keys after `group.streams.`."""
+    """Times in ms. The names are those of Kafka's keys after `group.streams.`."""
 
-    times: MemberTimes = MemberTimes()
-    initial_rebalance_delay_ms: int = 3_000
-    num_standby_replicas: int = 0
-    max_standby_replicas: int = 2
-    max_size: int = 2**31 - 1
+    times: MemberTimes
+    initial_rebalance_delay_ms: int
+    num_standby_replicas: int
+    max_standby_replicas: int
+    max_size: int
 
     @property
     def assignment_configs(self) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,19 +10,18 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pykbroker.controller.metadata.image import TopicImage
-from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loader import read_records
 from pykbroker.coordination.partitioning import coordinator_partition
-from pykbroker.coordination.runtime import CoordinatorEnvironment, CoordinatorRuntime
+from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
-from tests.support.data_path import NODE_ID, NOW_MS, DataPath, cluster_image, replicated_topic_image, topic_image
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
 TOPIC = "__leases"
@@ -95,41 +93,27 @@ class LeaseShard(CoordinatorShard[CoordinatorResult]):
         return self._change(key, None) if is_over else None
 
 
-class Rig(DataPath):
+class Rig(CoordinatorRig):
     """One broker with the topic of leases, whose followers a test can hold back."""
 
     def __init__(self, folder: Path, *, has_topic: bool = True) -> None:
         super().__init__(folder, cluster_image(*([topic_image(TOPIC, PARTITIONS)] if has_topic else [])))
         self.held = HeldPartitions(self.partitions, TOPIC)
-        self.created: list[InternalTopic] = []
         self.delivered: list[CoordinatorResult] = []
         self.runtime: CoordinatorRuntime[LeaseShard] = CoordinatorRuntime(
             TOPIC,
-            CoordinatorEnvironment(NODE_ID, self.clock, self.held, self.services.metadata, self.create_internal_topic),
+            self.environment(self.held),
             make_shard=LeaseShard,
             deliver=lambda number, shard, result: self.delivered.append(result),
             append_timeout_ms=APPEND_TIMEOUT_MS,
         )
 
+    def under_test(self) -> Any:
+        return self.runtime
+
     async def create_internal_topic(self, topic: InternalTopic) -> None:
         self.created.append(topic)
         await trio.sleep(1)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[trio.Nursery]:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.runtime.run)
-            yield nursery
-            nursery.cancel_scope.cancel()
-        self.close()
-
-    def change(self, *topics: TopicImage) -> None:
-        old = self.services.metadata.image
-        new = cluster_image(*topics)
-        new.delta = delta_between(old, new)
-        self.services.metadata.apply(old, new)
-        self.partitions.apply(old, new)
-        self.runtime.on_metadata_change(old, new)
 
     def lead(self, leader_epoch: int, leader: int = NODE_ID) -> None:
         self.change(replicated_topic_image(TOPIC, PARTITIONS, leader=leader, leader_epoch=leader_epoch))

@@ -9,7 +9,6 @@ from pykbroker.groups import offset_requests
 from pykbroker.groups.classic.group import Group, GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult, Requester
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.codec import encode_versioned
 from pykbroker.protocol.error_codes import ErrorCode
@@ -24,6 +23,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.pykbroker.groups.group_settings import classic_settings
 from tests.pykbroker.groups.shards import make_shard
 
 START_MS = 1_700_000_000_000
@@ -63,7 +63,7 @@ class Driver:
     """One shard with its log. `append_error` is what the next appends fail with."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = GroupSettings()._replace(**settings)
+        self.settings = classic_settings(**settings)
         self.shard = make_shard(self.settings)
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import trio
-
-from pykbroker.controller.metadata.image import TopicImage
-from pykbroker.controller.metadata.image_delta import delta_between
-from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
-from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.handlers.join_group import handle_join_group
 from pykbroker.handlers.offset_commit import handle_offset_commit
@@ -34,53 +27,30 @@ from pykbroker.protocol.messages.offset_fetch import (
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.pykbroker.groups.driver import subscription
-from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.data_path import cluster_image, topic_id, topic_image
 from tests.support.share_state import MemoryShareStates
 
 
-class Rig(DataPath):
+class Rig(CoordinatorRig):
     """One broker with topic "clicks" (2 partitions) and, unless said otherwise, `__consumer_offsets`."""
+
+    partition_count = 5
 
     def __init__(self, folder: Path, properties: Mapping[str, str] | None = None, *, is_fresh: bool = False) -> None:
         topics = [topic_image("clicks", 2)] + ([] if is_fresh else [topic_image(OFFSETS_TOPIC, 5)])
         super().__init__(folder, cluster_image(*topics), properties)
-        self.created: list[InternalTopic] = []
-        self.creation_error: Exception | None = None
         self.share_states = MemoryShareStates()
         self.groups = GroupCoordinator(
             self.services.config,
-            CoordinatorEnvironment(
-                NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
-            ),
+            self.environment(),
             random.Random(3),
             self.share_states,
         )
         self.services = self.services.replaced(groups=self.groups)
 
-    async def create_internal_topic(self, topic: InternalTopic) -> None:
-        self.created.append(topic)
-        await trio.sleep(0.01)
-        if self.creation_error is not None:
-            raise self.creation_error
-        self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, 5))
-
-    def change(self, *topics: TopicImage) -> None:
-        """The metadata changes to these topics."""
-        old = self.services.metadata.image
-        new = cluster_image(*topics)
-        new.delta = delta_between(old, new)
-        self.services.metadata.apply(old, new)
-        self.partitions.apply(old, new)
-        self.groups.on_metadata_change(old, new)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[trio.Nursery]:
-        """Runs the coordinator; closes the logs in the end."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.groups.run)
-            yield nursery
-            nursery.cancel_scope.cancel()
-        self.close()
+    def under_test(self) -> Any:
+        return self.groups
 
     async def join(
         self, member_id: str = "", *, group_id: str = "g", version: int = 9, **fields: Any

@@ -12,6 +12,7 @@ from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.streams.groups import StreamsGroups
+from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS
 
 
 def make_shard(
@@ -20,7 +21,7 @@ def make_shard(
     configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> GroupShard:
     """A shard over the topics of an image; `configs` are dynamic configs by group id."""
-    settings = settings or GroupSettings()
+    settings = settings or DEFAULT_SETTINGS
     found = {} if configs is None else configs
 
     def configs_of(group_id: str) -> Mapping[str, str]:

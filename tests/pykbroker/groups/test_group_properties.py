@@ -28,7 +28,7 @@ class GroupEvents(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(group_max_size=4)
+        self.driver = Driver(max_size=4)
         self.known: list[tuple[str, str | None]] = []
         self.joins: list[tuple[str | None, Parked]] = []
         self.waiting: list[Parked] = []

@@ -11,7 +11,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
@@ -37,7 +36,7 @@ class ReplicatedRig(Rig):
         self.held = HeldPartitions(self.partitions, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
             self.services.config,
-            CoordinatorEnvironment(NODE_ID, self.clock, self.held, self.services.metadata, self.create_internal_topic),
+            self.environment(self.held),
             self.services.random,
             MemoryShareStates(),
         )

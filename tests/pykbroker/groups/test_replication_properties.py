@@ -19,7 +19,7 @@ class ReplicatedDriver(Driver):
     """A driver whose appends take effect when `replicate` says so; `crash` loses the others."""
 
     def __init__(self) -> None:
-        super().__init__(group_max_size=4)
+        super().__init__(max_size=4)
         self.high_watermark = 0
         self.queue: list[tuple[GroupResult, int, int]] = []
         self.late_count = 0

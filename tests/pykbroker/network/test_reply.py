@@ -112,6 +112,35 @@ async def test_small_ranges_leave_in_one_call(segment: Segment, calls: list[str]
     assert segment.leases == 0
 
 
+class RecordingStream(trio.abc.SendStream):
+    """Keeps what is sent, one item a call."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def test_a_stream_gets_a_reply_in_one_call_up_to_a_limit(segment: Segment) -> None:
+    chunks: list[Any] = [b"head", segment.range(7, 50), b"between", segment.range(0, READ_MAX + 1)]
+    wanted = expected(chunks)
+    stream: Any = RecordingStream()
+    await send_chunks(stream, chunks, RequestMemory(1 << 30))
+    assert stream.sent == [wanted]
+    stream.sent.clear()
+    chunks = [b"head", *(segment.range(number * READ_MAX, READ_MAX) for number in range(30))]
+    wanted = expected(chunks)
+    await send_chunks(stream, chunks, RequestMemory(1 << 30))
+    assert b"".join(stream.sent) == wanted
+    assert len(stream.sent) == -(-30 * READ_MAX // GATHERED_MAX)
+    assert segment.leases == 0
+
+
 async def test_large_ranges_are_not_read(segment: Segment, calls: list[str]) -> None:
     large = READ_MAX + 1
     chunks = [b"head", segment.range(0, large), b"a", segment.range(5, READ_MAX), b"b", segment.range(9, large)]

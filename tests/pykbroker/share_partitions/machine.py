@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.acknowledgement import ACCEPT, AcknowledgedBatch
 from pykbroker.share_partitions.acquisition import Acquired, Acquisition, FetchedBatch
@@ -12,6 +13,7 @@ from pykbroker.share_partitions.share_partition import Change, SharePartition
 from pykbroker.share_state.state import StateBatch
 
 LOCK_MS = 30_000
+DEFAULT_SETTINGS = SharePartitionSettings.of_group(BrokerConfig.from_properties({}).share_groups, {})
 
 
 class Machine:
@@ -33,7 +35,7 @@ class Machine:
     ) -> None:
         self.log = list(log)
         self.now_ms = 1_000
-        self.settings = settings or SharePartitionSettings()
+        self.settings = settings or DEFAULT_SETTINGS
         batches = [StateBatch(*batch) for batch in stored]
         self.shares = SharePartition(lambda: self.settings, 1, start_offset, batches)
 

@@ -14,11 +14,10 @@ import pytest
 
 from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, Refused
-from pykbroker.share_partitions.settings import SharePartitionSettings
 from pykbroker.share_partitions.share_partition import Change, SharePartition
 from pykbroker.share_state.batches import combine_batches
 from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
-from tests.pykbroker.share_partitions.machine import LOCK_MS, Machine
+from tests.pykbroker.share_partitions.machine import DEFAULT_SETTINGS, LOCK_MS, Machine
 
 HISTORIES = 240
 STEPS = 120
@@ -100,7 +99,7 @@ class History:
                 offset += self.random.choice((1, 5, 30))
         self.existing = {offset for first, last in log for offset in range(first, last + 1)}
         self.end = max(self.existing) + 1
-        settings = SharePartitionSettings(
+        settings = DEFAULT_SETTINGS._replace(
             delivery_count_limit=limit, record_locks_max=self.random.choice((100, 40, 2_000))
         )
         self.machine = Machine(log[: self.random.randint(1, 30)], settings=settings)

@@ -7,10 +7,9 @@ import pytest
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, Refused
-from pykbroker.share_partitions.settings import SharePartitionSettings
 from pykbroker.share_partitions.share_partition import InvalidState
 from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE
-from tests.pykbroker.share_partitions.machine import LOCK_MS, Machine
+from tests.pykbroker.share_partitions.machine import DEFAULT_SETTINGS, LOCK_MS, Machine
 
 TENS = [(first, first + 9) for first in range(0, 100, 10)]
 
@@ -46,7 +45,7 @@ def test_batch_size_splits_at_batches_of_the_log() -> None:
 
 
 def test_no_more_locks_than_allowed() -> None:
-    machine = Machine(TENS, settings=SharePartitionSettings(record_locks_max=30))
+    machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(record_locks_max=30))
     assert machine.fetch("a") == [(0, 29, 1)]
     assert not machine.shares.can_acquire
     assert machine.fetch("b") == []
@@ -55,7 +54,7 @@ def test_no_more_locks_than_allowed() -> None:
 
 
 def test_released_records_go_to_others_although_the_locks_are_used_up() -> None:
-    machine = Machine(TENS, settings=SharePartitionSettings(record_locks_max=30))
+    machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(record_locks_max=30))
     machine.fetch("a")
     machine.acknowledge("a", 10, 14, RELEASE)
     assert machine.fetch("b") == [(10, 14, 2)]
@@ -188,14 +187,14 @@ def test_a_renewed_lock_lasts_longer() -> None:
 
 
 def test_renewal_may_be_disabled() -> None:
-    machine = Machine(TENS, settings=SharePartitionSettings(may_renew=False))
+    machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(may_renew=False))
     machine.fetch("a", 10)
     assert refused(machine, "a", 0, 9, RENEW) == (ErrorCode.INVALID_RECORD_STATE, acknowledgement.CANNOT_RENEW)
 
 
 def test_records_are_archived_after_their_last_delivery() -> None:
     """P-183."""
-    machine = Machine(TENS, settings=SharePartitionSettings(delivery_count_limit=2))
+    machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(delivery_count_limit=2))
     for count in (1, 2):
         assert machine.fetch("a", 10) == [(0, 9, count)]
         machine.pass_time()

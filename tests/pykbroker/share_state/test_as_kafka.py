@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pykbroker.share_state.batches import combine_batches
 from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
+from tests.support.dump_log import dumped
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
@@ -87,24 +86,6 @@ def test_batches_are_combined_as_kafka_does(tmp_path: Path) -> None:
         assert text_of(combine_batches(*case)) == expected, case
 
 
-def dumped(folder: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Key and value of each record of a partition, as kafka-dump-log --share-group-state-decoder tells them."""
-    files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
-    tool = ["org.apache.kafka.tools.DumpLogSegments", "--share-group-state-decoder", "--files", files]
-    run = subprocess.run(
-        ["java", "-cp", f"{kafka_libs()}/*", *tool], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
-    assert "isvalid: false" not in run.stdout
-    found = []
-    for line in run.stdout.splitlines():
-        _, _, rest = line.partition(" key: ")
-        if rest:
-            key, _, payload = rest.partition(" payload: ")
-            found.append((json.loads(key), None if payload == "<DELETE>" else json.loads(payload)))
-    return found
-
-
 def written(root: Path) -> list[Path]:
     """The partitions of `__share_group_state` that have records."""
     folders = sorted(root.glob("__share_group_state-*"))
@@ -120,7 +101,7 @@ async def test_dump_log_decodes_share_group_state(tmp_path: Path) -> None:
         for offset in range(6):
             await rig.write_at(offset, state_epoch=3)
         await rig.coordinator.delete(KEY)
-    entries = [entry for folder in written(tmp_path) for entry in dumped(folder)]
+    entries = [entry for folder in written(tmp_path) for entry in dumped(folder, "--share-group-state-decoder")]
     assert [key["type"] for key, _ in entries] == ["0", "1", "1", "1", "1", "1", "0", "0"]
     assert {(key["data"]["groupId"], key["data"]["partition"]) for key, _ in entries} == {("g", 1)}
     assert entries[-1][1] is None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from pykbroker.controller.metadata.image import TopicImage
-from pykbroker.controller.metadata.image_delta import delta_between
-from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
-from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
@@ -20,7 +15,8 @@ from pykbroker.replication.partition import FetchBound
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.shard import Refusal
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
-from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.data_path import cluster_image, topic_id, topic_image
 
 KEY = SharePartitionKey("g", topic_id("clicks"), 1)
 PROPERTIES = {
@@ -29,44 +25,21 @@ PROPERTIES = {
 }
 
 
-class Rig(DataPath):
+class Rig(CoordinatorRig):
     """One broker with topic "clicks" (2 partitions) and, unless said otherwise, `__share_group_state`."""
+
+    partition_count = 3
 
     def __init__(self, folder: Path, *, is_fresh: bool = False) -> None:
         topics = [topic_image("clicks", 2)] + ([] if is_fresh else [topic_image(SHARE_STATE_TOPIC, 3)])
         super().__init__(folder, cluster_image(*topics), PROPERTIES)
-        self.created: list[InternalTopic] = []
         self.coordinator = self.make()
 
     def make(self) -> ShareCoordinator:
-        return ShareCoordinator(
-            self.services.config,
-            CoordinatorEnvironment(
-                NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
-            ),
-        )
+        return ShareCoordinator(self.services.config, self.environment())
 
-    async def create_internal_topic(self, topic: InternalTopic) -> None:
-        self.created.append(topic)
-        self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, 3))
-
-    def change(self, *topics: TopicImage) -> None:
-        """The metadata changes to these topics."""
-        old = self.services.metadata.image
-        new = cluster_image(*topics)
-        new.delta = delta_between(old, new)
-        self.services.metadata.apply(old, new)
-        self.partitions.apply(old, new)
-        self.coordinator.on_metadata_change(old, new)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[trio.Nursery]:
-        """Runs the coordinator; closes the logs in the end."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.coordinator.run)
-            yield nursery
-            nursery.cancel_scope.cancel()
-        self.close()
+    def under_test(self) -> Any:
+        return self.coordinator
 
     async def write_at(self, offset: int, state_epoch: int = 1) -> object:
         """Notes one record as acknowledged."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from pykbroker.controller.metadata.image import BrokerImage, TopicImage
-from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, TopicImage
 from pykbroker.controller.node_client import NodeUnreachable
-from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
-from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
@@ -28,7 +24,8 @@ from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.state_log import decode_record
 from pykbroker.transactions.states import LoggedState, TopicPartition
 from pykbroker.transactions.transaction import Transaction
-from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_image
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.data_path import cluster_image, topic_image
 
 PARTITIONS = 5
 FIRST_PRODUCER_ID = 1000
@@ -37,7 +34,7 @@ Known = tuple[int, int]
 """Producer id and epoch."""
 
 
-class Rig(DataPath):
+class Rig(CoordinatorRig):
     """One broker with topic "t" (3 partitions) and, unless said otherwise, `__transaction_state`.
 
     Attributes:
@@ -45,6 +42,8 @@ class Rig(DataPath):
         marker_errors: what a partition answers instead of taking its marker.
         id_error: raised instead of giving a producer id.
     """
+
+    partition_count = PARTITIONS
 
     def __init__(
         self,
@@ -60,25 +59,23 @@ class Rig(DataPath):
         image.features = {"transaction.version": level}
         super().__init__(folder, image, properties)
         self.brokers: dict[int, BrokerImage] = {}
-        self.created: list[InternalTopic] = []
         self.markers = [] if markers is None else markers
         self.marker_errors: dict[TopicPartition, ErrorCode] = {}
         self.id_error: KafkaError | None = None
         self.next_id = FIRST_PRODUCER_ID
         self.level = level
+        self._changed_level: int | None = None
         self.transactions = TransactionCoordinator(
             self.services.config,
-            self.environment(self.partitions),
+            self.environment(),
             next_producer_id=self.next_producer_id,
             write_marker=self.write_marker,
             connect=self.connect,
         )
         self.services = self.services.replaced(transactions=self.transactions)
 
-    def environment(self, partitions: Any) -> CoordinatorEnvironment:
-        return CoordinatorEnvironment(
-            NODE_ID, self.clock, partitions, self.services.metadata, self.create_internal_topic
-        )
+    def under_test(self) -> Any:
+        return self.transactions
 
     async def next_producer_id(self) -> int:
         await trio.lowlevel.checkpoint()
@@ -86,11 +83,6 @@ class Rig(DataPath):
             raise self.id_error
         self.next_id += 1
         return self.next_id - 1
-
-    async def create_internal_topic(self, topic: InternalTopic) -> None:
-        self.created.append(topic)
-        await trio.sleep(0.01)
-        self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, PARTITIONS))
 
     def connect(self, broker_id: int) -> Any:
         raise NodeUnreachable(f"there is no broker {broker_id}")
@@ -103,28 +95,18 @@ class Rig(DataPath):
 
     def change(self, *topics: TopicImage, level: int | None = None) -> None:
         """The metadata changes to these topics, and to this transaction.version."""
-        old = self.services.metadata.image
-        new = cluster_image(*topics)
-        new.brokers = self.brokers or new.brokers
-        new.features = {"transaction.version": self.level if level is None else level}
-        new.delta = delta_between(old, new)
-        self.services.metadata.apply(old, new)
-        self.partitions.apply(old, new)
-        self.transactions.on_metadata_change(old, new)
+        self._changed_level = level
+        super().change(*topics)
+
+    def complete(self, image: ClusterImage) -> None:
+        image.brokers = self.brokers or image.brokers
+        level = self.level if self._changed_level is None else self._changed_level
+        image.features = {"transaction.version": level}
 
     def set_level(self, level: int) -> None:
         """Another transaction.version is finalized."""
         self.level = level
         self.change(*self.services.metadata.image.topics_by_name.values())
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[trio.Nursery]:
-        """Runs the coordinator; closes the logs in the end."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.transactions.run)
-            yield nursery
-            nursery.cancel_scope.cancel()
-        self.close()
 
     # Requests
 

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, PARTITIONS, Rig
+from tests.support.dump_log import dumped
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
-
-
-def dumped(folder: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Key and value of each record of a partition, as kafka-dump-log --transaction-log-decoder tells them."""
-    files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
-    tool = ["org.apache.kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--files", files]
-    run = subprocess.run(
-        ["java", "-cp", f"{kafka_libs()}/*", *tool], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
-    assert "isvalid: false" not in run.stdout
-    found = []
-    for line in run.stdout.splitlines():
-        _, _, rest = line.partition(" key: ")
-        if rest:
-            key, _, payload = rest.partition(" payload: ")
-            found.append((json.loads(key), None if payload == "<DELETE>" else json.loads(payload)))
-    return found
 
 
 @pytest.mark.parametrize(("level", "version"), [(0, 0), (2, 1)])
@@ -45,7 +25,8 @@ async def test_dump_log_decodes_transactions_p_142(tmp_path: Path, level: int, v
         await rig.add(known, 0, 2)
         await rig.end(known, version=5 if level else 4)
         await trio.sleep(3601)
-    entries = dumped(tmp_path / f"{TRANSACTION_TOPIC}-{coordinator_partition('x', PARTITIONS)}")
+    folder = tmp_path / f"{TRANSACTION_TOPIC}-{coordinator_partition('x', PARTITIONS)}"
+    entries = dumped(folder, "--transaction-log-decoder")
     assert [key for key, _ in entries] == [{"type": "0", "data": {"transactionalId": "x"}}] * 5
     values = [value for _, value in entries]
     assert values[-1] is None

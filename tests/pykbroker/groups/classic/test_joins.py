@@ -100,7 +100,7 @@ def test_the_initial_delay_is_extended_while_members_come_p_94() -> None:
 
 def test_no_delay_when_it_is_configured_away_p_94() -> None:
     """P-94 with group.initial.rebalance.delay.ms=0, as in test suites."""
-    driver = Driver(group_initial_rebalance_delay_ms=0)
+    driver = Driver(initial_rebalance_delay_ms=0)
     _, parked = driver.new_member()
     driver.advance(0)
     assert parked.error is ErrorCode.NONE
@@ -407,7 +407,7 @@ class TestGroupMaxSize:
 
     def test_a_full_group_refuses_p_105(self) -> None:
         """P-105 in Stable and CompletingRebalance."""
-        driver = Driver(group_max_size=2)
+        driver = Driver(max_size=2)
         members = driver.stable(2)
         refused = driver.join()
         assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -416,7 +416,7 @@ class TestGroupMaxSize:
 
     def test_while_joining_those_who_wait_count_p_105(self) -> None:
         """P-105 in PreparingRebalance."""
-        driver = Driver(group_max_size=2)
+        driver = Driver(max_size=2)
         ids = [driver.join().join.member_id for _ in range(3)]
         parked = [driver.join(member_id) for member_id in ids]
         assert parked[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -427,7 +427,7 @@ class TestGroupMaxSize:
         """P-105, P-116: a replayed group that is too large rebalances."""
         driver = Driver()
         members = driver.stable(3)
-        small = Driver(group_max_size=2)
+        small = Driver(max_size=2)
         small.log = driver.log
         small.shard = small.replayed()
         small.carry_out(small.shard.loaded(START_MS))

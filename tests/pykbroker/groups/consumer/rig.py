@@ -10,7 +10,6 @@ from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
 from pykbroker.groups.consumer.regexes import RegexRefresh, matching_topics
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Requester
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -19,7 +18,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
-from tests.pykbroker.groups.modern_settings import with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 
@@ -34,7 +33,7 @@ class Rig(ShardRig):
     """A shard with consumer groups, and the waiters of classic members; see `ShardRig`."""
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int | str) -> None:
-        base = GroupSettings()
+        base = DEFAULT_SETTINGS
         values = with_values(base.consumer, **{"assignment_interval_ms": 0, **settings})
         super().__init__(topics, base._replace(consumer=values), is_replicated=is_replicated)
         self.refreshes: list[RegexRefresh] = []

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext, check_request
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from tests.pykbroker.groups.modern_settings import with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 
@@ -23,7 +22,7 @@ class ShareRig(ShardRig):
     """
 
     def __init__(self, topics: Mapping[str, int], **settings: int) -> None:
-        base = GroupSettings()
+        base = DEFAULT_SETTINGS
         values = with_values(base.share, **{"assignment_interval_ms": 0, **settings})
         super().__init__(topics, base._replace(share=values))
         self.wanted: list[Initialization] = []

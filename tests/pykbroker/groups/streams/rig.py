@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic, StatusCode
 from pykbroker.groups.streams.group import StreamsGroup
@@ -18,7 +17,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from tests.pykbroker.groups.modern_settings import with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
@@ -32,7 +31,7 @@ class StreamsRig(ShardRig):
     """
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int) -> None:
-        base = GroupSettings()
+        base = DEFAULT_SETTINGS
         without_delays = {"assignment_interval_ms": 0, "initial_rebalance_delay_ms": 0}
         values = with_values(base.streams, **{**without_delays, **settings})
         super().__init__(topics, base._replace(streams=values), is_replicated=is_replicated)
