@@ -151,6 +151,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
+                for groups in self.newer_groups:
+                    # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
+                    groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
         else:
             modern = self._groups_of(key)
@@ -220,6 +223,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
                 if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
                     self._unstored.discard(record.key.group)
+                elif is_group and self.newer(record.key.group) is not None:
+                    pass  # a later record, which took effect when it was appended, has made a newer group of it
                 else:
                     self.replay(record, now_ms, record_offset, result.producer.producer_id)
         return self._report(result, error, now_ms)
@@ -462,7 +467,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if (group is not None and group.state is not EMPTY) or (newer_group is not None and newer_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
-        if self.in_flight.is_ending(group_id):
+        if self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id):
             return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
@@ -538,7 +543,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
             have_all_expired = len(expired) == sum(map(len, topics.values()))
             may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if have_all_expired and not may_get_more and is_empty and not self.in_flight.is_ending(group_id):
+            is_undecided = self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id)
+            if have_all_expired and not may_get_more and is_empty and not is_undecided:
                 result.records += self._tombstones(group_id)
         return result
 

@@ -120,6 +120,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
 
     # Time
 
-    def remove_members(self, group: ConsumerGroup, members: list[ConsumerMember], now_ms: int) -> GroupResult:
-        """Records that remove members, or make a classic group if only classic members stay."""
-        return fence_members(group, members, self.settings_of(group.group_id), self.topics, now_ms)
+    def remove_member(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> GroupResult:
+        """Records that remove a member, or make a classic group if only classic members stay."""
+        return fence_members(group, [member], self.settings_of(group.group_id), self.topics, now_ms)

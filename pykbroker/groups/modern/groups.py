@@ -181,21 +181,25 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         return None if soft_state is None else soft_state.timers.wake_ms
 
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Runs the timers of a group that are due; None if there is nothing to do."""
+        """Runs the timer of a group that is due first, which has an effect; None if there is none.
+
+        Each timer is a write of its own, as in Kafka, and raises the group epoch: `wake_ms` is still due for the next.
+        """
         soft_state, group = self._soft_states.get(group_id), self.by_id.get(group_id)
         if soft_state is None:
             return None
-        due = soft_state.timers.pop_due(now_ms)
-        if group is not None:
-            return self.run_timers(group, due, now_ms)
-        if soft_state.timers.wake_ms is None:
+        while (due := soft_state.timers.pop_due(now_ms)) is not None:
+            result = None if group is None else self.run_timer(group, due, now_ms)
+            if result is not None:
+                return result
+        if group is None and soft_state.timers.wake_ms is None:
             del self._soft_states[group_id]
         return None
 
-    def run_timers(self, group: AnyGroup, due: list[DueTimer], now_ms: int) -> GroupResult | None:
-        """Fences the members whose timers are due; None if there are none."""
-        return fence_due(group, due, lambda members: self.remove_members(group, members, now_ms))
+    def run_timer(self, group: AnyGroup, due: DueTimer, now_ms: int) -> GroupResult | None:
+        """Fences the member whose timer is due; None if there is nothing to do."""
+        return fence_due(group, due, lambda member: self.remove_member(group, member, now_ms))
 
     @abstractmethod
-    def remove_members(self, group: AnyGroup, members: list[Any], now_ms: int) -> GroupResult:
-        """Records that remove members from a group."""
+    def remove_member(self, group: AnyGroup, member: Any, now_ms: int) -> GroupResult:
+        """Records that remove a member from a group."""

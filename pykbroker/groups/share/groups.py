@@ -123,6 +123,6 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
 
     # Time
 
-    def remove_members(self, group: ShareGroup, members: list[ShareMember], now_ms: int) -> GroupResult:
-        """Records that remove members."""
-        return heartbeats.remove_members(group, members, self.topics)
+    def remove_member(self, group: ShareGroup, member: ShareMember, now_ms: int) -> GroupResult:
+        """Records that remove a member."""
+        return heartbeats.remove_member(group, member, self.topics)

@@ -390,7 +390,7 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     """
     if request.shutdown_application:
         group.request_shutdown(request.member_id)
-    result = remove_members(group, [group.find_member(request.member_id)])
+    result = remove_member(group, group.find_member(request.member_id))
     result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
     result.response = StreamsGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch, status=[]
@@ -398,21 +398,20 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     return result
 
 
-def remove_members(group: StreamsGroup, members: list[StreamsMember]) -> GroupResult:
-    """Records that remove members and raise the group epoch by one for each.
+def remove_member(group: StreamsGroup, member: StreamsMember) -> GroupResult:
+    """Records that remove a member and raise the group epoch.
 
-    Their timers stay: a member whose tombstones cannot be appended is still there, and perhaps sends nothing more.
+    Its timers stay: a member whose tombstones cannot be appended is still there, and perhaps sends nothing more.
     """
     result = GroupResult(applies_at_append=True)
-    for number, member in enumerate(members, start=1):
-        result.records += member_tombstones(group.group_id, member.member_id)
-        result.records.append(
-            epoch_record(
-                group.group_id,
-                group.epoch + number,
-                group.metadata_hash,
-                group.validated_topology_epoch,
-                group.assignment_configs,
-            )
+    result.records += member_tombstones(group.group_id, member.member_id)
+    result.records.append(
+        epoch_record(
+            group.group_id,
+            group.epoch + 1,
+            group.metadata_hash,
+            group.validated_topology_epoch,
+            group.assignment_configs,
         )
+    )
     return result

@@ -11,7 +11,9 @@ import pytest
 from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer.member import MemberState
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
@@ -96,6 +98,21 @@ def test_a_session_that_expires_fences_the_member() -> None:
     assert list(rig.group.members) == ["a"]
     assert first.partitions == all_of("t", 4)
     assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_p382_members_that_expire_at_once_raise_the_epoch_once_each() -> None:
+    """P-382."""
+    rig = Rig({"t": 2})
+    clients = [Client(rig, member_id, ["t"]) for member_id in "abc"]
+    settle(*clients)
+    epoch, appended = rig.group.epoch, len(rig.log)
+    rig.advance(30_000)
+    clients[0].beat()
+    rig.advance(15_000)
+    assert (list(rig.group.members), rig.group.epoch) == (["a"], epoch + 2)
+    records: list[Any] = [decode_record(key, value) for key, value in rig.log[appended:]]
+    epochs = [record.value.epoch for record in records if isinstance(record.key, ConsumerGroupMetadataKey)]
+    assert epochs == [epoch + 1, epoch + 2]
 
 
 def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
