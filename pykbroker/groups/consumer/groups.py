@@ -107,9 +107,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         result.applies_at_append = True
         return result
 
-    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for ConsumerGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
-        return describe(self.find(group_id, other), self._settings.assignors[0], self.topics)
+    def described(self, group: ConsumerGroup) -> DescribedGroup:
+        """A group for ConsumerGroupDescribe."""
+        return describe(group, self._settings.assignors[0], self.topics)
 
     # The log
 

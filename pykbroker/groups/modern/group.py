@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
@@ -106,6 +107,12 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     @abstractmethod
     def consumes_topic(self, name: str) -> bool:
         """True if members consume a topic, whose committed offsets are then neither deleted nor expired."""
+
+    def snapshot(self) -> Self:
+        """The group as it is now, for descriptions: a copy of what changes in place, of those parts that they show."""
+        other = copy(self)
+        other.members, other.targets = dict(self.members), dict(self.targets)
+        return other
 
     @property
     def state_name(self) -> str:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
@@ -77,9 +78,12 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """
         group = self.by_id.get(group_id)
         if group is None:
-            reason = "not found." if other is None else f"is not a {self.group_type} group."
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
+            raise self._not_found(group_id, other)
         return group
+
+    def _not_found(self, group_id: str, other: object | None) -> GroupError:
+        reason = "not found." if other is None else f"is not a {self.group_type} group."
+        return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
 
     def get_or_make(self, group_id: str, other: object | None, *, is_joining: bool) -> AnyGroup:
         """A group of this type, which a member that joins creates; it is stored when its records are replayed.
@@ -105,12 +109,30 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """Keeps the timers of a group until its records are replayed; not after an error, which would leave them."""
         self._soft_states[group.group_id] = group.soft_state
 
-    @abstractmethod
-    def describe(self, group_id: str, other: object | None) -> Any:
-        """A group in the response of the API that describes this type. Raises GroupError: GROUP_ID_NOT_FOUND."""
+    def describe(self, group_id: str, found: object | None) -> Any:
+        """A group in the response of the API that describes this type.
 
-    def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
-        """Groups whose state and type are among the lower-case names given; an empty set takes all."""
+        Args:
+            group_id: id of the group.
+            found: the group of any type with this id, for readers, if there is one.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND.
+        """
+        if not isinstance(found, self.group_class):
+            raise self._not_found(group_id, found)
+        group: AnyGroup = found
+        return self.described(group)
+
+    @abstractmethod
+    def described(self, group: AnyGroup) -> Any:
+        """A group in the response of the API that describes this type."""
+
+    def listed(self, committed: CommittedGroups, states: set[str], types: set[str]) -> list[ListedGroup]:
+        """Groups whose state and type are among the lower-case names given; an empty set takes all.
+
+        `committed` has the groups with records in flight as readers may see them.
+        """
         if types and self.group_type not in types:
             return []
         return [
@@ -120,7 +142,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
                 group_state=state,
                 group_type=self.group_type,
             )
-            for group in self.by_id.values()
+            for group in committed.of_kind(self.by_id, self.group_class)
             if (state := group.state_name) and (not states or self.filter_name(state) in states)
         ]
 

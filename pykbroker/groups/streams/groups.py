@@ -96,9 +96,9 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         self.keep_soft_state(group)
         return result
 
-    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for StreamsGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
-        return describe(self.find(group_id, other))
+    def described(self, group: StreamsGroup) -> DescribedGroup:
+        """A group for StreamsGroupDescribe."""
+        return describe(group)
 
     # Time
 

@@ -340,7 +340,7 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     second = Client(rig, "b", ["t", "u"], assignor="range")
     settle(first, second)
     assert first.partitions == {("t", 0), ("t", 1), ("u", 0), ("u", 1)}
-    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "range"
+    assert rig.describe(GROUP).assignor_name == "range"
 
 
 @pytest.mark.parametrize(("first", "second"), [("range", "uniform"), ("uniform", "range")])
@@ -352,7 +352,7 @@ def test_p366_of_two_assignors_that_of_the_new_member_is_used(
     Client(rig, "a", ["t"], assignor=first).beat()
     Client(rig, "b", ["t"], assignor=second).beat()
     assert [name for name, _ in assignments] == [first, second]
-    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "uniform"
+    assert rig.describe(GROUP).assignor_name == "uniform"
 
 
 def test_p366_of_two_assignors_of_other_members_uniform_is_used(assignments: list[tuple[str, bool]]) -> None:
@@ -420,13 +420,13 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     rig = Rig({"t": 2})
     for number in (1, 2):
         Client(rig, f"member-{number}", ["t"]).beat()
-    assert [m.member_id for m in rig.shard.consumer.describe(GROUP, None).members] == ["member-2", "member-1"]
+    assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
 def test_described_and_listed() -> None:
     rig = Rig({"t": 2})
     Client(rig, "a", ["t"], instance_id="i").beat()
-    described = rig.shard.consumer.describe(GROUP, None)
+    described = rig.describe(GROUP)
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 2, 2)
     member = described.members[0]
     assert (member.member_id, member.instance_id, member.member_epoch, member.member_type) == ("a", "i", 2, 1)
@@ -436,7 +436,7 @@ def test_described_and_listed() -> None:
     assert rig.shard.listed(set(), {"classic"}) == []
     assert rig.shard.listed({"empty"}, set()) == []
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
-        rig.shard.consumer.describe("none", None)
+        rig.describe("none")
     assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     old = rig.shard.describe(GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")

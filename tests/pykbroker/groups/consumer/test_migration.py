@@ -116,7 +116,7 @@ def test_a_consumer_that_joins_upgrades_the_group() -> None:
     assert len(new.partitions) == 1
     assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
     assert rig.group.state_name == "Stable"
-    described = rig.shard.consumer.describe(GROUP, None).members
+    described = rig.describe(GROUP).members
     assert {member.member_id: member.member_type for member in described} == {classic: 0, "new": 1}
 
 

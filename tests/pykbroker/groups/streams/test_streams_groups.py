@@ -133,7 +133,7 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     rig = StreamsRig({"clicks": 3})
     for number in (1, 2):
         Thread(rig, f"member-{number}", word_count("g", "clicks")).join()
-    assert [m.member_id for m in rig.shard.streams.describe(GROUP, None).members] == ["member-2", "member-1"]
+    assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
 def test_the_description_has_partition_counts_once_the_topology_is_ready() -> None:
@@ -141,20 +141,20 @@ def test_the_description_has_partition_counts_once_the_topology_is_ready() -> No
     rig = StreamsRig({"clicks": 3})
     thread = Thread(rig, "a", word_count("g", "clicks"))
     thread.join()
-    before = rig.shard.streams.describe(GROUP, None)
+    before = rig.describe(GROUP)
     assert before.topology is not None
     assert before.topology.subtopologies is not None
     assert [t.partitions for t in before.topology.subtopologies[1].state_changelog_topics] == [0]
     rig.create_missing()
     thread.beat()
-    after = rig.shard.streams.describe(GROUP, None)
+    after = rig.describe(GROUP)
     assert after.topology is not None
     assert after.topology.subtopologies is not None
     assert [t.partitions for t in after.topology.subtopologies[1].state_changelog_topics] == [3]
     assert (after.group_state, after.group_epoch, after.assignment_epoch) == ("Stable", 3, 3)
     assert after.members[0].process_id == "process of a"
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
-        rig.shard.streams.describe("none", None)
+        rig.describe("none")
     assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
