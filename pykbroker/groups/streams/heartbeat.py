@@ -6,7 +6,7 @@ configured topology, endpoints and requests to shut down. The records change the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pykbroker.groups.modern.errors import GroupError
@@ -27,7 +27,7 @@ from pykbroker.groups.streams.records import (
 )
 from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
-from pykbroker.groups.streams.tasks import EMPTY_TASKS, Tasks, task_map
+from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
@@ -106,6 +106,8 @@ def heartbeat(
     configured, epoch = _raise_epoch(group, topology, request, context, result, must_raise=must_raise)
     _begin_initial_delay(group, context)
     target_epoch, target = _update_target(group, epoch, updated, configured, context, result, statuses)
+    if not updated.is_reconciled_to(target_epoch):
+        _check_reported(request)
     reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
     deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
@@ -137,8 +139,29 @@ def _owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     roles = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    active, standby, warmup = map(task_map, roles)
+    active, standby, warmup = map(_reported, roles)
     return Tasks(active, standby, warmup)
+
+
+def _reported(listed: Sequence[TaskIds]) -> TaskMap:
+    found = task_map(listed)
+    if len(found) == len(listed):
+        return found
+    numbers: dict[str, frozenset[int]] = {}
+    for ids in listed:
+        numbers[ids.subtopology_id] = numbers.get(ids.subtopology_id, frozenset()).union(ids.partitions)
+    return numbers
+
+
+def _check_reported(request: StreamsGroupHeartbeatRequest) -> None:
+    """Refuses a member that has to move and reports a subtopology twice, of which Kafka makes no map.
+
+    Raises:
+        GroupError: UNKNOWN_SERVER_ERROR.
+    """
+    for role in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+        if role and len({ids.subtopology_id for ids in role}) < len(role):
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:

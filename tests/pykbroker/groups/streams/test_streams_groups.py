@@ -272,6 +272,28 @@ def test_epochs_fence() -> None:
     )
 
 
+def test_tasks_that_are_reported_in_two_parts() -> None:
+    """Both parts count for the previous epoch; a member that has to move is refused, as Kafka makes a map of them."""
+    rig = StreamsRig({"t": 2})
+    thread = Thread(rig, "a", stateless("t"))
+    thread.join()
+    before = thread.epoch
+    twice = [TaskIds(subtopology_id="0", partitions=[number]) for number in (0, 1)]
+    assert thread.beat(active_tasks=twice).error_code == ErrorCode.NONE
+    other = Thread(rig, "b", stateless("t"))
+    other.join()
+    assert thread.beat(active_tasks=twice).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert thread.beat().error_code == ErrorCode.NONE
+    thread.beat()
+    assert thread.epoch > before
+    wrong = [TaskIds(subtopology_id="0", partitions=[1 - number]) for _, number in thread.tasks()] + [
+        TaskIds(subtopology_id="0", partitions=[number]) for _, number in thread.tasks()
+    ]
+    assert rig.beat("a", before, active_tasks=wrong, standby_tasks=[], warmup_tasks=[]).error_code == (
+        ErrorCode.FENCED_MEMBER_EPOCH
+    )
+
+
 def test_sessions_expire() -> None:
     """P-214."""
     rig = StreamsRig({"clicks": 2})
