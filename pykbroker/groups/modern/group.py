@@ -7,7 +7,7 @@ computes records from a group, and replaying them, once they are appended, chang
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -16,6 +16,7 @@ from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
 from pykbroker.groups.modern.timers import MemberTimers, SoftState
 from pykbroker.groups.result import LogRecord
+from pykbroker.java_order import hash_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 
@@ -28,6 +29,19 @@ METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """Time in ms after which a group's topics are looked up again without a change of the metadata."""
 
 NO_ASSIGNMENT_EPOCH = -1
+
+
+def assignor_order(members: Iterable[str], joining: str | None) -> list[str]:
+    """Ids of members in the order in which Kafka's assignors see them.
+
+    Args:
+        members: those of the group, in the order in which they joined.
+        joining: a member whose request caused the assignment, which may be new; None for none.
+    """
+    ordered = dict.fromkeys(timeline_order(members))
+    if joining is not None:
+        ordered.setdefault(joining)
+    return hash_order(ordered)
 
 
 class ReconcilingMember(Protocol):

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.assignors.registry import ASSIGNORS
-from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.subscriptions import Subscriptions
 from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+)
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
@@ -98,6 +102,27 @@ def test_a_session_that_expires_fences_the_member() -> None:
     assert list(rig.group.members) == ["a"]
     assert first.partitions == all_of("t", 4)
     assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_p384_target_assignments_are_in_the_order_of_kafkas_table() -> None:
+    """P-384."""
+    rig = Rig({"t": 3})
+    Client(rig, "16", ["t"]).beat()
+    appended = len(rig.log)
+    Client(rig, "2", ["t"]).beat()
+    records: list[Any] = [decode_record(key, value) for key, value in rig.log[appended:]]
+    targets = [r.key.member_id for r in records if isinstance(r.key, ConsumerGroupTargetAssignmentMemberKey)]
+    assert targets == ["2", "16"]
+
+
+def test_p367_a_topic_of_an_expression_that_nobody_uses_any_more() -> None:
+    """P-367: members are alike if each names it, whether it is still among those of the expression or not."""
+    subscriptions = Subscriptions()
+    subscriptions.replace_resolved((), ["t"])
+    assert not subscriptions.are_homogeneous(1)
+    subscriptions.replace_member(None, ConsumerMember("a", subscribed_topic_names=frozenset("t")))
+    assert subscriptions.are_homogeneous(1)
+    assert not subscriptions.are_homogeneous(2)
 
 
 def test_p382_members_that_expire_at_once_raise_the_epoch_once_each() -> None:

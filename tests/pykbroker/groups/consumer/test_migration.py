@@ -416,6 +416,31 @@ def test_no_join_waits_for_a_coordinator_that_has_resigned(is_late: bool) -> Non
         assert response.error_code == error
 
 
+def test_static_members_migrate_with_the_assignment_interval() -> None:
+    """As Kafka's ConsumerProtocolMigrationTest has it, cooperative and static, within one assignment interval.
+
+    The member's change of its subscription does not raise its epoch before the interval has passed, so that the group
+    rebalances when a classic member takes the place of the static one.
+    """
+    rig = Rig({"t": 2}, assignment_interval_ms=1_000)
+    classic = classic_group(rig, instance_id="instance-1")
+    rig.advance(10_000)
+    new = Client(rig, "new", ["t"], instance_id="instance-2")
+    assert new.beat().member_epoch == 2
+    assert heartbeat(rig, classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]}), "instance-1")).response
+    assert joined.generation_id == 1
+    left = assigned(sync(rig, sync_request(classic, 1)))
+    assert heartbeat(rig, classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rig.join_classic(join_request(classic, subscription("t", owned=left), "instance-1")).response
+    assert joined.generation_id == 2
+    rig.advance(998)
+    new.beat()
+    assert new.subscribe(["t", "u"]).member_epoch == 2
+    rig.join_classic(join_request("", subscription("t"), "instance-2"))
+    assert rig.shard.groups[GROUP].state is PREPARING
+
+
 def test_a_classic_member_whose_join_is_not_stored_need_not_sync() -> None:
     """Kafka starts the timeout of SyncGroup when the join is stored."""
     rig = Rig({"t": 2, "u": 2})
