@@ -7,11 +7,17 @@ Kafka chooses, so that a group gets the same assignment here and from Apache Kaf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from operator import mul
 from struct import unpack
 from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 
+_HASHED_AT_ONCE = 64
+_POWERS = [31**exponent & 0xFFFFFFFF for exponent in reversed(range(_HASHED_AT_ONCE))]  # the factors of characters
+_KNOWN_LENGTH = 128  # of a text whose hash code is kept: ids of groups and members, with which it is asked often
 _FIBONACCI = 0x9E37_79B9_7F4A_7C15  # 2**64 divided by the golden ratio: the top bits of a product choose the slot
 
 TABLE_SIZE_DEFAULT = 16
@@ -42,11 +48,21 @@ def string_hash(text: str) -> int:
     It is computed over UTF-16 units: a character outside the basic plane counts as its two surrogates, a lone surrogate
     as itself.
     """
-    units = text.encode("utf-16-le", "surrogatepass")
+    return _known_hash(text) if len(text) <= _KNOWN_LENGTH else _compute_hash(text)
+
+
+def _compute_hash(text: str) -> int:
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    units = unpack(f"<{len(encoded) // 2}H", encoded)
     value = 0
-    for unit in unpack(f"<{len(units) // 2}H", units):
-        value = (31 * value + unit) & 0xFFFFFFFF
+    for start in range(0, len(units), _HASHED_AT_ONCE):
+        part = units[start : start + _HASHED_AT_ONCE]
+        powers = _POWERS[-len(part) :]
+        value = (value * 31 * powers[0] + sum(map(mul, part, powers))) & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+_known_hash = lru_cache(maxsize=8192)(_compute_hash)
 
 
 def string_order(text: str) -> bytes:
@@ -61,11 +77,39 @@ def hash_order(keys: Iterable[str], table_size: int = TABLE_SIZE_DEFAULT) -> lis
         keys: the keys in the order in which they were put, none twice.
         table_size: the size of the table before the first key, a power of two.
     """
+    return table_order(keys, string_hash, table_size)
+
+
+def table_order(
+    keys: Iterable[_Key], hash_of: Callable[[_Key], int], table_size: int = TABLE_SIZE_DEFAULT
+) -> list[_Key]:
+    """As `hash_order`, for keys of any kind with their Java hash code; of a HashSet, too."""
     put = list(keys)
+    if len(put) < 2:
+        return put
     # Java doubles the table when more than three quarters of it, rounded down, are used.
     while len(put) > table_size * 3 // 4:
         table_size *= 2
-    return sorted(put, key=lambda key: _spread_hash(key) & (table_size - 1))
+    return sorted(put, key=lambda key: _spread(hash_of(key)) & (table_size - 1))
+
+
+def uuid_hash(uuid: bytes) -> int:
+    """The hash code of Kafka's Uuid, without its sign: the exclusive or of its four parts of 32 bits."""
+    first, second, third, fourth = unpack(">4I", uuid)
+    return int(first ^ second ^ third ^ fourth)
+
+
+def partition_hash(partition: tuple[bytes, int]) -> int:
+    """The hash code of Kafka's TopicIdPartition, a record of a Uuid and a number, without its sign."""
+    topic_id, number = partition
+    return (31 * uuid_hash(topic_id) + number) & 0xFFFFFFFF
+
+
+def number_order(numbers: Iterable[int], table_size: int = TABLE_SIZE_DEFAULT) -> list[int]:
+    """Numbers from 0 in the order of a HashSet's iterator that got them in ascending order."""
+    put = sorted(numbers)
+    # Without numbers beyond the table, which may grow, each has a bucket of its own.
+    return put if not put or put[-1] < table_size else table_order(put, int, table_size)
 
 
 def timeline_order(keys: Iterable[str]) -> list[str]:
@@ -91,8 +135,18 @@ def table_size_for(capacity: int) -> int:
     return 1 << max(0, capacity - 1).bit_length()
 
 
-def _spread_hash(text: str) -> int:
-    value = string_hash(text) & 0xFFFFFFFF
+def table_size_of_items(count: int) -> int:
+    """The size of the table that the helpers of Kafka's assignors make for so many items."""
+    return table_size_for(int((count + 1) / 0.75 + 1))
+
+
+def copied_table_size(count: int) -> int:
+    """The size of the table of a `new HashSet<>(collection)` of so many items."""
+    return table_size_for(max(int(count / 0.75) + 1, TABLE_SIZE_DEFAULT))
+
+
+def _spread(hash_code: int) -> int:
+    value = hash_code & 0xFFFFFFFF
     return value ^ (value >> 16)
 
 

@@ -450,7 +450,7 @@ class GroupCoordinator:
             return response(group_id=group_id, error_code=place)
         shard = place[1]
         try:
-            found: Described = groups_of(shard).describe(group_id, shard.any_group(group_id))
+            found: Described = groups_of(shard).describe(group_id, shard.committed_group(group_id))
         except GroupError as error:
             return response(group_id=group_id, error_code=error.code, error_message=error.message)
         return found

@@ -32,6 +32,7 @@ class InFlight:
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._groups: dict[str, int] = {}
         self._ending_groups: dict[str, int] = {}
+        self._converting_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
         """Counts the records of a result, which are appended."""
@@ -45,13 +46,17 @@ class InFlight:
         """True if the group's tombstone is in flight; until it is replicated, the group's existence is undecided."""
         return group_id in self._ending_groups
 
+    def is_converting(self, group_id: str) -> bool:
+        """True if the tombstone of a newer group is in flight with the record of a classic group that replaces it."""
+        return group_id in self._converting_groups
+
     def check_not_ending(self, group_id: str) -> None:
         """Refuses a heartbeat while the group's tombstone is in flight, which would remove a member that joins now.
 
         Raises:
             GroupError: COORDINATOR_NOT_AVAILABLE, after which clients try again.
         """
-        if group_id in self._ending_groups:
+        if group_id in self._ending_groups or group_id in self._converting_groups:
             raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def count_of(self, group_id: str) -> int:
@@ -75,6 +80,7 @@ class InFlight:
         return [k for k in self._offsets if k[1] == topic and self._topic_ids.get(k) in (ZERO_UUID, topic_id)]
 
     def _count(self, result: GroupResult, change: int) -> None:
+        ended: list[str] = []
         for record in result.records:
             key = record.key
             if isinstance(key, OffsetCommitKey):
@@ -87,6 +93,9 @@ class InFlight:
             elif isinstance(key, GroupMetadataKey):
                 if record.value is not None:
                     _add(self._groups, key.group, change)
+                    if key.group in ended:
+                        ended.remove(key.group)
+                        _add(self._converting_groups, key.group, change)
                 elif not result.applies_at_append:
                     _add(self._ending_groups, key.group, change)
             elif (
@@ -94,7 +103,9 @@ class InFlight:
                 and record.value is None
                 and not result.applies_at_append
             ):
-                _add(self._ending_groups, key.group_id, change)
+                ended.append(key.group_id)
+        for group_id in ended:
+            _add(self._ending_groups, group_id, change)
 
     def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
         if isinstance(record.value, OffsetCommitValue):

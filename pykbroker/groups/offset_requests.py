@@ -5,11 +5,13 @@ from __future__ import annotations
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
+from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
+from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -186,12 +188,12 @@ def fetch(
     offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
-    consumer_group, streams_group = shard.consumer.by_id.get(group_id), shard.streams.by_id.get(group_id)
+    group = shard.any_group(group_id) if require_stable else shard.committed_group(group_id)
     error = ErrorCode.NONE
-    if consumer_group is not None:
-        error = consumer_offsets.check_fetch(consumer_group, request.member_id, request.member_epoch)
-    elif streams_group is not None:
-        error = streams_offsets.check_fetch(streams_group, request.member_id, request.member_epoch)
+    if isinstance(group, ConsumerGroup):
+        error = consumer_offsets.check_fetch(group, request.member_id, request.member_epoch)
+    elif isinstance(group, StreamsGroup):
+        error = streams_offsets.check_fetch(group, request.member_id, request.member_epoch)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     committed_topics = shard.offsets.of_group(group_id)

@@ -14,6 +14,7 @@ from typing import Any
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups.classic import joins, leaves, syncs
 from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
+from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
@@ -89,6 +90,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.offsets = CommittedOffsets()
         self.pending = PendingOffsets()
         self.in_flight = InFlight()
+        self.committed = CommittedGroups()
         self._joining: dict[Waiter, None] = {}
         """JoinGroup requests to consumer groups whose records are in flight."""
         self._unstored: set[str] = set()
@@ -151,6 +153,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
+                for groups in self.newer_groups:
+                    # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
+                    groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
         else:
             modern = self._groups_of(key)
@@ -220,6 +225,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
                 if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
                     self._unstored.discard(record.key.group)
+                elif is_group and self.newer(record.key.group) is not None:
+                    pass  # a later record, which took effect when it was appended, has made a newer group of it
                 else:
                     self.replay(record, now_ms, record_offset, result.producer.producer_id)
         return self._report(result, error, now_ms)
@@ -241,6 +248,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Notes that the records of a result are in flight, until `replicated`; those of newer groups take effect."""
         self.in_flight.add(result)
+        for group_id in groups_of(result):
+            self.committed.add(group_id, self._before(group_id, result))
         if isinstance(result.stored, ClassicJoined):
             self._joining[result.stored.waiter] = None
         if result.applies_at_append:
@@ -249,9 +258,18 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
+        for group_id in groups_of(result):
+            self.committed.remove(group_id)
         if result.applies_at_append:
             return self._report(result, ErrorCode.NONE, now_ms)
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
+
+    def _before(self, group_id: str, result: GroupResult) -> object | None:
+        """A group as readers may see it before the records of a result are appended."""
+        event, group = result.stored, self.newer(group_id)
+        if isinstance(event, EmptyGroupStored) and event.replaced is not None:
+            return event.replaced  # it was removed already
+        return self._stored_classic(group_id) if group is None else group.snapshot()
 
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
@@ -306,9 +324,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The group of any type with this id, if there is one."""
         return self.groups.get(group_id) or self.newer(group_id)
 
-    def _known(self, group_id: str) -> Group | None:
-        """The group, if it exists and is not hidden from readers."""
+    def _stored_classic(self, group_id: str) -> Group | None:
+        """The classic group, if it exists and is not hidden from readers."""
         return None if group_id in self._unstored else self.groups.get(group_id)
+
+    def committed_group(self, group_id: str) -> object | None:
+        """The group of any type with this id for readers, as replicated records say."""
+        return self.committed.get(group_id, self._stored_classic(group_id) or self.newer(group_id))
 
     def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
         """Handles JoinGroup; one without a member id creates the group if it does not exist."""
@@ -412,12 +434,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def describe(self, group_id: str, api_version: int) -> DescribedGroup:
         """A group for DescribeGroups; subscriptions are shown only while it is Stable (P-106)."""
-        group = self._known(group_id)
-        if group is None:
+        group = self.committed_group(group_id)
+        if not isinstance(group, Group):
             missing = DescribedGroup(group_id=group_id, group_state="Dead")
             if api_version >= GROUP_ID_NOT_FOUND_VERSION:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                reason = "is not a classic group." if self.newer(group_id) is not None else "not found."
+                reason = "not found." if group is None else "is not a classic group."
                 missing.error_message = f"Group {group_id} {reason}"
             return missing
         is_stable = group.state is STABLE
@@ -441,7 +463,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
-        newer = [listed for groups in self.newer_groups for listed in groups.listed(states, types)]
+        newer = [listed for groups in self.newer_groups for listed in groups.listed(self.committed, states, types)]
         if types and CLASSIC_GROUP_TYPE not in types:
             return newer
         return newer + [
@@ -451,7 +473,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 group_state=group.state.value,
                 group_type=CLASSIC_GROUP_TYPE,
             )
-            for group in self.groups.values()
+            for group in self.committed.of_kind(self.groups, Group)
             if group.group_id not in self._unstored and (not states or group.state.value.lower() in states)
         ]
 
@@ -462,7 +484,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if (group is not None and group.state is not EMPTY) or (newer_group is not None and newer_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
-        if self.in_flight.is_ending(group_id):
+        if self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id):
             return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
@@ -538,7 +560,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
             have_all_expired = len(expired) == sum(map(len, topics.values()))
             may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if have_all_expired and not may_get_more and is_empty and not self.in_flight.is_ending(group_id):
+            is_undecided = self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id)
+            if have_all_expired and not may_get_more and is_empty and not is_undecided:
                 result.records += self._tombstones(group_id)
         return result
 

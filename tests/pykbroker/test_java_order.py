@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.java_order import is_blank, timeline_order
+from pykbroker.java_order import (
+    copied_table_size,
+    is_blank,
+    number_order,
+    partition_hash,
+    string_hash,
+    table_order,
+    table_size_of_items,
+    timeline_order,
+    uuid_hash,
+)
 
 # The numbers of keys "member-N", put in order, as Kafka 4.3.1's TimelineHashMap iterates over them.
 OF_KAFKA = {
@@ -26,3 +36,25 @@ def test_the_order_of_a_timeline_hash_map(count: int) -> None:
 def test_blank_text_is_what_javas_trim_leaves_nothing_of() -> None:
     assert all(map(is_blank, ("", " ", "\t\r\n", "\0\x1f")))
     assert not any(map(is_blank, ("a", " a ", "\u00a0", "\u2003", "\x7f")))
+
+
+def test_hash_codes() -> None:
+    """P-384: of texts of any length, of Kafka's Uuid and of its TopicIdPartition."""
+    for length in (0, 1, 63, 64, 65, 300):
+        expected = 0
+        for character in (text := "ab\uffff" * length):
+            expected = (31 * expected + ord(character)) & 0xFFFFFFFF
+        assert string_hash(text) & 0xFFFFFFFF == expected
+    topic_id = (0x8000_0000_0000_0001).to_bytes(8, "big") + (2).to_bytes(8, "big")
+    assert uuid_hash(topic_id) == 0x8000_0003
+    assert partition_hash((topic_id, 5)) == (31 * 0x8000_0003 + 5) % 2**32
+
+
+def test_sets_of_numbers_and_partitions() -> None:
+    """P-384: a number beyond the table comes with those of its bucket; a table has room for more than its items."""
+    assert number_order([3, 16, 0]) == [0, 16, 3]
+    assert number_order(range(40)) == list(range(40))
+    assert number_order([3, 16, 0], 32) == [0, 3, 16]
+    assert table_order([16, 3, 0], int) == [16, 0, 3]
+    assert [copied_table_size(count) for count in (0, 11, 12, 23, 24)] == [16, 16, 32, 32, 64]
+    assert [table_size_of_items(count) for count in (0, 4, 5, 10, 11)] == [2, 8, 16, 16, 32]

@@ -4,7 +4,7 @@ A partition goes to `sharing` members: members / partitions, rounded up. Members
 they nor the partition has too much. With different subscriptions every topic is shared among its subscribers alone.
 
 As in Apache Kafka, a topic to which no member subscribes any longer is left to its members if subscriptions differ.
-Kafka's choice among equals follows Java's hash order; here it is the order of topic ids, partitions and members.
+Choices among equals are Kafka's (P-384): they follow the order of members, topics and partitions in its hash tables.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.java_order import (
+    copied_table_size,
+    number_order,
+    partition_hash,
+    table_order,
+    table_size_of_items,
+    uuid_hash,
+)
 
 _Partition = tuple[bytes, int]
 
@@ -24,18 +32,19 @@ def assign_simple(
     is_assignable: Callable[[bytes, int], bool] = lambda topic_id, partition: True,
 ) -> dict[str, Assignment]:
     """Target assignments by member id; partitions that are not assignable yet get no new members."""
-    subscribed = sorted(frozenset[bytes]().union(*(member.topic_ids for member in members.values())))
+    wanted = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
+    subscribed = [topic_id for topic_id in topics if topic_id in wanted]
     if not subscribed:
         return {}
     targets = {topic_id: _target_partitions(topic_id, topics[topic_id], is_assignable) for topic_id in subscribed}
     results: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
     if is_homogeneous:
         everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
-        _share(everything, list(members), frozenset(subscribed), members, results)
+        _share(everything, list(members), frozenset(subscribed), members, results, partition_hash)
     else:
         for topic_id in subscribed:
             subscribers = [member_id for member_id, member in members.items() if topic_id in member.topic_ids]
-            _share(targets[topic_id], subscribers, frozenset((topic_id,)), members, results)
+            _share(targets[topic_id], subscribers, frozenset((topic_id,)), members, results, _number)
         for member_id, member in members.items():
             for topic_id in member.assigned.keys() - targets.keys():
                 results[member_id][topic_id] = set(member.assigned[topic_id])
@@ -51,27 +60,36 @@ def _target_partitions(
     return [(topic_id, partition) for partition in range(topic.partition_count) if is_assignable(topic_id, partition)]
 
 
+def _number(partition: _Partition) -> int:
+    """The hash code of a partition among those of one topic."""
+    return partition[1]
+
+
 def _share(
     targets: Sequence[_Partition],
     subscribers: Sequence[str],
     topic_ids: frozenset[bytes],
     members: Mapping[str, MemberSpec],
     results: dict[str, dict[bytes, set[int]]],
+    hash_of: Callable[[_Partition], int],
 ) -> None:
-    """Shares partitions of some topics among their subscribers."""
+    """Shares partitions of some topics among their subscribers; they are in the order of the hash codes `hash_of`."""
     sharing = -(-len(subscribers) // len(targets)) if targets else 0
     room = _room(sharing * len(targets), subscribers)
     owned: dict[str, set[_Partition]] = {}
-    holders: dict[_Partition, list[str]] = {}
+    had: dict[_Partition, list[str]] = {}
     for member_id, member in members.items():
-        had = sorted(
-            (topic_id, p) for topic_id in topic_ids & member.assigned.keys() for p in member.assigned[topic_id]
-        )
+        partitions = _present(member, topic_ids)
+        for partition in partitions:
+            had.setdefault(partition, []).append(member_id)
         # A member with too many gives up the first ones.
-        kept = had[max(0, len(had) - room.get(member_id, 0)) :]
-        owned[member_id] = set(kept)
-        for partition in kept:
-            holders.setdefault(partition, []).append(member_id)
+        excess = max(0, len(partitions) - room.get(member_id, 0))
+        owned[member_id] = set(table_order(partitions, hash_of)[excess:] if excess else partitions)
+    indices = {member_id: index for index, member_id in enumerate(members)}
+    holders = {
+        partition: [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
+        for partition, sharers in had.items()
+    }
     for partition, sharers in holders.items():
         excess = len(sharers) - sharing
         if excess > 0:
@@ -81,10 +99,31 @@ def _share(
     for partition in targets:
         holders.setdefault(partition, [])
     unfilled = [member_id for member_id in subscribers if len(owned[member_id]) < room[member_id]]
-    _fill(holders, sharing, unfilled, owned, room)
-    for member_id, partitions in owned.items():
-        for topic_id, number in partitions:
+    if unfilled:
+        # Kafka adds them by HashMap.computeIfAbsent, which puts a key at the head of its bucket.
+        ordered = table_order(reversed(holders), hash_of, table_size_of_items(len(targets)))
+        _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
+    for member_id, kept in owned.items():
+        for topic_id, number in kept:
             results[member_id].setdefault(topic_id, set()).add(number)
+
+
+def _present(member: MemberSpec, topic_ids: frozenset[bytes]) -> list[_Partition]:
+    """The partitions of some topics that a member has, in Kafka's order."""
+    return [
+        (topic_id, number)
+        for topic_id in table_order(member.assigned, uuid_hash)
+        if topic_id in topic_ids
+        for number in number_order(member.assigned[topic_id], copied_table_size(len(member.assigned[topic_id])))
+    ]
+
+
+def _in_order(sharers: Sequence[str], indices: Mapping[str, int]) -> list[str]:
+    """The members of a partition in the order of Kafka's set of their indices."""
+    if len(sharers) < 2:
+        return list(sharers)
+    by_index = {indices[member_id]: member_id for member_id in sharers}
+    return [by_index[index] for index in number_order(by_index)]
 
 
 def _room(total: int, subscribers: Sequence[str]) -> dict[str, int]:
@@ -100,15 +139,15 @@ def _fill(
     owned: Mapping[str, set[_Partition]],
     room: Mapping[str, int],
 ) -> None:
-    """Gives partitions with too few members to members with room, in turns.
+    """Gives partitions with too few members, in their order, to members with room, in turns.
 
     A partition that all members with room have already stays with fewer members, as in Kafka.
     """
     turn = 0
     has_given = False
-    for partition in sorted(holders):
-        missing = sharing - len(holders[partition])
-        sharers = set(holders[partition]) if missing > 0 else set()
+    for partition, present in holders.items():
+        missing = sharing - len(present)
+        sharers = set(present) if missing > 0 else set()
         while missing > 0 and unfilled:
             if turn >= len(unfilled):
                 if not has_given:

@@ -32,8 +32,5 @@ Assignment = dict[bytes, frozenset[int]]
 """Topic id -> partitions; topics without partitions are left out."""
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec], bool], dict[str, Assignment]]
-"""Target assignments by member id, given the members, all of their topics, and True if all subscribe alike."""
-
-
-class AssignorError(Exception):
-    """An assignor could not compute an assignment."""
+"""Target assignments by member id, given the members in the order of Kafka's hash table, all of their topics in that of
+their names, and True if all members subscribe alike."""

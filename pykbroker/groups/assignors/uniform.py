@@ -1,7 +1,7 @@
 """The uniform assignor: numbers of partitions that differ by one at most, and as few moves as that allows.
 
-Balance comes first, then stickiness: a member keeps what it has up to its quota. Free partitions are given in the order
-of topic ids, in Kafka in Java's hash order. Racks play no part, as in Kafka 4.3.
+Balance comes first, then stickiness: a member keeps what it has up to its quota. Racks play no part, as in Kafka 4.3.
+Choices among equals are Kafka's (P-384): they follow the order of members, topics and partitions in its hash tables.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
 from pykbroker.groups.assignors.uniform_heterogeneous import assign_heterogeneous
+from pykbroker.java_order import copied_table_size, number_order, table_order, uuid_hash
 
 
 def assign_uniform(
@@ -33,9 +34,10 @@ def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes
             if topic_id in taken:
                 taken[topic_id] |= partitions
     total = sum(topics[topic_id].partition_count for topic_id in subscribed)
+    ordered = table_order(filter(subscribed.__contains__, topics), uuid_hash, copied_table_size(len(subscribed)))
     free = [
         (topic_id, partition)
-        for topic_id in sorted(subscribed)
+        for topic_id in ordered
         if len(taken[topic_id]) < topics[topic_id].partition_count
         for partition in range(topics[topic_id].partition_count)
         if partition not in taken[topic_id]
@@ -64,14 +66,15 @@ def _keep(
 ) -> tuple[Assignment, int]:
     """The part of its assignment that a member keeps, and the room that is left; the rest goes to `free`."""
     target: Assignment = {}
-    for topic_id, partitions in member.assigned.items():
+    for topic_id in table_order(member.assigned, uuid_hash):
         if topic_id not in subscribed:
             continue
+        partitions = member.assigned[topic_id]
         if len(partitions) <= room:
             target[topic_id] = frozenset(partitions)
             room -= len(partitions)
             continue
-        ordered = sorted(partitions)
+        ordered = number_order(partitions, copied_table_size(len(partitions)))
         if room > 0:
             target[topic_id] = frozenset(ordered[:room])
         free += [(topic_id, partition) for partition in ordered[room:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
@@ -64,6 +64,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
         self._classic_support: dict[str, int] = {}
         self._assignors: dict[str, int] = {}
+
+    def snapshot(self) -> Self:
+        """The group as it is now, for descriptions."""
+        other = super().snapshot()
+        other._assignors = dict(self._assignors)
+        return other
 
     # Questions
 

@@ -107,9 +107,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         result.applies_at_append = True
         return result
 
-    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for ConsumerGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
-        return describe(self.find(group_id, other), self._settings.assignors[0], self.topics)
+    def described(self, group: ConsumerGroup) -> DescribedGroup:
+        """A group for ConsumerGroupDescribe."""
+        return describe(group, self._settings.assignors[0], self.topics)
 
     # The log
 
@@ -120,6 +120,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
 
     # Time
 
-    def remove_members(self, group: ConsumerGroup, members: list[ConsumerMember], now_ms: int) -> GroupResult:
-        """Records that remove members, or make a classic group if only classic members stay."""
-        return fence_members(group, members, self.settings_of(group.group_id), self.topics, now_ms)
+    def remove_member(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> GroupResult:
+        """Records that remove a member, or make a classic group if only classic members stay."""
+        return fence_members(group, [member], self.settings_of(group.group_id), self.topics, now_ms)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.assignors.registry import ASSIGNORS
-from pykbroker.groups.assignors.spec import AssignorError, MemberSpec
+from pykbroker.groups.assignors.spec import MemberSpec
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import target_record
-from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, assignor_order
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
-from pykbroker.protocol.error_codes import ErrorCode
 
 
 def subscribed_names(member: ConsumerMember, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
@@ -44,9 +42,6 @@ def compute_target(
         topics: the topics of the cluster.
         now_ms: time, stored with the assignment.
         is_homogeneous: True if all members subscribe to the same topics.
-
-    Raises:
-        GroupError: UNKNOWN_SERVER_ERROR, the assignor failed.
     """
     members = dict(group.members)
     previous = group.static_member(joining.instance_id)
@@ -56,18 +51,20 @@ def compute_target(
         target_owner = previous.member_id
     members[joining.member_id] = joining
     ids_of: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    names: set[str] = set()
     specs = {}
-    for member_id, member in members.items():
+    for member_id in assignor_order(group.members, joining.member_id):
+        if member_id not in members:
+            continue
+        member = members[member_id]
         key = (member.subscribed_topic_names, member.subscribed_topic_regex)
         if key not in ids_of:
-            ids_of[key] = topics.ids_of(subscribed_names(member, group.resolved))
+            own = subscribed_names(member, group.resolved)
+            names |= own
+            ids_of[key] = topics.ids_of(own)
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
         specs[member_id] = MemberSpec(member.instance_id, member.rack_id, ids_of[key], current)
-    existing = topics.specs(frozenset().union(*ids_of.values()))
-    try:
-        targets = ASSIGNORS[assignor](specs, existing, is_homogeneous)
-    except AssignorError as error:
-        message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
-        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
+    existing = topics.specs(topics.ids_in_order(names))
+    targets = ASSIGNORS[assignor](specs, existing, is_homogeneous)
     new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
     return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from pykbroker.groups.modern.group import AnyMember, EpochGroup
@@ -21,34 +21,27 @@ _REASONS = {
 
 
 def fence_due(
-    group: EpochGroup[AnyMember, Any], due: Iterable[DueTimer], fence: Callable[[list[AnyMember]], GroupResult]
+    group: EpochGroup[AnyMember, Any], due: DueTimer, fence: Callable[[AnyMember], GroupResult]
 ) -> GroupResult | None:
-    """Fences the members of a group whose timers are due; None if there are none.
+    """Fences the member of a timer that is due; None if the timer does not count any more.
 
-    If the append fails, the timers are due again after `RETRY_BACKOFF_MS`.
+    If the append fails, the timer is due again after `RETRY_BACKOFF_MS`.
 
     Args:
         group: the group.
-        due: timers that were due, in the order of their deadlines.
-        fence: returns the records that remove members.
+        due: a timer that was due.
+        fence: returns the records that remove a member.
     """
-    first: dict[str, DueTimer] = {}
-    for timer in due:
-        if _counts(timer, group):
-            first.setdefault(timer.member_id, timer)
-    if not first:
+    if not _counts(due, group):
         return None
+    kind, member_id, epoch = due
 
     def try_again(failed_at_ms: int) -> None:
-        for kind, member_id, epoch in first.values():
-            group.timers.schedule_if_absent(kind, member_id, failed_at_ms + RETRY_BACKOFF_MS, epoch)
+        group.timers.schedule_if_absent(kind, member_id, failed_at_ms + RETRY_BACKOFF_MS, epoch)
 
-    result = fence([group.members[member_id] for member_id in first])
+    result = fence(group.members[member_id])
     result.on_failed_append = try_again
-    result.notes += [
-        f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
-        for member_id, timer in first.items()
-    ]
+    result.notes.append(f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[kind]}")
     return result
 
 

@@ -7,7 +7,8 @@ computes records from a group, and replaying them, once they are appended, chang
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
@@ -15,6 +16,7 @@ from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
 from pykbroker.groups.modern.timers import MemberTimers, SoftState
 from pykbroker.groups.result import LogRecord
+from pykbroker.java_order import hash_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 
@@ -27,6 +29,19 @@ METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """Time in ms after which a group's topics are looked up again without a change of the metadata."""
 
 NO_ASSIGNMENT_EPOCH = -1
+
+
+def assignor_order(members: Iterable[str], joining: str | None) -> list[str]:
+    """Ids of members in the order in which Kafka's assignors see them.
+
+    Args:
+        members: those of the group, in the order in which they joined.
+        joining: a member whose request caused the assignment, which may be new; None for none.
+    """
+    ordered = dict.fromkeys(timeline_order(members))
+    if joining is not None:
+        ordered.setdefault(joining)
+    return hash_order(ordered)
 
 
 class ReconcilingMember(Protocol):
@@ -106,6 +121,12 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     @abstractmethod
     def consumes_topic(self, name: str) -> bool:
         """True if members consume a topic, whose committed offsets are then neither deleted nor expired."""
+
+    def snapshot(self) -> Self:
+        """The group as it is now, for descriptions: a copy of what changes in place, of those parts that they show."""
+        other = copy(self)
+        other.members, other.targets = dict(self.members), dict(self.targets)
+        return other
 
     @property
     def state_name(self) -> str:

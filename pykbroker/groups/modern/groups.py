@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
@@ -77,9 +78,12 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """
         group = self.by_id.get(group_id)
         if group is None:
-            reason = "not found." if other is None else f"is not a {self.group_type} group."
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
+            raise self._not_found(group_id, other)
         return group
+
+    def _not_found(self, group_id: str, other: object | None) -> GroupError:
+        reason = "not found." if other is None else f"is not a {self.group_type} group."
+        return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
 
     def get_or_make(self, group_id: str, other: object | None, *, is_joining: bool) -> AnyGroup:
         """A group of this type, which a member that joins creates; it is stored when its records are replayed.
@@ -105,12 +109,30 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """Keeps the timers of a group until its records are replayed; not after an error, which would leave them."""
         self._soft_states[group.group_id] = group.soft_state
 
-    @abstractmethod
-    def describe(self, group_id: str, other: object | None) -> Any:
-        """A group in the response of the API that describes this type. Raises GroupError: GROUP_ID_NOT_FOUND."""
+    def describe(self, group_id: str, found: object | None) -> Any:
+        """A group in the response of the API that describes this type.
 
-    def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
-        """Groups whose state and type are among the lower-case names given; an empty set takes all."""
+        Args:
+            group_id: id of the group.
+            found: the group of any type with this id, for readers, if there is one.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND.
+        """
+        if not isinstance(found, self.group_class):
+            raise self._not_found(group_id, found)
+        group: AnyGroup = found
+        return self.described(group)
+
+    @abstractmethod
+    def described(self, group: AnyGroup) -> Any:
+        """A group in the response of the API that describes this type."""
+
+    def listed(self, committed: CommittedGroups, states: set[str], types: set[str]) -> list[ListedGroup]:
+        """Groups whose state and type are among the lower-case names given; an empty set takes all.
+
+        `committed` has the groups with records in flight as readers may see them.
+        """
         if types and self.group_type not in types:
             return []
         return [
@@ -120,7 +142,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
                 group_state=state,
                 group_type=self.group_type,
             )
-            for group in self.by_id.values()
+            for group in committed.of_kind(self.by_id, self.group_class)
             if (state := group.state_name) and (not states or self.filter_name(state) in states)
         ]
 
@@ -181,21 +203,25 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         return None if soft_state is None else soft_state.timers.wake_ms
 
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
-        """Runs the timers of a group that are due; None if there is nothing to do."""
+        """Runs the timer of a group that is due first, which has an effect; None if there is none.
+
+        Each timer is a write of its own, as in Kafka, and raises the group epoch: `wake_ms` is still due for the next.
+        """
         soft_state, group = self._soft_states.get(group_id), self.by_id.get(group_id)
         if soft_state is None:
             return None
-        due = soft_state.timers.pop_due(now_ms)
-        if group is not None:
-            return self.run_timers(group, due, now_ms)
-        if soft_state.timers.wake_ms is None:
+        while (due := soft_state.timers.pop_due(now_ms)) is not None:
+            result = None if group is None else self.run_timer(group, due, now_ms)
+            if result is not None:
+                return result
+        if group is None and soft_state.timers.wake_ms is None:
             del self._soft_states[group_id]
         return None
 
-    def run_timers(self, group: AnyGroup, due: list[DueTimer], now_ms: int) -> GroupResult | None:
-        """Fences the members whose timers are due; None if there are none."""
-        return fence_due(group, due, lambda members: self.remove_members(group, members, now_ms))
+    def run_timer(self, group: AnyGroup, due: DueTimer, now_ms: int) -> GroupResult | None:
+        """Fences the member whose timer is due; None if there is nothing to do."""
+        return fence_due(group, due, lambda member: self.remove_member(group, member, now_ms))
 
     @abstractmethod
-    def remove_members(self, group: AnyGroup, members: list[Any], now_ms: int) -> GroupResult:
-        """Records that remove members from a group."""
+    def remove_member(self, group: AnyGroup, member: Any, now_ms: int) -> GroupResult:
+        """Records that remove a member from a group."""

@@ -33,14 +33,17 @@ class MemberTimers:
     that is prolonged does not move it.
     """
 
-    __slots__ = ("_deadlines", "wake_ms")
+    __slots__ = ("_deadlines", "_due", "wake_ms")
 
     def __init__(self) -> None:
         self._deadlines: dict[tuple[TimerKind, str], tuple[int, int | None]] = {}
+        self._due: list[tuple[tuple[TimerKind, str], tuple[int, int | None]]] = []
+        """Timers that were due when `pop_due` looked for some, the earliest one last; each may have moved since."""
         self.wake_ms: int | None = None
 
     def schedule(self, kind: TimerKind, member_id: str, deadline_ms: int, epoch: int | None = None) -> None:
         """Starts a timer, or moves its deadline."""
+        self._deadlines.pop((kind, member_id), None)  # of timers with one deadline the first that was started is first
         self._deadlines[kind, member_id] = deadline_ms, epoch
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
@@ -54,22 +57,21 @@ class MemberTimers:
         """Stops a timer, if it runs."""
         self._deadlines.pop((kind, member_id), None)
 
-    def pop_due(self, now_ms: int) -> list[DueTimer]:
-        """Removes and returns the timers that are due, the earliest first, and moves `wake_ms` to the next one."""
+    def pop_due(self, now_ms: int) -> DueTimer | None:
+        """Removes and returns the timer that is due first; None if none is due, and `wake_ms` is the next deadline."""
         if self.wake_ms is None or self.wake_ms > now_ms:
-            return []
-        due = sorted(
-            (
-                (deadline_ms, DueTimer(kind, member_id, epoch))
-                for (kind, member_id), (deadline_ms, epoch) in self._deadlines.items()
-                if deadline_ms <= now_ms
-            ),
-            key=lambda found: found[0],
-        )
-        for _, timer in due:
-            del self._deadlines[timer.kind, timer.member_id]
+            return None
+        if not self._due:
+            due = (found for found in self._deadlines.items() if found[1][0] <= now_ms)
+            self._due = sorted(due, key=lambda found: found[1][0])
+            self._due.reverse()
+        while self._due:
+            timer, deadline = self._due.pop()
+            if self._deadlines.get(timer) == deadline:
+                del self._deadlines[timer]
+                return DueTimer(*timer, deadline[1])
         self.wake_ms = min((deadline_ms for deadline_ms, _ in self._deadlines.values()), default=None)
-        return [timer for _, timer in due]
+        return None
 
     def __contains__(self, timer: tuple[TimerKind, str]) -> bool:
         return timer in self._deadlines

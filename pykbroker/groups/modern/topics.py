@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
 from pykbroker.groups.assignors.spec import TopicSpec
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
+from pykbroker.java_order import copied_table_size, hash_order
 
 
 class GroupTopics:
@@ -52,6 +53,12 @@ class GroupTopics:
         """Ids of those topics that exist."""
         topics = self._image.topics_by_name
         return frozenset(topics[name].topic_id for name in names if name in topics)
+
+    def ids_in_order(self, names: Collection[str]) -> list[bytes]:
+        """Ids of those topics that exist, in the order of Kafka's set of these names."""
+        ordered = hash_order(sorted(names), copied_table_size(len(names)))
+        topics = self._image.topics_by_name
+        return [topics[name].topic_id for name in ordered if name in topics]
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Name of a topic; None if it does not exist."""

@@ -54,9 +54,9 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
         self.keep_soft_state(group)
         return result
 
-    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for ShareGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
-        return describe(self.find(group_id, other), self.topics)
+    def described(self, group: ShareGroup) -> DescribedGroup:
+        """A group for ShareGroupDescribe."""
+        return describe(group, self.topics)
 
     def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
         """Notes share partitions as initialized, if the group is still there."""
@@ -123,6 +123,6 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
 
     # Time
 
-    def remove_members(self, group: ShareGroup, members: list[ShareMember], now_ms: int) -> GroupResult:
-        """Records that remove members."""
-        return heartbeats.remove_members(group, members, self.topics)
+    def remove_member(self, group: ShareGroup, member: ShareMember, now_ms: int) -> GroupResult:
+        """Records that remove a member."""
+        return heartbeats.remove_member(group, member, self.topics)

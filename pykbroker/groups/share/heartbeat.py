@@ -210,21 +210,20 @@ def leave(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Share
     Raises:
         GroupError: UNKNOWN_MEMBER_ID.
     """
-    result = remove_members(group, [group.find_member(request.member_id)], context.topics)
+    result = remove_member(group, group.find_member(request.member_id), context.topics)
     result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
     result.response = ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     return result
 
 
-def remove_members(group: ShareGroup, members: list[ShareMember], topics: GroupTopics) -> GroupResult:
-    """Records that remove members and raise the group epoch by one for each."""
+def remove_member(group: ShareGroup, member: ShareMember, topics: GroupTopics) -> GroupResult:
+    """Records that remove a member and raise the group epoch."""
     result = GroupResult(applies_at_append=True)
+    result.records += member_tombstones(group.group_id, member.member_id)
     subscriptions = group.subscriptions.copy()
-    for number, member in enumerate(members, start=1):
-        result.records += member_tombstones(group.group_id, member.member_id)
-        subscriptions.replace_member(member, None)
-        metadata_hash = topics.hash_of(subscriptions.topics)
-        result.records.append(epoch_record(group.group_id, group.epoch + number, metadata_hash))
+    subscriptions.replace_member(member, None)
+    metadata_hash = topics.hash_of(subscriptions.topics)
+    result.records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
     return result
 
 

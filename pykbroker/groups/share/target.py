@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykbroker.groups.assignors.simple import assign_simple
 from pykbroker.groups.assignors.spec import MemberSpec
-from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, assignor_order
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import ShareGroup
@@ -32,12 +32,13 @@ def compute_target(
     members = {**group.members, joining.member_id: joining}
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}
     specs = {}
-    for member_id, member in members.items():
+    for member_id in assignor_order(group.members, joining.member_id):
+        member = members[member_id]
         names = member.subscribed_topic_names
         if names not in ids_of:
             ids_of[names] = topics.ids_of(names)
         specs[member_id] = MemberSpec(None, member.rack_id, ids_of[names], group.target_of(member_id))
-    existing = topics.specs(frozenset().union(*ids_of.values()))
+    existing = topics.specs(topics.ids_in_order(frozenset().union(*ids_of)))
     initialized = group.initialized
 
     def is_assignable(topic_id: bytes, partition: int) -> bool:

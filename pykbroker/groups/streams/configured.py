@@ -115,14 +115,11 @@ def configure(topology: StreamsTopology, topics: GroupTopics) -> ConfiguredTopol
             found = existing(name)
             return decided[name] if found is None else found
 
-        subtopologies = {
-            subtopology_id: _configured(
-                topology.subtopologies[subtopology_id],
-                max(map(count_of, source_topics(topology.subtopologies[subtopology_id]))),
-                decided,
-            )
-            for subtopology_id in sorted(topology.subtopologies)
+        configured = {
+            subtopology_id: _configured(subtopology, max(map(count_of, source_topics(subtopology))), decided)
+            for subtopology_id, subtopology in topology.subtopologies.items()
         }
+        subtopologies = {subtopology_id: configured[subtopology_id] for subtopology_id in sorted(configured)}
         missing = _missing(subtopologies, topology, topics)
     except IncorrectlyPartitioned as error:
         return _failed(topology, TopicProblem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(error)))
@@ -138,27 +135,30 @@ def _failed(topology: StreamsTopology, problem: TopicProblem) -> ConfiguredTopol
 
 
 def _configured(subtopology: Subtopology, task_count: int, decided: Mapping[str, int]) -> ConfiguredSubtopology:
+    repartition_source_topics = _internal_topics(subtopology.repartition_source_topics, decided)
+    changelog_topics = _internal_topics(subtopology.state_changelog_topics, decided)
     if task_count < 1:
         raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return ConfiguredSubtopology(
         task_count,
         frozenset(subtopology.source_topics),
-        _internal_topics(subtopology.repartition_source_topics, decided),
+        repartition_source_topics,
         frozenset(subtopology.repartition_sink_topics),
-        _internal_topics(subtopology.state_changelog_topics, decided),
+        changelog_topics,
     )
 
 
 def _internal_topics(topics: Collection[TopicInfo], decided: Mapping[str, int]) -> dict[str, InternalTopic]:
     found: dict[str, InternalTopic] = {}
     for topic in topics:
-        count = topic.partitions or decided.get(topic.name, 0)
+        count = topic.partitions or decided.get(topic.name)
         configs = {config.key: config.value for config in topic.topic_configs}
-        has_duplicates = topic.name in found or len(configs) < len(topic.topic_configs)
+        if count is None or len(configs) < len(topic.topic_configs):
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
         reason = reason_invalid(topic.name)
         if reason is not None:
             raise GroupError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        if count < 1 or has_duplicates:
+        if count < 1 or topic.name in found:
             raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
         found[topic.name] = InternalTopic(topic.name, count, topic.replication_factor, configs)
     return {name: found[name] for name in hash_order(found)}

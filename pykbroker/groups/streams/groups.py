@@ -13,7 +13,7 @@ from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
-from pykbroker.groups.streams.heartbeat import GROUP_TIMER, StreamsHeartbeatContext
+from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
 from pykbroker.groups.streams.member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
@@ -96,23 +96,18 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         self.keep_soft_state(group)
         return result
 
-    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
-        """A group for StreamsGroupDescribe. Raises GroupError: GROUP_ID_NOT_FOUND."""
-        return describe(self.find(group_id, other))
+    def described(self, group: StreamsGroup) -> DescribedGroup:
+        """A group for StreamsGroupDescribe."""
+        return describe(group)
 
     # Time
 
-    def run_timers(self, group: StreamsGroup, due: list[DueTimer], now_ms: int) -> GroupResult | None:
-        """Fences the members whose timers are due, else ends the initial delay; None if there is nothing to do."""
-        result = super().run_timers(group, due, now_ms)
-        if all(timer.kind is not TimerKind.INITIAL_REBALANCE for timer in due):
-            return result
-        if result is None:
-            return heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms))
-        # The first assignment is computed without the members that are fenced: it is due at once after that.
-        group.timers.schedule(TimerKind.INITIAL_REBALANCE, GROUP_TIMER, now_ms)
-        return result
+    def run_timer(self, group: StreamsGroup, due: DueTimer, now_ms: int) -> GroupResult | None:
+        """Fences the member whose timer is due, or ends the initial delay; None if there is nothing to do."""
+        if due.kind is not TimerKind.INITIAL_REBALANCE:
+            return super().run_timer(group, due, now_ms)
+        return heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms))
 
-    def remove_members(self, group: StreamsGroup, members: list[StreamsMember], now_ms: int) -> GroupResult:
-        """Records that remove members."""
-        return heartbeats.remove_members(group, members)
+    def remove_member(self, group: StreamsGroup, member: StreamsMember, now_ms: int) -> GroupResult:
+        """Records that remove a member."""
+        return heartbeats.remove_member(group, member)

@@ -6,7 +6,7 @@ configured topology, endpoints and requests to shut down. The records change the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pykbroker.groups.modern.errors import GroupError
@@ -27,7 +27,7 @@ from pykbroker.groups.streams.records import (
 )
 from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
-from pykbroker.groups.streams.tasks import EMPTY_TASKS, Tasks, task_map
+from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
@@ -106,6 +106,8 @@ def heartbeat(
     configured, epoch = _raise_epoch(group, topology, request, context, result, must_raise=must_raise)
     _begin_initial_delay(group, context)
     target_epoch, target = _update_target(group, epoch, updated, configured, context, result, statuses)
+    if not updated.is_reconciled_to(target_epoch):
+        _check_reported(request)
     reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
     deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
@@ -137,8 +139,29 @@ def _owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     roles = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    active, standby, warmup = map(task_map, roles)
+    active, standby, warmup = map(_reported, roles)
     return Tasks(active, standby, warmup)
+
+
+def _reported(listed: Sequence[TaskIds]) -> TaskMap:
+    found = task_map(listed)
+    if len(found) == len(listed):
+        return found
+    numbers: dict[str, frozenset[int]] = {}
+    for ids in listed:
+        numbers[ids.subtopology_id] = numbers.get(ids.subtopology_id, frozenset()).union(ids.partitions)
+    return numbers
+
+
+def _check_reported(request: StreamsGroupHeartbeatRequest) -> None:
+    """Refuses a member that has to move and reports a subtopology twice, of which Kafka makes no map.
+
+    Raises:
+        GroupError: UNKNOWN_SERVER_ERROR.
+    """
+    for role in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+        if role and len({ids.subtopology_id for ids in role}) < len(role):
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
@@ -390,7 +413,7 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     """
     if request.shutdown_application:
         group.request_shutdown(request.member_id)
-    result = remove_members(group, [group.find_member(request.member_id)])
+    result = remove_member(group, group.find_member(request.member_id))
     result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
     result.response = StreamsGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch, status=[]
@@ -398,21 +421,20 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     return result
 
 
-def remove_members(group: StreamsGroup, members: list[StreamsMember]) -> GroupResult:
-    """Records that remove members and raise the group epoch by one for each.
+def remove_member(group: StreamsGroup, member: StreamsMember) -> GroupResult:
+    """Records that remove a member and raise the group epoch.
 
-    Their timers stay: a member whose tombstones cannot be appended is still there, and perhaps sends nothing more.
+    Its timers stay: a member whose tombstones cannot be appended is still there, and perhaps sends nothing more.
     """
     result = GroupResult(applies_at_append=True)
-    for number, member in enumerate(members, start=1):
-        result.records += member_tombstones(group.group_id, member.member_id)
-        result.records.append(
-            epoch_record(
-                group.group_id,
-                group.epoch + number,
-                group.metadata_hash,
-                group.validated_topology_epoch,
-                group.assignment_configs,
-            )
+    result.records += member_tombstones(group.group_id, member.member_id)
+    result.records.append(
+        epoch_record(
+            group.group_id,
+            group.epoch + 1,
+            group.metadata_hash,
+            group.validated_topology_epoch,
+            group.assignment_configs,
         )
+    )
     return result

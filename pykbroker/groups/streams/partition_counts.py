@@ -55,14 +55,15 @@ def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[st
     for subtopology in subtopologies:
         for group in copartition_groups(subtopology):
             decided.update(_copartitioned(group, fixed, flexible, count_of))
+    changelogs: dict[str, int] = {}
     for subtopology in subtopologies:
         counts = [count_of(name) for name in source_topics(subtopology)]
         if not counts:
             message = f"No source topics found for subtopology {subtopology.subtopology_id}"
             raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
         for topic in subtopology.state_changelog_topics:
-            decided[topic.name] = max(counts)
-    return decided
+            changelogs[topic.name] = max(counts)
+    return decided | changelogs
 
 
 def copartition_groups(subtopology: Subtopology) -> list[list[str]]:

@@ -12,13 +12,13 @@ from pykbroker.groups.assignors.streams.spec import (
     TopologyDescriber,
 )
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import assignor_order
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.configured import ConfiguredSubtopology, ConfiguredTopology
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.records import target_record
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks
-from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 
 ASSIGNOR = "sticky"
@@ -72,7 +72,8 @@ def compute_target(
     if joining is not None:
         members[joining.member_id] = joining
     # The assignor looks at the members in this order where it has a choice.
-    specs = {member_id: _spec(members[member_id], group.target_of(member_id)) for member_id in hash_order(members)}
+    ordered = assignor_order(group.members, None if joining is None else joining.member_id)
+    specs = {member_id: _spec(members[member_id], group.target_of(member_id)) for member_id in ordered}
     targets: Mapping[str, MemberAssignment] = {}
     if configured.is_ready and configured.subtopologies is not None:
         try:

@@ -81,9 +81,13 @@ class ShardRig:
                     return
             result = self.shard.stored(result, self.append_error, self.now_ms, first_offset)
 
-    def replicate(self) -> None:
-        """Everything that was appended is replicated."""
-        while self._waiting:
+    def describe(self, group_id: str) -> Any:
+        """A group of this rig's kind as readers see it."""
+        return self.groups.describe(group_id, self.shard.committed_group(group_id))
+
+    def replicate(self, count: int | None = None) -> None:
+        """The first batches that were appended are replicated, or all of them."""
+        for _ in range(len(self._waiting) if count is None else count):
             result, first_offset = self._waiting.pop(0)
             self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
 

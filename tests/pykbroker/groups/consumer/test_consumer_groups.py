@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.assignors.registry import ASSIGNORS
-from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.subscriptions import Subscriptions
+from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+)
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
@@ -96,6 +102,42 @@ def test_a_session_that_expires_fences_the_member() -> None:
     assert list(rig.group.members) == ["a"]
     assert first.partitions == all_of("t", 4)
     assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_p384_target_assignments_are_in_the_order_of_kafkas_table() -> None:
+    """P-384."""
+    rig = Rig({"t": 3})
+    Client(rig, "16", ["t"]).beat()
+    appended = len(rig.log)
+    Client(rig, "2", ["t"]).beat()
+    records: list[Any] = [decode_record(key, value) for key, value in rig.log[appended:]]
+    targets = [r.key.member_id for r in records if isinstance(r.key, ConsumerGroupTargetAssignmentMemberKey)]
+    assert targets == ["2", "16"]
+
+
+def test_p367_a_topic_of_an_expression_that_nobody_uses_any_more() -> None:
+    """P-367: members are alike if each names it, whether it is still among those of the expression or not."""
+    subscriptions = Subscriptions()
+    subscriptions.replace_resolved((), ["t"])
+    assert not subscriptions.are_homogeneous(1)
+    subscriptions.replace_member(None, ConsumerMember("a", subscribed_topic_names=frozenset("t")))
+    assert subscriptions.are_homogeneous(1)
+    assert not subscriptions.are_homogeneous(2)
+
+
+def test_p382_members_that_expire_at_once_raise_the_epoch_once_each() -> None:
+    """P-382."""
+    rig = Rig({"t": 2})
+    clients = [Client(rig, member_id, ["t"]) for member_id in "abc"]
+    settle(*clients)
+    epoch, appended = rig.group.epoch, len(rig.log)
+    rig.advance(30_000)
+    clients[0].beat()
+    rig.advance(15_000)
+    assert (list(rig.group.members), rig.group.epoch) == (["a"], epoch + 2)
+    records: list[Any] = [decode_record(key, value) for key, value in rig.log[appended:]]
+    epochs = [record.value.epoch for record in records if isinstance(record.key, ConsumerGroupMetadataKey)]
+    assert epochs == [epoch + 1, epoch + 2]
 
 
 def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
@@ -323,7 +365,7 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     second = Client(rig, "b", ["t", "u"], assignor="range")
     settle(first, second)
     assert first.partitions == {("t", 0), ("t", 1), ("u", 0), ("u", 1)}
-    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "range"
+    assert rig.describe(GROUP).assignor_name == "range"
 
 
 @pytest.mark.parametrize(("first", "second"), [("range", "uniform"), ("uniform", "range")])
@@ -335,7 +377,7 @@ def test_p366_of_two_assignors_that_of_the_new_member_is_used(
     Client(rig, "a", ["t"], assignor=first).beat()
     Client(rig, "b", ["t"], assignor=second).beat()
     assert [name for name, _ in assignments] == [first, second]
-    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "uniform"
+    assert rig.describe(GROUP).assignor_name == "uniform"
 
 
 def test_p366_of_two_assignors_of_other_members_uniform_is_used(assignments: list[tuple[str, bool]]) -> None:
@@ -403,13 +445,13 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     rig = Rig({"t": 2})
     for number in (1, 2):
         Client(rig, f"member-{number}", ["t"]).beat()
-    assert [m.member_id for m in rig.shard.consumer.describe(GROUP, None).members] == ["member-2", "member-1"]
+    assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
 def test_described_and_listed() -> None:
     rig = Rig({"t": 2})
     Client(rig, "a", ["t"], instance_id="i").beat()
-    described = rig.shard.consumer.describe(GROUP, None)
+    described = rig.describe(GROUP)
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 2, 2)
     member = described.members[0]
     assert (member.member_id, member.instance_id, member.member_epoch, member.member_type) == ("a", "i", 2, 1)
@@ -419,7 +461,7 @@ def test_described_and_listed() -> None:
     assert rig.shard.listed(set(), {"classic"}) == []
     assert rig.shard.listed({"empty"}, set()) == []
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
-        rig.shard.consumer.describe("none", None)
+        rig.describe("none")
     assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     old = rig.shard.describe(GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")

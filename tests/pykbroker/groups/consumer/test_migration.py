@@ -8,6 +8,7 @@ import pytest
 
 from pykbroker.groups.classic.group import PREPARING, STABLE
 from pykbroker.groups.consumer.migration import decode_assignment
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_protocol import (
@@ -115,7 +116,7 @@ def test_a_consumer_that_joins_upgrades_the_group() -> None:
     assert len(new.partitions) == 1
     assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
     assert rig.group.state_name == "Stable"
-    described = rig.shard.consumer.describe(GROUP, None).members
+    described = rig.describe(GROUP).members
     assert {member.member_id: member.member_type for member in described} == {classic: 0, "new": 1}
 
 
@@ -266,6 +267,88 @@ def test_a_failed_append_leaves_the_empty_consumer_group() -> None:
     assert GROUP not in rig.shard.groups
 
 
+def test_p382_classic_members_outlive_the_last_consumer_that_expires_with_them() -> None:
+    """P-382: the write for the last consumer makes a classic group of those that are left."""
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    Client(rig, "new", ["t"]).beat()
+    heartbeat(rig, classic, 1)
+    rig.advance(45_000)
+    assert list(rig.shard.groups[GROUP].members.by_id) == [classic]
+    rig.advance(45_000)
+    assert list(rig.shard.groups[GROUP].members.by_id) == []
+
+
+def test_an_empty_consumer_group_becomes_a_classic_one_while_that_is_in_flight() -> None:
+    """P-381: the client joins with its member id before the group's record is replicated, and becomes a member."""
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    rig.is_replicated = True
+    told: Any = rig.join_classic(join_request("", subscription("t"))).response
+    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    waiter = rig.join_classic(join_request(told.member_id, subscription("t")))
+    assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    rig.replicate()
+    rig.advance(3_000)
+    joined: Any = waiter.response
+    assert (joined.error_code, joined.leader) == (ErrorCode.NONE, told.member_id)
+    assert GROUP not in rig.shard.consumer.by_id
+
+
+def test_nobody_deletes_a_group_that_is_being_converted() -> None:
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    rig.is_replicated = True
+    rig.join_classic(join_request("", subscription("t")))
+    assert rig.shard.delete(GROUP).response is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(GroupError):
+        rig.shard.in_flight.check_not_ending(GROUP)
+    rig.replicate()
+    assert rig.shard.delete(GROUP).response is ErrorCode.NONE
+    rig.shard.in_flight.check_not_ending(GROUP)
+
+
+def test_p381_a_stale_member_id_leaves_an_empty_consumer_group() -> None:
+    """P-381."""
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    refused: Any = rig.join_classic(join_request("stale", subscription("t"))).response
+    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "stale")
+    assert rig.group.state_name == "Empty"
+    assert new.beat().member_epoch > 2, "the group goes on with its epoch"
+
+
+def test_p381_a_classic_group_replaces_a_consumer_group_without_tombstones() -> None:
+    """P-381: as in a log of Kafka, which has forgotten the consumer group when the client joined with a stale id."""
+    rig = Rig({"t": 2})
+    Client(rig, "new", ["t"]).beat()
+    log = list(rig.log)
+    other = Rig({"t": 2})
+    classic_group(other)
+    rig.log = log + other.log
+    shard = rig.loaded_shard()
+    assert (GROUP in shard.consumer.by_id, GROUP in shard.groups) == (False, True)
+
+
+def test_a_classic_record_that_is_replicated_late_leaves_the_upgraded_group() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    waiter = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0]})))
+    joined: Any = waiter.response
+    rig.is_replicated = True
+    request = sync_request(classic, joined.generation_id, **{classic: assignment(t=[0, 1])})
+    rig.carry_out(rig.shard.sync(request, Waiter(), rig.now_ms))
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
+    rig.replicate()
+    assert (set(rig.group.members), GROUP in rig.shard.groups) == ({classic, "new"}, False)
+
+
 def test_a_classic_member_leaves_a_consumer_group() -> None:
     rig = Rig({"t": 2})
     classic = classic_group(rig)
@@ -331,6 +414,31 @@ def test_no_join_waits_for_a_coordinator_that_has_resigned(is_late: bool) -> Non
     ):
         response: Any = waiter.response
         assert response.error_code == error
+
+
+def test_static_members_migrate_with_the_assignment_interval() -> None:
+    """As Kafka's ConsumerProtocolMigrationTest has it, cooperative and static, within one assignment interval.
+
+    The member's change of its subscription does not raise its epoch before the interval has passed, so that the group
+    rebalances when a classic member takes the place of the static one.
+    """
+    rig = Rig({"t": 2}, assignment_interval_ms=1_000)
+    classic = classic_group(rig, instance_id="instance-1")
+    rig.advance(10_000)
+    new = Client(rig, "new", ["t"], instance_id="instance-2")
+    assert new.beat().member_epoch == 2
+    assert heartbeat(rig, classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]}), "instance-1")).response
+    assert joined.generation_id == 1
+    left = assigned(sync(rig, sync_request(classic, 1)))
+    assert heartbeat(rig, classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rig.join_classic(join_request(classic, subscription("t", owned=left), "instance-1")).response
+    assert joined.generation_id == 2
+    rig.advance(998)
+    new.beat()
+    assert new.subscribe(["t", "u"]).member_epoch == 2
+    rig.join_classic(join_request("", subscription("t"), "instance-2"))
+    assert rig.shard.groups[GROUP].state is PREPARING
 
 
 def test_a_classic_member_whose_join_is_not_stored_need_not_sync() -> None:

@@ -249,13 +249,13 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     rig = ShareRig({"t": 2})
     for number in (1, 2):
         joined(rig, f"member-{number}")
-    assert [m.member_id for m in rig.shard.share.describe(GROUP, None).members] == ["member-2", "member-1"]
+    assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
 def test_a_described_group() -> None:
     rig = ShareRig({"t": 2})
     joined(rig, "a")
-    found = rig.shard.share.describe(GROUP, None)
+    found = rig.describe(GROUP)
     assert (found.group_state, found.assignor_name) == ("Stable", "simple")
     assert found.group_epoch == found.assignment_epoch == found.members[0].member_epoch
     assignment = found.members[0].assignment.topic_partitions

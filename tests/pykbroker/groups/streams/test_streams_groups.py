@@ -133,7 +133,7 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     rig = StreamsRig({"clicks": 3})
     for number in (1, 2):
         Thread(rig, f"member-{number}", word_count("g", "clicks")).join()
-    assert [m.member_id for m in rig.shard.streams.describe(GROUP, None).members] == ["member-2", "member-1"]
+    assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
 def test_the_description_has_partition_counts_once_the_topology_is_ready() -> None:
@@ -141,20 +141,20 @@ def test_the_description_has_partition_counts_once_the_topology_is_ready() -> No
     rig = StreamsRig({"clicks": 3})
     thread = Thread(rig, "a", word_count("g", "clicks"))
     thread.join()
-    before = rig.shard.streams.describe(GROUP, None)
+    before = rig.describe(GROUP)
     assert before.topology is not None
     assert before.topology.subtopologies is not None
     assert [t.partitions for t in before.topology.subtopologies[1].state_changelog_topics] == [0]
     rig.create_missing()
     thread.beat()
-    after = rig.shard.streams.describe(GROUP, None)
+    after = rig.describe(GROUP)
     assert after.topology is not None
     assert after.topology.subtopologies is not None
     assert [t.partitions for t in after.topology.subtopologies[1].state_changelog_topics] == [3]
     assert (after.group_state, after.group_epoch, after.assignment_epoch) == ("Stable", 3, 3)
     assert after.members[0].process_id == "process of a"
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
-        rig.shard.streams.describe("none", None)
+        rig.describe("none")
     assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -269,6 +269,28 @@ def test_epochs_fence() -> None:
     assert (missing.error_code, missing.error_message) == (
         ErrorCode.GROUP_ID_NOT_FOUND,
         "Streams group none not found.",
+    )
+
+
+def test_tasks_that_are_reported_in_two_parts() -> None:
+    """Both parts count for the previous epoch; a member that has to move is refused, as Kafka makes a map of them."""
+    rig = StreamsRig({"t": 2})
+    thread = Thread(rig, "a", stateless("t"))
+    thread.join()
+    before = thread.epoch
+    twice = [TaskIds(subtopology_id="0", partitions=[number]) for number in (0, 1)]
+    assert thread.beat(active_tasks=twice).error_code == ErrorCode.NONE
+    other = Thread(rig, "b", stateless("t"))
+    other.join()
+    assert thread.beat(active_tasks=twice).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert thread.beat().error_code == ErrorCode.NONE
+    thread.beat()
+    assert thread.epoch > before
+    wrong = [TaskIds(subtopology_id="0", partitions=[1 - number]) for _, number in thread.tasks()] + [
+        TaskIds(subtopology_id="0", partitions=[number]) for _, number in thread.tasks()
+    ]
+    assert rig.beat("a", before, active_tasks=wrong, standby_tasks=[], warmup_tasks=[]).error_code == (
+        ErrorCode.FENCED_MEMBER_EPOCH
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.groups.modern.errors import GroupError
@@ -10,9 +12,18 @@ from pykbroker.groups.streams.checks import check_names, named_topics
 from pykbroker.groups.streams.configured import ConfiguredTopology, StatusCode, configure, summary
 from pykbroker.groups.streams.topic_creation import ERRORS_MAX, InternalTopicCreation
 from pykbroker.groups.streams.topology import topology_from, topology_value
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, TopicInfo, Topology
+from pykbroker.protocol.messages.streams_group_heartbeat import (
+    CopartitionGroup,
+    KeyValue,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 from tests.pykbroker.groups.shard_rig import image_of
+
+INVALID, UNKNOWN = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def configured(*subtopologies: Subtopology, **topics: int) -> ConfiguredTopology:
@@ -151,6 +162,43 @@ def test_topologies_without_sense() -> None:
         None,
     )
     assert refusal(source, source, a=1)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_changelog_topic_counts_for_no_other_changelog() -> None:
+    """The counts of all changelog topics are decided before one of them is the count of a repartition topic."""
+    found = configured(
+        Subtopology(subtopology_id="0", source_topics=["a"], state_changelog_topics=[TopicInfo(name="r")]),
+        Subtopology(subtopology_id="1", source_topics=["b"], repartition_sink_topics=["r"]),
+        Subtopology(
+            subtopology_id="2",
+            repartition_source_topics=[TopicInfo(name="r")],
+            state_changelog_topics=[TopicInfo(name="c")],
+        ),
+        a=7,
+        b=2,
+    )
+    assert counts(found)["c"] == 2
+
+
+def test_the_first_fault_of_a_topology_is_told() -> None:
+    """In the order of Kafka's hash table of subtopologies, and in an internal topic in the order of its checks."""
+    invalid, negative = TopicInfo(name="?"), TopicInfo(name="r", partitions=-1)
+    config = KeyValue(key="k", value="v")
+    source: dict[str, Any] = {"source_topics": ["a"], "repartition_sink_topics": ["?"]}
+    assert refusal(Subtopology(subtopology_id="0", state_changelog_topics=[invalid], **source), a=1)[0] is INVALID
+    twice = TopicInfo(name="?", topic_configs=[config, config])
+    assert refusal(Subtopology(subtopology_id="0", state_changelog_topics=[twice], **source), a=1)[0] is UNKNOWN
+    both = [
+        Subtopology(subtopology_id="0", repartition_source_topics=[invalid, negative], **source),
+        Subtopology(subtopology_id="1", repartition_source_topics=[negative]),
+    ]
+    assert refusal(*both, a=1)[0] is INVALID
+    reverse = [
+        Subtopology(subtopology_id="16", state_changelog_topics=[invalid], **source),
+        Subtopology(subtopology_id="2", source_topics=["a"], state_changelog_topics=[twice]),
+    ]
+    assert hash_order(["16", "2"]) == ["2", "16"]
+    assert refusal(*reverse, a=1)[0] is UNKNOWN
 
 
 def test_names_that_no_topology_may_have() -> None:

@@ -1,0 +1,58 @@
+"""Groups of the newer kinds as their replicated records say, for readers, while later records are in flight.
+
+Records of these groups take effect when they are appended. Until they are replicated, ConsumerGroupDescribe and its
+siblings, ListGroups and OffsetFetch show the group as it was before, as Kafka's timeline data structures do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar
+
+from pykbroker.groups.result import GroupResult
+
+Group = TypeVar("Group")
+
+
+class CommittedGroups:
+    """For each result in flight, its groups as they were before its records were appended."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, deque[object | None]] = {}
+
+    def add(self, group_id: str, group: object | None) -> None:
+        """Keeps a group as it is before a result is appended; None for none that readers may see.
+
+        The group must not change any more, unless it is a classic group.
+        """
+        self._before.setdefault(group_id, deque()).append(group)
+
+    def remove(self, group_id: str) -> None:
+        """Forgets the oldest state of a group: the records that were appended upon it are replicated."""
+        states = self._before[group_id]
+        states.popleft()
+        if not states:
+            del self._before[group_id]
+
+    def get(self, group_id: str, current: Group | None) -> Group | object | None:
+        """The group for readers; `current` is the group now, if there is one."""
+        states = self._before.get(group_id)
+        return current if states is None else states[0]
+
+    def of_kind(self, current: Mapping[str, Group], kind: type[Group]) -> Collection[Group]:
+        """The groups of one class for readers; `current` are those of now, by id."""
+        return list(self._of_kind(current, kind)) if self._before else current.values()
+
+    def _of_kind(self, current: Mapping[str, Group], kind: type[Group]) -> Iterator[Group]:
+        for group_id, group in current.items():
+            if group_id not in self._before:
+                yield group
+        for states in self._before.values():
+            if isinstance(states[0], kind):
+                yield states[0]
+
+
+def groups_of(result: GroupResult) -> set[str]:
+    """Ids of the groups of newer kinds to which the records of a result belong."""
+    return {group_id for record in result.records if (group_id := getattr(record.key, "group_id", None)) is not None}
