@@ -135,7 +135,7 @@ class BrokerProcess(Broker):
 
 
 class PykbrokerProcess(BrokerProcess):
-    """`pykbroker start` by its command line, which may begin with a `wrapper` command."""
+    """`pykbroker start` by its command line, which may begin with a `wrapper` command and has further `options`."""
 
     def __init__(
         self,
@@ -146,9 +146,11 @@ class PykbrokerProcess(BrokerProcess):
         data_dir: Path | None = None,
         users: Mapping[str, str] | None = None,
         protocol: str | None = None,
+        options: tuple[str, ...] = (),
     ) -> None:
         super().__init__(folder, log_path, overrides, users, protocol)
         self.wrapper = wrapper
+        self.options = options
         if self.protocol != "PLAINTEXT":
             self.overrides["listeners"] = f"{self.protocol}://127.0.0.1:0"
         if self.protocol.endswith("SSL"):
@@ -162,7 +164,7 @@ class PykbrokerProcess(BrokerProcess):
         port_file.unlink(missing_ok=True)
         port = self.bootstrap.rpartition(":")[2] or "0"
         command = [*self.wrapper, PYTHON, "-m", "pykbroker", "start", "--port", port]
-        command += ["--port-file", str(port_file)]
+        command += ["--port-file", str(port_file), *self.options]
         if "log.dirs" not in self.overrides:
             command += ["--data-dir", str(self.data_dir)]
         for key, value in self.overrides.items():

@@ -6,6 +6,7 @@ a hundred megabytes fill its heap before a byte of them was sent.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -16,6 +17,7 @@ import pytest
 from interop_tests.brokers import Broker
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.conftest import StartBroker
+from interop_tests.test_broker_settings import alter
 from interop_tests.wire import (
     METADATA,
     Connection,
@@ -214,6 +216,37 @@ def test_clients_wait_at_max_connections(start_broker: StartBroker, unique: Call
     for connection in connections:
         connection.socket.close()
     broker.stop()
+
+
+@pytest.mark.own_broker
+def test_a_lower_max_connections_closes_connections(start_broker: StartBroker) -> None:
+    """P-390: those that have been quiet for longest end until the others keep to the new limit."""
+    broker = start_broker("lower-max-connections")
+    connections = [Connection(broker.bootstrap) for _ in range(8)]
+    for connection in connections:
+        assert is_answered(connection)
+    assert alter(broker, "max.connections=4", validate_only=False) == (0, "")
+
+    def open_ones() -> list[Connection]:
+        return [connection for connection in connections if not is_at_its_end(connection)]
+
+    wait_until(lambda: len(open_ones()) <= 4, "the ends of connections above the limit")
+    # The connection by which the setting was changed may have counted until it ended.
+    left = open_ones()
+    assert len(left) >= 3
+    assert all(is_answered(connection) for connection in left)
+    for connection in connections:
+        connection.socket.close()
+    broker.stop()
+
+
+def is_at_its_end(connection: Connection) -> bool:
+    """True if the broker has closed a connection on which nothing is expected."""
+    readable, _, _ = select.select([connection.socket], [], [], 0)
+    try:
+        return bool(readable) and connection.socket.recv(1, socket.MSG_PEEK) == b""
+    except ConnectionResetError:
+        return True
 
 
 def is_answered(connection: Connection) -> bool:

@@ -28,6 +28,8 @@ from interop_tests.certificates import KEY_PASSWORD, PASSWORD, Authority, jks, p
 from interop_tests.clients import wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import ACLS, CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaTools
+from interop_tests.kcat_package import find_kcat
+from interop_tests.made_once import UnavailableError
 from interop_tests.test_aiokafka import consumer_of, producer_of
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.java]
@@ -184,14 +186,15 @@ def test_aiokafka(open_broker: BrokerProcess, authority: Authority, name: str) -
 @pytest.mark.client("kcat")
 def test_kcat(open_broker: BrokerProcess, authority: Authority, name: str) -> None:
     """Records come back over TLS."""
-    kcat = shutil.which("kcat")
-    if kcat is None:
-        pytest.skip("kcat was not found (Debian: apt install kcat)")
+    try:
+        kcat = find_kcat()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
     where = ["-b", open_broker.bootstrap, "-X", "security.protocol=ssl"]
     where += ["-X", f"ssl.ca.location={authority.certificate}", "-t", name]
-    subprocess.run([kcat, "-P", *where], input=b"one\ntwo\n", check=True, timeout=TIMEOUT_S)
-    done = subprocess.run([kcat, "-C", "-e", "-q", *where], capture_output=True, check=True, timeout=TIMEOUT_S)
-    assert done.stdout == b"one\ntwo\n"
+    done = kcat.run("-P", *where, stdin=b"one\ntwo\n")
+    assert done.returncode == 0, done.stderr
+    assert kcat.run("-C", "-e", "-q", *where).stdout == b"one\ntwo\n"
 
 
 @pytest.mark.client("Java tools")

@@ -126,7 +126,12 @@ def parts(*, whole: bool) -> dict[str, Part]:
         ),
         "spark35": Part(
             "Spark 3.5 against a broker process",
-            ["interop_tests/test_spark.py", "interop_tests/test_spark_streaming.py", "--report-name=spark35"],
+            [
+                "interop_tests/test_spark.py",
+                "interop_tests/test_spark_security.py",
+                "interop_tests/test_spark_streaming.py",
+                "--report-name=spark35",
+            ],
             str(SPARK35_PYTHON),
         ),
         "pipelines": Part(

@@ -84,7 +84,10 @@ class AlterClientQuotas(NamedTuple):
             return ApiError(ErrorCode.INVALID_REQUEST, reason), []
         known = _IP_QUOTAS if entity[0][0] == IP else _USER_AND_CLIENT_QUOTAS
         records: list[ClientQuotaRecord] = []
-        for key, value in operations:
+        values = dict(operations)
+        # Of several impossible quotas the first of a hash table is named, as in Kafka.
+        for key in hash_order(values, table_size_for(len(values))):
+            value = values[key]
             current = image.kept_records.get(quota_key(entity, key))
             if value is None:
                 if current is not None:

@@ -7,7 +7,7 @@ _BLANKS = " \t\f"
 
 
 class PropertiesError(ValueError):
-    """A line that Java would refuse; the text has its number."""
+    """A line that Java would refuse; the text has its number and key. Its value may be a password."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -26,7 +26,7 @@ def parse_properties(text: str) -> dict[str, str]:
         try:
             properties[_unescape(key)] = _unescape(value)
         except ValueError:
-            raise PropertiesError(f"line {number}: malformed \\uxxxx escape in {line!r}") from None
+            raise PropertiesError(f"line {number}: malformed \\uxxxx escape in the setting {key}") from None
     return properties
 
 

@@ -92,8 +92,8 @@ def _add(
     )
 
 
-def _failed(path: str) -> DescribeLogDirsResult:
-    return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=os.path.abspath(path))
+def _failed(path: str, error_code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(error_code=error_code, log_dir=os.path.abspath(path))
 
 
 def _result(
@@ -102,8 +102,9 @@ def _result(
     try:
         total_bytes, usable_bytes = directory.filesystem.space(directory.path)
     except StorageError:
-        # As in Kafka, a directory that cannot be read does not hide the others.
-        return _failed(directory.path)
+        # As in Kafka, a directory that cannot be read does not hide the others. It is not offline, and Java's
+        # IOException has no error code of its own.
+        return _failed(directory.path, ErrorCode.UNKNOWN_SERVER_ERROR)
     metadata = context.services.metadata
     return DescribeLogDirsResult(
         log_dir=os.path.abspath(directory.path),

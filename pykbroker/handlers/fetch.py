@@ -21,6 +21,7 @@ thousands of partitions is read in turns, between which other clients are served
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import trio
@@ -121,13 +122,15 @@ class ReadPartition(NamedTuple):
 class ReadPass:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("has_urgent", "partitions", "size_bytes")
+    __slots__ = ("has_urgent", "partitions", "size_bytes", "throttled_until")
 
     def __init__(self) -> None:
         self.partitions: list[ReadPartition] = []
         self.size_bytes = 0
         # True if the response must not wait, because of one of the partitions.
         self.has_urgent = False
+        # Time at which records that the leader's replication throttle held back may be sent.
+        self.throttled_until = math.inf
 
     def release(self) -> None:
         """Give back the file ranges of a pass that is read again."""
@@ -190,7 +193,7 @@ class FetchSteps:
             deadline = trio.current_time() + request.max_wait_ms / 1000
             while True:
                 read.release()
-                await waiter.wait(deadline)
+                await waiter.wait(min(deadline, read.throttled_until))
                 # Bytes that become readable during the next pass count for the wait after it.
                 waiter.bytes_wanted = wanted
                 # A log may have been deleted, or have another leader: what has changed is looked up again.
@@ -293,7 +296,7 @@ class FetchSteps:
             return ReadPartition(asked, failure(context, key, error_code_for(error), partition))
         is_throttled = False
         if follower is not None and found.records is not None:
-            found, is_throttled = self._throttled(partition, found)
+            found, is_throttled = self._throttled(partition, found, read)
         data = PartitionData(
             partition_index=key.partition,
             high_watermark=found.high_watermark if follower is None else partition.high_watermark,
@@ -365,13 +368,15 @@ class FetchSteps:
             raise
         asked.caught_up = partition.caught_up(follower, asked.fetch_offset)
 
-    def _throttled(self, partition: Partition, found: PartitionRead) -> tuple[PartitionRead, bool]:
+    def _throttled(self, partition: Partition, found: PartitionRead, read: ReadPass) -> tuple[PartitionRead, bool]:
         """The read without its records if the replica has to wait (KIP-73), and True if they count for the throttle."""
         throttle = self._context.services.leader_throttle
         if throttle is None or not throttle.applies_to(partition.topic, partition.partition):
             return found, False
-        if self._replica_id in partition.isr or not throttle.is_exceeded(trio.current_time()):
+        now = trio.current_time()
+        if self._replica_id in partition.isr or not throttle.is_exceeded(now):
             return found, True
+        read.throttled_until = throttle.ends_at(now)
         assert found.records is not None
         found.records.release()
         return found._replace(records=None), False

@@ -4,7 +4,7 @@ As in Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a list
 `max.connection.creation.rate` the listener does not accept, and clients wait in the backlog. A connection above
 `max.connections.per.ip` is closed at once, one above the quota of its address when its throttle time is over. An
 inter-broker listener beside others accepts above the broker's limit; the least recently used connection of another
-listener is then closed.
+listener is then closed. So are as many as are too many when `max.connections` becomes lower.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ConnectionLimits:
         self._by_host[host] = per_host + 1
         self.count += 1
         if self.count > config.connections.max_total and self._is_protected(listener, config):
-            self._close_least_recently_used(listener)
+            self._close_excess(config, "the broker has max.connections, and the inter-broker listener needs one")
         return None
 
     def leave(self, host: str) -> None:
@@ -144,6 +144,11 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+        self.wake_listeners()
+
+    def settings_changed(self) -> None:
+        """Wakes listeners that wait for a slot, and closes connections above a lower `max.connections`."""
+        self._close_excess(self._config(), "the broker has more connections than max.connections, which is lower now")
         self.wake_listeners()
 
     def wake_listeners(self) -> None:
@@ -201,17 +206,19 @@ class ConnectionLimits:
             else:
                 limits[address] = count
 
-    def _close_least_recently_used(self, but_not_of: LimitedListener) -> None:
-        others = [
+    def _close_excess(self, config: BrokerConfig, reason: str) -> None:
+        """Closes the least recently used connections above the broker's limit, but none between brokers."""
+        excess = self.count - config.connections.max_total
+        if excess <= 0:
+            return
+        closable = [
             connection
             for listener in self._listeners
-            if listener is not but_not_of
+            if not self._is_protected(listener, config)
             for connection in listener.connections
         ]
-        if others:
-            min(others, key=lambda connection: connection.last_used).close(
-                "the broker has max.connections, and the inter-broker listener needs one"
-            )
+        for connection in sorted(closable, key=lambda connection: connection.last_used)[:excess]:
+            connection.close(reason)
 
 
 def connection_capacity() -> int:

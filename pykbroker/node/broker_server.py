@@ -162,7 +162,7 @@ class BrokerServer:
         if services.directory_moves is not None:
             nursery.start_soon(services.directory_moves.run)
         limits = ListenerLimits(services)
-        controller.subscribe(lambda old, new: limits.connections.wake_listeners())
+        controller.subscribe(lambda old, new: limits.connections.settings_changed())
         listeners = [
             Listener(
                 address.name,

@@ -102,6 +102,24 @@ class SimpleWindowedRate(WindowedRate):
         self._drop_old(now_ms)
         return max(int(now_ms - self._samples[0][0]) if self._samples else 0, self._windows.size_ms)
 
+    def falls_to(self, limit: float, now_ms: int) -> float:
+        """The time in ms, now or later, at which the rate is not above the limit if nothing is added."""
+        self._drop_old(now_ms)
+        size_ms, span_ms = self._windows.size_ms, self._windows.span_ms
+        at_ms: float = now_ms
+        total = self._total(now_ms)
+        for start_ms, last_ms, value in self._samples:
+            needed_ms = total * 1000 / limit if limit > 0 else math.inf
+            if total <= 0 or needed_ms <= size_ms:
+                return at_ms
+            reached_ms = max(at_ms, start_ms + needed_ms)
+            if reached_ms < last_ms + span_ms:
+                return math.ceil(reached_ms)
+            # The oldest window is dropped before that. The rate may rise then: it is that over a shorter time.
+            at_ms = max(at_ms, last_ms + span_ms)
+            total -= value
+        return at_ms
+
 
 class TokenBucket:
     """Tokens that are refilled at the limit's rate, up to the sum of all windows (KIP-599).

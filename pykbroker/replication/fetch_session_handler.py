@@ -7,6 +7,7 @@ fetch parameters changed since the previous request; the leader reads the others
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from pykbroker.named_tuple import NamedTuple
@@ -70,6 +71,8 @@ class FetchSessionHandler:
         self._epoch = INITIAL_EPOCH
         # Parameters in the leader's copy of the session.
         self._asked: dict[Key, _SentPartition] = {}
+        self.throttled_until = math.inf
+        """Time at which the partitions that the last request left out because of the throttle may be fetched."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -99,9 +102,12 @@ class FetchSessionHandler:
             return None
         is_full = self._epoch == INITIAL_EPOCH
         limits = self._limits
+        max_wait_ms = limits.max_wait_ms
+        if self.throttled_until < math.inf:
+            max_wait_ms = min(max_wait_ms, math.ceil((self.throttled_until - now) * 1000))
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
-            max_wait_ms=limits.max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=limits.min_bytes,
             max_bytes=limits.max_bytes,
             session_id=self._session_id,
@@ -138,6 +144,7 @@ class FetchSessionHandler:
     def _partitions_to_fetch(self, now: float, now_ms: int) -> dict[Key, _SentPartition]:
         throttle = self._throttle
         is_exceeded = throttle is not None and throttle.is_exceeded(now)
+        self.throttled_until = math.inf
         partitions: dict[Key, _SentPartition] = {}
         for key, followed in self._followed.items():
             partition = followed.partition
@@ -149,6 +156,7 @@ class FetchSessionHandler:
                 and throttle is not None
                 and throttle.applies_to(partition.topic, partition.partition)
             ):
+                self.throttled_until = throttle.ends_at(now)
                 continue
             partition_log = partition.log
             if not followed.is_prepared and not self._prepare(followed, now, now_ms):

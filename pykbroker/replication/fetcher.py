@@ -96,6 +96,7 @@ class Fetcher:
             ready_at = self.session.ready_at()
             # A partition that is ready and yet not in the request is held back by the throttle.
             wake_at = float("inf") if ready_at is None else max(ready_at, now + self._backoff_s / 10)
+            wake_at = min(wake_at, self.session.throttled_until)
             with trio.move_on_at(wake_at):
                 await self._changed.wait()
             return

@@ -22,6 +22,8 @@ class Measured(Protocol):
 
     def measure(self, now_ms: int) -> float: ...
 
+    def falls_to(self, limit: float, now_ms: int) -> float: ...
+
 
 def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
     """The partitions whose replica on a broker is throttled, None for all of them. Invalid pairs are skipped."""
@@ -75,3 +77,13 @@ class ReplicationThrottle:
         """True while throttled replicas must wait."""
         rate = self._rate()
         return rate is not None and self._measured.measure(round(now * 1000)) > rate
+
+    def ends_at(self, now: float) -> float:
+        """The time in seconds, after now, at which throttled replicas may go on if nothing is recorded until then.
+
+        In Kafka a throttled fetch is looked at again when it has waited `replica.fetch.wait.max.ms`. Where the limit
+        lets about one fetch pass in that time, the copy is slower than the limit by up to a tenth.
+        """
+        rate = self._rate()
+        now_ms = round(now * 1000)
+        return now if rate is None else max(self._measured.falls_to(rate, now_ms), now_ms + 1) / 1000

@@ -28,7 +28,6 @@ INVALID_REQUIRED_ACKS = 21
 INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 DUPLICATE_ENTITY = "Ignoring duplicate entity"
-BAD_QUOTA = ("Invalid configuration key", "Proposed value for", "Quota ")
 ALL_FAILED = "The update failed for all features"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
@@ -167,12 +166,6 @@ EXPLAINED: tuple[Explained, ...] = (
         ".entries.error_message",
         lambda kafka, ours: _starts(kafka, DUPLICATE_ENTITY) and sorted(kafka) == sorted(ours),
         "the parts of an entity in the order of a hash table",
-    ),
-    Explained(
-        "alter_client_quotas",
-        ".entries.error_message",
-        lambda kafka, ours: _starts(kafka, BAD_QUOTA) and _starts(ours, BAD_QUOTA),
-        "of several bad quotas Kafka names the first of a hash table",
     ),
     Explained(
         "update_features",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -100,7 +101,9 @@ def test_one_text_when_all_are_ready_and_an_end_in_order(start: Callable[..., St
     assert "Warning" not in cluster.log
     assert f"bootstrap   {address}" in cluster.log
     assert (tmp_path / "data" / "node-1" / "orders-1").is_dir()
-    assert f"log.dirs={tmp_path}/data/node-1" in (tmp_path / "data" / "node-1.properties").read_text()
+    settings = tmp_path / "data" / "node-1.properties"
+    assert f"log.dirs={tmp_path}/data/node-1" in settings.read_text()
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600, "passwords may be among the settings"
     (node,) = cluster.nodes
     cluster.process.send_signal(signal.SIGTERM)
     assert cluster.process.wait(DEADLINE_S) == 0

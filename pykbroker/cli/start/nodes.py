@@ -69,7 +69,8 @@ def start_nodes(options: StartOptions) -> int:
         os.makedirs(directory, exist_ok=True)
         files = {node_id: os.path.join(directory, f"node-{node_id}.properties") for node_id in nodes}
         for node_id, properties in nodes.items():
-            write_atomically(files[node_id], text_of_properties(properties))
+            # Passwords may be among the settings.
+            write_atomically(files[node_id], text_of_properties(properties), 0o600)
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     if options.release_version is not None or options.features:

@@ -17,10 +17,17 @@ def prepare_port_file(path: str) -> None:
         raise CliError(f"--port-file {path}: {error.strerror}") from None
 
 
-def write_atomically(path: str, text: str) -> None:
-    """Write a file so that other processes see it completely or not at all."""
+def write_atomically(path: str, text: str, mode: int = 0o666) -> None:
+    """Write a file so that other processes see it completely or not at all.
+
+    Args:
+        path: the file, which is replaced if it exists.
+        text: its new content.
+        mode: permissions, of which the umask takes some.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+    remove_if_exists(temporary)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(temporary, path)
 

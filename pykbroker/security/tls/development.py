@@ -13,6 +13,7 @@ Files with a key are readable by their owner alone. Needs the package `cryptogra
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -280,16 +281,27 @@ def write_client_files(directory: str, bootstrap_servers: str) -> dict[str, str]
     }
     for kind, texts in (("Java", settings.java), ("librdkafka", settings.librdkafka)):
         lines = {"bootstrap.servers": bootstrap_servers, **texts}
-        _write(paths[kind], "".join(f"{key}={value}\n" for key, value in lines.items()), 0o644)
+        escaped = _java_value if kind == "Java" else str
+        _write(paths[kind], "".join(f"{key}={escaped(value)}\n" for key, value in lines.items()), 0o644)
     python = {"bootstrap_servers": bootstrap_servers, **settings.python}
     _write(paths["Python"], json.dumps(python, indent=2) + "\n", 0o644)
     return paths
 
 
+def _java_value(text: str) -> str:
+    """A value as `java.util.Properties` reads it from a file, whose bytes it takes for Latin-1."""
+    units = text.replace("\\", "\\\\").encode("utf-16-be")
+    numbers = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(number) if number < 0x80 else f"\\u{number:04x}" for number in numbers)
+
+
 def _write(path: str, text: str, mode: int) -> None:
-    """Replaces a file in one step; a key is never readable by other users."""
+    """Replaces a file in one step; a key is never readable by other users, nor written through a link of theirs."""
     temporary = f"{path}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "w", encoding="ascii") as file:
+    with contextlib.suppress(FileNotFoundError):
+        # One that an earlier start has left behind may have other permissions.
+        os.unlink(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(temporary, path)

@@ -64,6 +64,15 @@ def test_one_bad_quota_keeps_its_entity_as_it_was_and_no_other() -> None:
     assert {value for _, _, value in stored(world)} == {6.0}
 
 
+def test_of_several_bad_quotas_the_first_of_a_hash_table_is_named() -> None:
+    """P-160: Kafka's order is that of a HashMap for as many keys as the entity has."""
+    for keys in (["alpha", "beta"], ["beta", "alpha"]):
+        errors = alter(World(), (ANNA, [(key, 1.0) for key in keys]))
+        assert errors[ANNA].message == "Invalid configuration key beta"
+    errors = alter(World(), (ANNA, [("controller_mutation_rate", -1.0), ("nope", 1.0)]))
+    assert errors[ANNA].message == "Invalid configuration key nope"
+
+
 def test_an_entity_that_comes_twice_keeps_what_it_was_given_first() -> None:
     world = World()
     errors = alter(world, (ANNAS_CLIENTS, [(RATE, 1.0)]), (ANNAS_CLIENTS, [(RATE, 2.0)]))

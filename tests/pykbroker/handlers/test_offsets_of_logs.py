@@ -305,5 +305,5 @@ async def test_describe_log_dirs_that_cannot_be_read(path: DataPath, monkeypatch
     monkeypatch.setattr(path.directory.filesystem, "space", fail)
     response = await path.call(handle_describe_log_dirs, DescribeLogDirsRequest(topics=None), 4)
     (directory,) = response.results
-    assert (response.error_code, directory.error_code) == (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (response.error_code, directory.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert os.path.isabs(directory.log_dir)

@@ -147,12 +147,44 @@ async def test_new_connections_per_second(tmp_path: Path, connect: Connect) -> N
 
 
 class QuietListener:
-    """A listener without connections."""
-
-    connections: tuple[Any, ...] = ()
+    """A listener that accepts nothing."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.connections: list[UsedConnection] = []
+
+
+class UsedConnection:
+    """A connection that notes why it was closed."""
+
+    def __init__(self, last_used: float) -> None:
+        self.last_used = last_used
+        self.reason: str | None = None
+
+    def close(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_connections_above_a_lower_limit_are_closed() -> None:
+    """P-390: the least recently used ones of all listeners but the one between brokers."""
+    settings = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "max.connections": "6", **LISTENERS}
+    config = BrokerConfig.from_properties(settings)
+    limits = ConnectionLimits(lambda: config)
+    listeners = {name: QuietListener(name) for name in "AB"}
+    for listener in listeners.values():
+        limits.add_listener(listener)
+    opened = {"A": [UsedConnection(used) for used in (3, 1, 2)], "B": [UsedConnection(0)]}
+    for name, connections in opened.items():
+        listeners[name].connections = connections
+        for _ in connections:
+            assert limits.admit(listeners[name], "127.0.0.1") is None
+    limits.settings_changed()
+    assert [connection.reason for connection in opened["A"]] == [None, None, None]
+    config = BrokerConfig.from_properties({**settings, "max.connections": "2"})
+    limits.settings_changed()
+    assert [connection.reason is not None for connection in opened["A"]] == [False, True, True]
+    assert "max.connections, which is lower now" in str(opened["A"][1].reason)
+    assert opened["B"][0].reason is None
 
 
 async def delays(settings: dict[str, str], *names: str) -> list[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from pykbroker.quotas.rates import THROTTLE_MAX_MS, QuotaWindows, SimpleWindowedRate, TokenBucket, WindowedRate, rounded
@@ -59,6 +61,21 @@ def test_p340_the_rate_of_replication_begins_with_one_window() -> None:
     assert rate.measure(START_MS + 10_000) == 2000
     # The first window is dropped, and the second is the oldest.
     assert rate.measure(START_MS + 11_000) == 10_000 * 1000 / 7000
+
+
+@pytest.mark.parametrize("limit", [0, 40, 150, 900, 999, 1000, 3000, 20_000, 1e9])
+def test_p340_the_time_at_which_a_rate_is_not_above_the_limit(limit: float) -> None:
+    """P-340: it is the first such time, also when windows are dropped before it and the rate rises with that."""
+    rate = SimpleWindowedRate(QuotaWindows(4, 1000))
+    assert rate.falls_to(limit, START_MS) == START_MS
+    for at_ms, value in ((0, 3000), (700, 500), (1500, 100), (2600, 9000), (3000, 10)):
+        rate.record(value, START_MS + at_ms)
+        now_ms = START_MS + at_ms
+        falls_ms = copy.deepcopy(rate).falls_to(limit, now_ms)
+        seen = copy.deepcopy(rate)
+        while seen.measure(now_ms) > limit:
+            now_ms += 1
+        assert falls_ms == now_ms
 
 
 def test_a_value_can_be_taken_back() -> None:

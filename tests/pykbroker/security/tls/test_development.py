@@ -41,6 +41,28 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert not any(path.name.endswith(".new") for path in tmp_path.iterdir())
 
 
+def test_what_an_earlier_start_or_somebody_else_has_left_is_not_written_to(tmp_path: Path) -> None:
+    """A file with other permissions, or a link to a place where others read."""
+    (tmp_path / "tls-broker.pem.new").write_text("")
+    (tmp_path / "tls-broker.pem.new").chmod(0o644)
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "tls-ca-key.pem.new").symlink_to(elsewhere)
+    development.prepare(str(tmp_path), ["localhost"])
+    assert stat.S_IMODE((tmp_path / "tls-broker.pem").stat().st_mode) == 0o600
+    assert not elsewhere.exists()
+    assert not (tmp_path / "tls-ca-key.pem").is_symlink()
+
+
+def test_a_directory_whose_name_is_not_ascii(tmp_path: Path) -> None:
+    folder = tmp_path / "Dätä 😀 \\"
+    development.prepare(str(folder), ["localhost"])
+    paths = development.write_client_files(str(folder), "localhost:9092")
+    java = Path(paths["Java"]).read_bytes().decode("ascii")
+    assert "D\\u00e4t\\u00e4 \\ud83d\\ude00 \\\\/tls-ca.pem" in java
+    assert f"ssl.ca.location={folder}/tls-ca.pem\n" in Path(paths["librdkafka"]).read_text()
+    assert json.loads(Path(paths["Python"]).read_text())["ssl_cafile"] == f"{folder}/tls-ca.pem"
+
+
 def test_settings_of_clients(tmp_path: Path) -> None:
     development.prepare(str(tmp_path), ["localhost"])
     paths = development.write_client_files(str(tmp_path), "localhost:9092")
