@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import shlex
@@ -87,7 +88,7 @@ def connection_strings(text: str) -> dict[str, str]:
 
 
 def explained(pipeline: Pipeline) -> str:
-    """A pipeline in some lines: what it does, how its results are right, its topics and stages."""
+    """A pipeline in some lines: what its module says of it, how its results are right, its topics and stages."""
     second = f", and of the second Kafka: {', '.join(pipeline.second_topics)}" if pipeline.second_topics else ""
     width = max(map(len, pipeline.stages))
     servers = ["PostgreSQL"] if pipeline.database_names else []
@@ -95,6 +96,8 @@ def explained(pipeline: Pipeline) -> str:
     return "\n".join(
         [
             f"{pipeline.name}: {pipeline.summary}",
+            "",
+            *(inspect.getdoc(inspect.getmodule(pipeline)) or "").splitlines()[2:],
             "",
             f"exactly once: {pipeline.guarantee}",
             f"topics: {', '.join(pipeline.topics)}{second}",
