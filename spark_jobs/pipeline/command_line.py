@@ -256,6 +256,9 @@ def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunRes
         result = Run(pipeline, settings, screen).execute()
     except (ProcessFailedError, TimeoutError, KafkaException) as error:
         print(f"{pipeline.name} FAILED: {error}", flush=True)
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(settings.folder, ignore_errors=True)
+        raise
     if result is not None and result.is_right:
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:

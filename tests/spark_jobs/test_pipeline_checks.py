@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 from pipeline import checks, command_line
 from pipeline.history import History
@@ -107,6 +108,26 @@ def test_what_there_is_no_time_for_is_not_passed(
     assert check(tmp_path, "--minutes", "0") == 1
     assert not attempts.made
     assert "0 passed, 0 failed, 4 not begun" in capsys.readouterr().out
+
+
+class Interrupted:
+    """A run that is ended from outside."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def execute(self) -> RunResult:
+        raise SystemExit(143)
+
+
+def test_a_run_that_is_ended_from_outside_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(command_line, "Run", Interrupted)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    screen: Any = None
+    with pytest.raises(SystemExit):
+        command_line.attempt(jobs.load("logs"), RunSettings(folder, [], tmp_path), screen)
+    assert not folder.exists()
 
 
 def doubled(number: int) -> tuple[int, int]:
