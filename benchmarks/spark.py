@@ -4,7 +4,8 @@ batch       a topic of 2 GB (records of 1,000 bytes, six partitions) read as one
 catch-up    the same topic by a streaming query with the trigger availableNow, which ends when it has read everything
 latency     a query copies a topic to another one, trigger after trigger, at 1,000, 10,000 and 50,000 records a second;
             measured is the time from a record's creation to its copy at a consumer: a trigger's wait and work, twice
-            the broker, and the clients'
+            the broker, and the clients'. All records of a trigger are late together, so that what counts for a p99 is
+            the number of triggers: the report has it, and the parts of the slowest trigger. `--seconds` makes it larger
 
 Real-time mode, which Spark 4.1 brings, is not measured with the Spark that is pinned. Spark, clients and brokers share
 the machine. Both brokers run from the beginning to the end and have the same topic, which is on the disk before
@@ -25,7 +26,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,7 +50,11 @@ WARM_UP_READS = 4
 WARM_UP_MEGABYTES = 100
 TICK_S = 0.005
 LAST_COPIES_S = 30.0
-COLUMNS = ("case", "broker", "MB/s", "records/s", "p50 ms", "p99 ms", "broker CPU s")
+TRIGGERS_FOR_P99 = 300
+"""Of so many triggers the slowest hundredth is three; of fewer a p99 tells of one or two, which chance made slow."""
+TRIGGERS_KEPT = 100_000
+"""Triggers of which Spark keeps the progress; by default 100."""
+COLUMNS = ("case", "broker", "MB/s", "records/s", "p50 ms", "p99 ms", "triggers", "broker CPU s")
 
 
 def spark_session(folder: Path) -> SparkSession:
@@ -57,7 +64,8 @@ def spark_session(folder: Path) -> SparkSession:
 
     # Spark leaves an empty folder `artifacts` where it runs.
     os.chdir(folder)
-    return build_session("bench-spark", more_settings={"spark.driver.memory": "2g"})
+    settings = {"spark.driver.memory": "2g", "spark.sql.streaming.numRecentProgressUpdates": str(TRIGGERS_KEPT)}
+    return build_session("bench-spark", more_settings=settings)
 
 
 def fill(bootstrap: str, topic: str, megabytes: int) -> int:
@@ -161,8 +169,28 @@ def produce_evenly(bootstrap: str, topic: str, rate: int, seconds: float) -> int
 _numbers = itertools.count()
 
 
-def latency(spark: SparkSession, bootstrap: str, rate: int, seconds: float, warm_up_s: float) -> list[float]:
-    """Ages of copies in milliseconds, without those of the warm-up. Raises RuntimeError if copies are missing."""
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency without its warm-up.
+
+    Attributes:
+        ages_ms: of each copy when it was seen.
+        triggers: for each that has read records, the milliseconds of its parts by Spark's names for them.
+    """
+
+    ages_ms: list[float]
+    triggers: list[dict[str, int]]
+
+
+def triggers_since(progress: Iterable[Mapping[str, Any]], began_at: str) -> list[dict[str, int]]:
+    """Durations of the triggers that read records and began at this time (UTC, in ISO 8601) or later."""
+    return [one["durationMs"] for one in progress if one["numInputRows"] and one["timestamp"] >= began_at]
+
+
+def latency(spark: SparkSession, bootstrap: str, rate: int, seconds: float, warm_up_s: float) -> Latency:
+    """Copy records for so many seconds. Raises RuntimeError if copies are missing."""
+    from queries import progress_since  # of spark_jobs, which is on the path since there is a session
+
     number = next(_numbers)
     source, target = f"source-{number}", f"copies-{number}"
     create_topic(bootstrap, source, PARTITIONS)
@@ -176,13 +204,15 @@ def latency(spark: SparkSession, bootstrap: str, rate: int, seconds: float, warm
         try:
             warm = produce_evenly(bootstrap, source, rate, warm_up_s)
             wait_for(copies, warm)
+            began_at = datetime.now(UTC).isoformat(timespec="milliseconds")
             sent = produce_evenly(bootstrap, source, rate, seconds)
             wait_for(copies, warm + sent)
+            triggers = triggers_since(progress_since(query, None), began_at)
         finally:
             query.stop()
             copies.is_over = True
             copies.join()
-    return copies.ages_ms[warm:]
+    return Latency(copies.ages_ms[warm:], triggers)
 
 
 def wait_for(copies: Copies, count: int) -> None:
@@ -213,9 +243,11 @@ def measurements(spark: SparkSession, arguments: argparse.Namespace, count: int)
 
     def copying(rate: int) -> Measurement:
         def turn(broker: Broker) -> dict[str, float]:
-            ages = latency(spark, broker.bootstrap_servers, rate, arguments.seconds, arguments.seconds / 2)
-            cuts = statistics.quantiles(ages, n=100)
-            return {"records_per_s": rate, "p50_ms": cuts[49], "p99_ms": cuts[98]}
+            found = latency(spark, broker.bootstrap_servers, rate, arguments.seconds, arguments.seconds / 2)
+            cuts = statistics.quantiles(found.ages_ms, n=100)
+            slowest = max(found.triggers, key=lambda trigger: trigger["triggerExecution"], default={})
+            figures = {"records_per_s": rate, "p50_ms": cuts[49], "p99_ms": cuts[98], "triggers": len(found.triggers)}
+            return figures | {f"slowest {part}": ms for part, ms in slowest.items()}
 
         return turn
 
@@ -305,12 +337,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def notes_of_triggers(case: str, broker: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For a latency: the p99 of each round, the parts of the slowest trigger, and if there were too few of them."""
+    if "p99_ms" not in runs[0]:
+        return []
+    slowest = max(runs, key=lambda run: run.get("slowest triggerExecution", 0))
+    parts = {name.removeprefix("slowest "): ms for name, ms in slowest.items() if name.startswith("slowest ")}
+    whole = parts.pop("triggerExecution", 0)
+    listed = ", ".join(f"{part} {ms:,}" for part, ms in sorted(parts.items(), key=lambda part: -part[1]) if ms)
+    count = sum(run["triggers"] for run in runs)
+    each = ", ".join(figure(run["p99_ms"]) for run in runs)
+    text = f"{case}, {broker}: p99 of the rounds {each} ms; {count:,} triggers, the slowest {whole:,} ms ({listed})"
+    if count < TRIGGERS_FOR_P99:
+        text += f"; fewer than {TRIGGERS_FOR_P99} triggers are too few to compare a p99: a longer run is --seconds"
+    return [text]
+
+
 def report(results: Sequence[dict[str, Any]]) -> None:
     """The medians as a table, and how many times better pykbroker is."""
     runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for result in results:
         runs[result["case"], result["broker"]].append(result)
-    names = ("mb_per_s", "records_per_s", "p50_ms", "p99_ms", "cpu_s")
+    names = ("mb_per_s", "records_per_s", "p50_ms", "p99_ms", "triggers", "cpu_s")
     middle = {
         place: {name: statistics.median(run[name] for run in found) for name in names if name in found[0]}
         for place, found in runs.items()
@@ -326,6 +374,7 @@ def report(results: Sequence[dict[str, Any]]) -> None:
                 if name in ours
             ]
             notes.append(f"RATIO {case}: {', '.join(ratios)} times as good as Apache Kafka")
+    notes += [note for (case, broker), found in runs.items() for note in notes_of_triggers(case, broker, found)]
     title = "Spark's Kafka connector (medians)"
     show(title, COLUMNS, rows)
     print("\n".join(notes))

@@ -37,7 +37,7 @@ class Activity(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "activity"
-    summary = "user activity: counts per page and minute, sessions by session_window"
+    summary = "a web shop's user activity: counts per page and minute, and the sessions of each user"
     guarantee = (
         "counts by their keys (the sink is at-least-once, repeated values are the same), sessions by a transaction for "
         "each trigger"

@@ -41,7 +41,7 @@ class Backfill(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "backfill"
-    summary = "history by a batch over offsets and times, then a stream from exactly there"
+    summary = "the history of a topic by a batch, then a stream from exactly the offsets where the batch ended"
     guarantee = "by keys; the offsets between batch and stream are written down before anything is read"
     topics = {
         "clicks": Topic(PARTITIONS),

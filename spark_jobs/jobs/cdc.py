@@ -52,7 +52,7 @@ class ChangeDataCapture(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "cdc"
-    summary = "PostgreSQL's changes in Debezium's envelope to a Delta table and a second PostgreSQL"
+    summary = "change data capture: PostgreSQL to topics in Debezium's envelope, Delta tables and a second PostgreSQL"
     guarantee = "LSNs in Kafka's transactions, MERGE of last states, trigger numbers in the target's transactions"
     topics = {topic: Topic(2, COMPACTED) for topic in TABLES.values()}
     size = 600

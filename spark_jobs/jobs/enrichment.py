@@ -45,7 +45,7 @@ class Enrichment(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "enrichment"
-    summary = "purchases joined with a slowly changing compacted topic, as it was at the time of the purchase"
+    summary = "purchases joined with their customer as of the time of the purchase, from a compacted topic"
     guarantee = "each purchase once, by transactions; the version by event time, not by arrival"
     topics = {
         "customers": Topic(config=COMPACTED | {"min.compaction.lag.ms": "3600000"}),

@@ -44,7 +44,7 @@ class Features(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "features"
-    summary = "features over windows by a pandas UDF, a model's score for each window written back"
+    summary = "machine learning: features of windows by a pandas UDF, each window scored and written back"
     guarantee = "each window once, by transactions, when its watermark has passed"
     topics = {"readings": Topic(), "scores": Topic()}
     size = 5000

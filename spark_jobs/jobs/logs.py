@@ -54,7 +54,9 @@ class Logs(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "logs"
-    summary = "log lines of four formats: errors per service, Parquet, dead letters repaired and replayed"
+    summary = (
+        "log lines of four formats: errors per service, Parquet files, bad lines as dead letters, repaired and replayed"
+    )
     guarantee = "errors by their keys, Parquet by the log of its sink, dead letters and replays by transactions"
     topics = {
         "log-lines": Topic(),

@@ -42,7 +42,7 @@ class Metrics(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "metrics"
-    summary = "machine metrics: 1 and 10 minutes with percentiles, alerts, late data re-stated"
+    summary = "machine metrics rolled up to 1 and 10 minutes with percentiles, alerts, late data brought in by a batch"
     guarantee = "by keys: the sink is at-least-once, the last value of a key is right however often it is written"
     topics = {"metrics": Topic(), "rollups": Topic(config=COMPACTED), "alerts": Topic(config=COMPACTED)}
     stages = {

@@ -55,7 +55,7 @@ class Mirror(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "mirror"
-    summary = "topics copied to another Kafka with keys, headers, times and partitions; groups' offsets translated"
+    summary = "topics copied to another Kafka with keys, headers, timestamps and partitions; groups' offsets translated"
     guarantee = "each record once, by transactions on the other side, which commit the offset runs, too"
     topics = {name: Topic(partitions) for name, partitions in TOPICS.items()}
     second_topics = topics | {SYNCS: Topic(1)}

@@ -58,7 +58,7 @@ class Orders(Pipeline):
     """The pipeline; see the module's text."""
 
     name = "orders"
-    summary = "event sourcing: orders joined with payments in time, balances rebuilt at any offset or time"
+    summary = "event sourcing: orders joined with their payments, balances rebuilt from the log at any offset or time"
     guarantee = "settled orders by transactions; balances by their keys, each published value is a fold of the log"
     topics = {
         "orders": Topic(PARTITIONS),

@@ -2,13 +2,14 @@
 
     python -m spark_jobs list
     python -m spark_jobs run NAME [--chaos --seed N] [--bootstrap-servers host:port]
-    python -m spark_jobs check NAME... | all [--chaos] [--seeds COUNT]
+    python -m spark_jobs check NAME... | all [--chaos] [--seeds COUNT] [--at-once COUNT] [--results FILE]
     python -m spark_jobs job NAME --bootstrap-servers host:port --folder DIRECTORY
 
 `run` is one run with progress, check and report. `check` runs quietly, undisturbed and then with --chaos once for each
 seed (on one node and on three in turn), and compares each run's results with what was computed and with those of the
-undisturbed run. `job` is the Spark job alone, on topics that are there, until Ctrl-C. Exit codes: 0 all results are
-right, 1 one is not or a run failed, 2 wrong usage or something is missing on this machine.
+undisturbed run; it goes through all pipelines with one seed, then with the next. `job` is the Spark job alone, on
+topics that are there, until Ctrl-C. Exit codes: 0 all results are right, 1 one is not, a run failed or was not begun,
+2 wrong usage or something is missing on this machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,7 @@ from class_archive import make_archive
 from processes import ProcessFailedError
 from session import MissingRequirementError, require_java
 
+from pipeline import checks
 from pipeline.model import MissingPartError, Pipeline, require_modules
 from pipeline.options import parser, pipeline_named_in
 from pipeline.report import repeat_command, verdict, write_report
@@ -109,6 +112,8 @@ def require_parts_of_runs(pipelines: Sequence[Pipeline], options: argparse.Names
     require_folder(options.report_dir, "--report-dir")
     if options.work_dir is not None:
         require_folder(options.work_dir, "--work-dir")
+    if options.command == "check" and options.results is not None:
+        require_folder(options.results.absolute().parent, "--results")
 
 
 def require_parts_of_job(pipeline: Pipeline, options: argparse.Namespace) -> None:
@@ -155,26 +160,72 @@ def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
 
 def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
     """`check`: the last line says how it went, as a test runner's does."""
+    began = time.monotonic()
+    by_name = {pipeline.name: pipeline for pipeline in pipelines}
+    first = first_kills(options)
+    seeds = range(first, first + options.seeds) if options.chaos else ()
+    undisturbed, disturbed = checks.rounds(list(by_name), seeds)
+    wanted = {run_of(name, options, seed): (name, seed) for name, seed in [*undisturbed, *disturbed]}
+    earlier = checks.read_outcomes(options.results) if options.results else {}
+    outcomes = {run: one for run, one in earlier.items() if run in wanted and one.passed}
+    if outcomes:
+        print(f"{len(outcomes)} of {len(wanted)} runs have passed before, by {options.results}")
+    if len(wanted) - len(outcomes) >= RUNS_FOR_AN_ARCHIVE:
+        make_archive(options.ivy_dir.absolute())
+    digests = {one.pipeline: one.digest for one in outcomes.values() if one.kills_seed is None}
+
+    def note(done: tuple[checks.Plan, RunResult | None]) -> None:
+        (name, seed), result = done
+        is_right = result is not None and result.is_right
+        if result is not None:
+            is_right = is_right and digests.setdefault(name, result.digest) == result.digest
+        say_checked(by_name[name], seed, result, is_right)
+        run = run_of(name, options, seed)
+        outcomes[run] = outcome_of(name, seed, run, result, is_right)
+        if options.results:
+            checks.append_outcome(options.results, outcomes[run])
+        if result is not None:
+            write_report(by_name[name], result, options.report_dir)
+
+    may_begin = checks.deadline(options.minutes)
+    # The runs with kills are compared with the undisturbed ones, which are before them therefore.
+    for plans in (undisturbed, disturbed):
+        left = [(plan, options) for plan in plans if run_of(plan[0], options, plan[1]) not in outcomes]
+        checks.carry_out(attempt_quietly, left, options.at_once, note, may_begin)
+    runs_of = {name: [run for run, plan in wanted.items() if plan[0] == name] for name in by_name}
+    print("\n".join(checks.table(runs_of, outcomes.values())))
+    print(f"after {time.monotonic() - began:.0f} s, reports are in {options.report_dir}")
+    passed = sum(one.passed for one in outcomes.values())
+    failed, left_out = len(outcomes) - passed, len(wanted) - len(outcomes)
+    print(f"{passed} passed, {failed} failed" + (f", {left_out} not begun" if left_out else ""), flush=True)
+    return EXIT_WRONG if failed or left_out else 0
+
+
+def attempt_quietly(task: tuple[checks.Plan, argparse.Namespace]) -> tuple[checks.Plan, RunResult | None]:
+    """Make one run of `check`, in this process or in one of several."""
     from pipeline.screen import Screen
 
-    began = time.monotonic()
-    if len(pipelines) * (1 + options.chaos * options.seeds) >= RUNS_FOR_AN_ARCHIVE:
-        make_archive(options.ivy_dir.absolute())
-    passed = failed = 0
-    for pipeline in pipelines:
-        seeds = [None, *(first_kills(options) + number for number in range(options.seeds))] if options.chaos else [None]
-        undisturbed: str | None = None
-        for seed in seeds:
-            result = attempt(pipeline, settings_of(options, seed), Screen(quiet=True))
-            is_right = result is not None and result.is_right and undisturbed in (None, result.digest)
-            passed, failed = passed + is_right, failed + (not is_right)
-            say_checked(pipeline, seed, result, is_right)
-            if result is not None:
-                undisturbed = undisturbed or result.digest
-                write_report(pipeline, result, options.report_dir)
-    print(f"after {time.monotonic() - began:.0f} s, reports are in {options.report_dir}")
-    print(f"{passed} passed, {failed} failed", flush=True)
-    return EXIT_WRONG if failed else 0
+    (name, seed), options = task
+    return task[0], attempt(jobs.load(name), settings_of(options, seed), Screen(quiet=True))
+
+
+def run_of(name: str, options: argparse.Namespace, seed: int | None) -> tuple[str, str]:
+    """The command and the Kafka by which a file of outcomes knows a run."""
+    kafka = "pykbroker" if options.bootstrap_servers is None else "another"
+    return repeat_command(name, settings_of(options, seed, Path())), kafka
+
+
+def outcome_of(
+    name: str, seed: int | None, run: tuple[str, str], result: RunResult | None, is_right: bool
+) -> checks.Checked:
+    """What a file of outcomes keeps of a run."""
+    command, kafka = run
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if result is None:
+        return checks.Checked(name, seed, command, kafka, False, None, None, (), now)
+    killed = [f"{moment.name} at {moment.at_s:.0f} s" for moment in result.history.kills]
+    took_s = round(result.seconds, 1)
+    return checks.Checked(name, seed, command, kafka, is_right, result.digest, took_s, killed, now)
 
 
 def first_kills(options: argparse.Namespace) -> int:
@@ -204,19 +255,23 @@ def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunRes
     try:
         result = Run(pipeline, settings, screen).execute()
     except (ProcessFailedError, TimeoutError, KafkaException) as error:
-        print(f"{pipeline.name} FAILED: {error}")
+        print(f"{pipeline.name} FAILED: {error}", flush=True)
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(settings.folder, ignore_errors=True)
+        raise
     if result is not None and result.is_right:
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        print(f"logs and data are in {settings.folder}; to repeat it: {repeat_command(pipeline.name, settings)}")
+        repeat = repeat_command(pipeline.name, settings)
+        print(f"logs and data are in {settings.folder}; to repeat it: {repeat}", flush=True)
     return result
 
 
-def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSettings:
-    """The settings of one run, which gets a folder of its own."""
+def settings_of(options: argparse.Namespace, chaos_seed: int | None, folder: Path | None = None) -> RunSettings:
+    """The settings of one run, which gets a new folder of its own if none is given."""
     parent = options.work_dir.absolute() if options.work_dir else None
     settings = RunSettings(
-        folder=Path(tempfile.mkdtemp(prefix="pipeline-", dir=parent)),
+        folder=folder or Path(tempfile.mkdtemp(prefix="pipeline-", dir=parent)),
         broker_command=shlex.split(options.broker_command),
         ivy_dir=options.ivy_dir.absolute(),
         bootstrap_servers=options.bootstrap_servers,

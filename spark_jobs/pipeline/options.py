@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import shlex
@@ -55,13 +56,7 @@ def parser(about: Pipeline | None = None) -> argparse.ArgumentParser:
     run.add_argument("names", nargs=1, metavar="NAME", help="of a pipeline, as `list` has it")
     checking = _command(commands, "check", "run pipelines quietly, and compare the results of all runs")
     checking.add_argument("names", nargs="+", metavar="NAME", help="of pipelines, or `all`")
-    checking.add_argument(
-        "--seeds",
-        type=at_least(int, 1),
-        default=1,
-        metavar="N",
-        help="with --chaos: how many runs with kills, of the seeds from --seed on (default %(default)s)",
-    )
+    _add_check_options(checking)
     for command in (run, checking):
         _add_run_options(command, about)
     _add_job_options(_command(commands, "job", "the Spark job of a pipeline alone, on topics that are there", about))
@@ -93,7 +88,7 @@ def connection_strings(text: str) -> dict[str, str]:
 
 
 def explained(pipeline: Pipeline) -> str:
-    """A pipeline in some lines: what it does, how its results are right, its topics and stages."""
+    """A pipeline in some lines: what its module says of it, how its results are right, its topics and stages."""
     second = f", and of the second Kafka: {', '.join(pipeline.second_topics)}" if pipeline.second_topics else ""
     width = max(map(len, pipeline.stages))
     servers = ["PostgreSQL"] if pipeline.database_names else []
@@ -101,6 +96,8 @@ def explained(pipeline: Pipeline) -> str:
     return "\n".join(
         [
             f"{pipeline.name}: {pipeline.summary}",
+            "",
+            *(inspect.getdoc(inspect.getmodule(pipeline)) or "").splitlines()[2:],
             "",
             f"exactly once: {pipeline.guarantee}",
             f"topics: {', '.join(pipeline.topics)}{second}",
@@ -156,6 +153,19 @@ def _add_run_options(command: argparse.ArgumentParser, about: Pipeline | None) -
     add("--report-dir", type=Path, default=report, metavar="FOLDER", help="for the reports (default %(default)s)")
     add("--work-dir", type=Path, metavar="FOLDER", help="for data and logs (default: a temporary one)")
     _add_ivy_dir(command)
+
+
+def _add_check_options(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    seeds = "with --chaos: how many runs of each pipeline, of the seeds from --chaos-seed on (default %(default)s)"
+    add("--seeds", type=at_least(int, 1), default=1, metavar="N", help=seeds)
+    at_once = "how many runs go on at once; a run takes half a core and 2 GB of memory (default %(default)s)"
+    add("--at-once", type=at_least(int, 1), default=1, metavar="N", help=at_once)
+    results = "add a line for each run to this file, and leave out what has passed by it: so a check is continued"
+    add("--results", type=Path, metavar="FILE", help=results)
+    add(
+        "--minutes", type=at_least(float, 0), metavar="M", help="begin no run after so many minutes (default: no limit)"
+    )
 
 
 def _add_job_options(command: argparse.ArgumentParser) -> None:

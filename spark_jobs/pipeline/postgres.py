@@ -170,12 +170,13 @@ class PostgresServers:
 def in_transaction(address: str, run: Callable[[Any], T], retry_for_s: float = RETRY_FOR_S) -> T:
     """Run something in a transaction of a new connection, again for so long while the database is away.
 
-    `run` may be called after a commit whose answer was lost, and must see that it was done. Raises psycopg.Error when
-    the database stays away.
+    `run` may be called after a commit whose answer was lost, and must see that it was done. A line says once that the
+    database is away. Raises psycopg.Error when it stays away.
     """
     import psycopg
 
     deadline = time.monotonic() + retry_for_s
+    is_said = False
     while True:
         try:
             with psycopg.connect(address) as connection:
@@ -183,7 +184,9 @@ def in_transaction(address: str, run: Callable[[Any], T], retry_for_s: float = R
         except psycopg.OperationalError as error:
             if time.monotonic() > deadline:
                 raise
-            say(f"the database is away: {str(error).splitlines()[0]}")
+            if not is_said:
+                say(f"the database is away: {str(error).splitlines()[0]}")
+            is_said = True
             time.sleep(RETRY_PAUSE_S)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from jobs import cdc
 from jobs.cdc import PIPELINE
 from jobs.cdc_source import lacking
 from jobs.cdc_workload import make_workload
-from pipeline import command_line
+from pipeline import command_line, postgres
 from pipeline.debezium import columns_of, envelope
 from pipeline.model import MissingPartError
 from pipeline.parquet import listed_delta_files
@@ -186,3 +189,25 @@ def test_a_job_asks_its_databases_before_it_begins(monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(MissingPartError, match="nothing at here"):
         command_line.require_parts_of_job(PIPELINE, options)
+
+
+def test_a_database_that_is_away_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class OperationalError(Exception):
+        """psycopg's."""
+
+    answers = [OperationalError("closed\nin two lines"), OperationalError("refused"), OperationalError("starting"), 5]
+
+    def connect(address: str) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return nullcontext(f"{address} {answer}")
+
+    psycopg: Any = ModuleType("psycopg")
+    psycopg.OperationalError, psycopg.connect = OperationalError, connect
+    monkeypatch.setitem(sys.modules, "psycopg", psycopg)
+    monkeypatch.setattr(postgres, "RETRY_PAUSE_S", 0.0)
+    assert postgres.in_transaction("here", lambda connection: connection) == "here 5"
+    assert capsys.readouterr().err == "the database is away: closed\n"

@@ -25,6 +25,7 @@ def test_a_pipeline_is_explained_by_its_help(pipeline: Pipeline, capsys: pytest.
         main(["run", pipeline.name, "--help"])
     said = capsys.readouterr().out
     assert explained(pipeline) in said
+    assert (sys.modules[type(pipeline).__module__].__doc__ or "").partition("\n\n")[2].strip() in said
     assert f"{pipeline.size:,} for {pipeline.name}" in " ".join(said.split())
     assert all(stage.title in said for stage in pipeline.stages.values())
     assert all(topic in said for topic in pipeline.second_topics)
