@@ -62,7 +62,7 @@ LEFT_OFF_MIN: Final = 1 << 14
 """Bytes from which on an incomplete batch at the end of a read is left off. To find a smaller one costs more than to
 send it.
 
-Bytes of incomplete batches count for a replication throttle: of the 1 MiB that a follower asks for they are less than 2 %.
+Incomplete batches count for a replication throttle: of the 1 MiB that a follower asks for they are less than 2 %.
 """
 _HOPS_MAX: Final = 68
 """Largest number of batch headers read to find the incomplete batch: as many as fit between two index entries."""
