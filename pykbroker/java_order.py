@@ -106,10 +106,10 @@ def partition_hash(partition: tuple[bytes, int]) -> int:
 
 
 def number_order(numbers: Iterable[int], table_size: int = TABLE_SIZE_DEFAULT) -> list[int]:
-    """Numbers from 0 in the order of a HashSet's iterator that got them in ascending order."""
-    put = sorted(numbers)
+    """Numbers from 0 in the order of the iterator of a HashSet that got them in this order."""
+    put = list(numbers)
     # Without numbers beyond the table, which may grow, each has a bucket of its own.
-    return put if not put or put[-1] < table_size else table_order(put, int, table_size)
+    return sorted(put) if not put or max(put) < table_size else table_order(put, int, table_size)
 
 
 def timeline_order(keys: Iterable[str]) -> list[str]:

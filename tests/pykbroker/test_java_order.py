@@ -52,7 +52,8 @@ def test_hash_codes() -> None:
 
 def test_sets_of_numbers_and_partitions() -> None:
     """P-384: a number beyond the table comes with those of its bucket; a table has room for more than its items."""
-    assert number_order([3, 16, 0]) == [0, 16, 3]
+    assert number_order([3, 16, 0]) == [16, 0, 3]
+    assert number_order([3, 0, 16]) == [0, 16, 3]
     assert number_order(range(40)) == list(range(40))
     assert number_order([3, 16, 0], 32) == [0, 3, 16]
     assert table_order([16, 3, 0], int) == [16, 0, 3]

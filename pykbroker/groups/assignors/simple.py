@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
 from pykbroker.java_order import (
     copied_table_size,
     number_order,
@@ -37,7 +37,7 @@ def assign_simple(
     if not subscribed:
         return {}
     targets = {topic_id: _target_partitions(topic_id, topics[topic_id], is_assignable) for topic_id in subscribed}
-    results: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
+    results: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
     if is_homogeneous:
         everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
         _share(everything, list(members), frozenset(subscribed), members, results, partition_hash)
@@ -47,11 +47,25 @@ def assign_simple(
             _share(targets[topic_id], subscribers, frozenset((topic_id,)), members, results, _number)
         for member_id, member in members.items():
             for topic_id in member.assigned.keys() - targets.keys():
-                results[member_id][topic_id] = set(member.assigned[topic_id])
+                results[member_id][topic_id] = list(in_order(member.assigned[topic_id]))
     return {
-        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in result.items() if partitions}
+        member_id: as_copied(
+            {
+                topic_id: _changed(members[member_id].assigned.get(topic_id), partitions)
+                for topic_id, partitions in result.items()
+                if partitions
+            },
+            members[member_id].assigned,
+        )
         for member_id, result in results.items()
     }
+
+
+def _changed(present: frozenset[int] | None, partitions: list[int]) -> frozenset[int]:
+    """The partitions of a topic that a member keeps and gets, in the order of Kafka's set."""
+    if present is not None and present == frozenset(partitions):
+        return present
+    return Partitions(number_order(partitions, copied_table_size(len(present or ()))))
 
 
 def _target_partitions(
@@ -70,13 +84,13 @@ def _share(
     subscribers: Sequence[str],
     topic_ids: frozenset[bytes],
     members: Mapping[str, MemberSpec],
-    results: dict[str, dict[bytes, set[int]]],
+    results: dict[str, dict[bytes, list[int]]],
     hash_of: Callable[[_Partition], int],
 ) -> None:
     """Shares partitions of some topics among their subscribers; they are in the order of the hash codes `hash_of`."""
     sharing = -(-len(subscribers) // len(targets)) if targets else 0
     room = _room(sharing * len(targets), subscribers)
-    owned: dict[str, set[_Partition]] = {}
+    owned: dict[str, dict[_Partition, None]] = {}
     had: dict[_Partition, list[str]] = {}
     for member_id, member in members.items():
         partitions = _present(member, topic_ids)
@@ -84,7 +98,8 @@ def _share(
             had.setdefault(partition, []).append(member_id)
         # A member with too many gives up the first ones.
         excess = max(0, len(partitions) - room.get(member_id, 0))
-        owned[member_id] = set(table_order(partitions, hash_of)[excess:] if excess else partitions)
+        lost = table_order(partitions, hash_of)[:excess] if excess else ()
+        owned[member_id] = {partition: None for partition in partitions if partition not in lost}
     indices = {member_id: index for index, member_id in enumerate(members)}
     holders = {
         partition: [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
@@ -94,7 +109,7 @@ def _share(
         excess = len(sharers) - sharing
         if excess > 0:
             for member_id in sharers[:excess]:
-                owned[member_id].remove(partition)
+                del owned[member_id][partition]
             del sharers[:excess]
     for partition in targets:
         holders.setdefault(partition, [])
@@ -105,7 +120,7 @@ def _share(
         _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
     for member_id, kept in owned.items():
         for topic_id, number in kept:
-            results[member_id].setdefault(topic_id, set()).add(number)
+            results[member_id].setdefault(topic_id, []).append(number)
 
 
 def _present(member: MemberSpec, topic_ids: frozenset[bytes]) -> list[_Partition]:
@@ -114,7 +129,9 @@ def _present(member: MemberSpec, topic_ids: frozenset[bytes]) -> list[_Partition
         (topic_id, number)
         for topic_id in table_order(member.assigned, uuid_hash)
         if topic_id in topic_ids
-        for number in number_order(member.assigned[topic_id], copied_table_size(len(member.assigned[topic_id])))
+        for number in number_order(
+            in_order(member.assigned[topic_id]), copied_table_size(len(member.assigned[topic_id]))
+        )
     ]
 
 
@@ -123,7 +140,7 @@ def _in_order(sharers: Sequence[str], indices: Mapping[str, int]) -> list[str]:
     if len(sharers) < 2:
         return list(sharers)
     by_index = {indices[member_id]: member_id for member_id in sharers}
-    return [by_index[index] for index in number_order(by_index)]
+    return [by_index[index] for index in number_order(sorted(by_index))]
 
 
 def _room(total: int, subscribers: Sequence[str]) -> dict[str, int]:
@@ -136,7 +153,7 @@ def _fill(
     holders: Mapping[_Partition, list[str]],
     sharing: int,
     unfilled: list[str],
-    owned: Mapping[str, set[_Partition]],
+    owned: Mapping[str, dict[_Partition, None]],
     room: Mapping[str, int],
 ) -> None:
     """Gives partitions with too few members, in their order, to members with room, in turns.
@@ -158,7 +175,7 @@ def _fill(
             # Kafka looks at the members before the partition's turn and those that it got since.
             if member_id in sharers:
                 continue
-            owned[member_id].add(partition)
+            owned[member_id][partition] = None
             missing -= 1
             has_given = True
             if len(owned[member_id]) >= room[member_id]:

@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self
 
+from pykbroker.java_order import copied_table_size, number_order
 from pykbroker.named_tuple import NamedTuple
+
+
+class Partitions(frozenset[int]):
+    """Partitions of one topic, equal to any set of the same numbers, in the order in which Kafka's set has them.
+
+    The order is that of the record of a target assignment. It decides where two numbers share a bucket of the set.
+    """
+
+    __slots__ = ("in_order",)
+
+    in_order: tuple[int, ...]
+
+    def __new__(cls, in_order: Iterable[int]) -> Self:
+        ordered = tuple(dict.fromkeys(in_order))
+        self = super().__new__(cls, ordered)
+        self.in_order = ordered
+        return self
+
+
+def in_order(partitions: frozenset[int]) -> Sequence[int]:
+    """Partitions in their order, which is ascending where nothing else is known."""
+    return partitions.in_order if isinstance(partitions, Partitions) else sorted(partitions)
+
+
+def as_copied(target: Assignment, present: Mapping[bytes, frozenset[int]]) -> Assignment:
+    """A new target of a member; topics that stay as they are get the order of the copy that Kafka makes of all."""
+    if target == present:
+        return target
+    return {
+        topic_id: Partitions(number_order(in_order(partitions), copied_table_size(len(partitions))))
+        if partitions is present.get(topic_id)
+        else partitions
+        for topic_id, partitions in target.items()
+    }
 
 
 class MemberSpec(NamedTuple):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
 from pykbroker.groups.assignors.uniform_heterogeneous import assign_heterogeneous
 from pykbroker.java_order import copied_table_size, number_order, table_order, uuid_hash
+
+NO_PARTITIONS: frozenset[int] = frozenset()
 
 
 def assign_uniform(
@@ -58,7 +60,7 @@ def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes
         extra -= uses_extra
         targets[member_id] = target
     _fill(targets, unfilled, free)
-    return targets
+    return {member_id: as_copied(target, members[member_id].assigned) for member_id, target in targets.items()}
 
 
 def _keep(
@@ -71,12 +73,12 @@ def _keep(
             continue
         partitions = member.assigned[topic_id]
         if len(partitions) <= room:
-            target[topic_id] = frozenset(partitions)
+            target[topic_id] = partitions
             room -= len(partitions)
             continue
-        ordered = number_order(partitions, copied_table_size(len(partitions)))
+        ordered = number_order(in_order(partitions), copied_table_size(len(partitions)))
         if room > 0:
-            target[topic_id] = frozenset(ordered[:room])
+            target[topic_id] = Partitions(ordered[:room])
         free += [(topic_id, partition) for partition in ordered[room:]]
         room = 0
     return target, room
@@ -86,10 +88,14 @@ def _fill(targets: dict[str, Assignment], unfilled: list[tuple[str, int]], free:
     """Gives the free partitions to the members with room, in order."""
     start = 0
     for member_id, room in unfilled:
-        given: dict[bytes, set[int]] = {}
+        given: dict[bytes, list[int]] = {}
         for topic_id, partition in free[start : start + room]:
-            given.setdefault(topic_id, set()).add(partition)
+            given.setdefault(topic_id, []).append(partition)
         start += room
         target = targets[member_id]
         for topic_id, partitions in given.items():
-            target[topic_id] = target.get(topic_id, frozenset()) | partitions
+            # A copy of the set that there is, as large as that needs, or a new one.
+            present = in_order(target.get(topic_id, NO_PARTITIONS))
+            table_size = copied_table_size(len(present))
+            ordered = number_order([*number_order(present, table_size), *partitions], table_size)
+            target[topic_id] = Partitions(ordered)

@@ -6,9 +6,10 @@ from the most to the least loaded subscribers of each topic, until no move makes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
+from pykbroker.java_order import copied_table_size, number_order, table_size_for
 
 ROUNDS_MAX = 16
 """Rounds over all topics. With overlapping subscriptions each round about halves the imbalance."""
@@ -83,6 +84,28 @@ class _Loads:
         return self._sizes[self._members[index]]
 
 
+class _Set:
+    """A HashSet of partitions: those that it has in the order in which they were put, and the size of its table."""
+
+    __slots__ = ("_table_size", "partitions")
+
+    def __init__(self, table_size: int, partitions: Iterable[int]) -> None:
+        self._table_size = table_size
+        self.partitions = dict.fromkeys(partitions)
+
+    def add(self, partition: int) -> None:
+        self.partitions[partition] = None
+        if len(self.partitions) > self._table_size * 3 // 4:
+            self._table_size *= 2
+
+    def remove(self, partition: int) -> None:
+        del self.partitions[partition]
+
+    def in_order(self) -> list[int]:
+        """The partitions as its iterator has them."""
+        return number_order(self.partitions, self._table_size)
+
+
 class _Balancer:
     def __init__(self, members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> None:
         self._members = list(members.items())
@@ -91,6 +114,8 @@ class _Balancer:
         for index, (_, member) in enumerate(self._members):
             for topic_id in member.topic_ids:
                 self._subscribers.setdefault(topic_id, []).append(index)
+        self._topics = topics
+        self._changed: dict[tuple[int, bytes], _Set] = {}
         self._owners = {topic_id: [NO_OWNER] * topics[topic_id].partition_count for topic_id in self._subscribers}
         self._order = sorted(
             self._subscribers,
@@ -106,14 +131,17 @@ class _Balancer:
         for topic_id in self._order:
             self._give_free(topic_id)
         self._balance()
-        targets: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id, _ in self._members}
-        for topic_id, owners in self._owners.items():
-            for partition, owner in enumerate(owners):
-                targets[self._members[owner][0]].setdefault(topic_id, []).append(partition)
-        return {
-            member_id: {topic_id: frozenset(partitions) for topic_id, partitions in target.items()}
-            for member_id, target in targets.items()
-        }
+        targets: dict[str, Assignment] = {}
+        for index, (member_id, member) in enumerate(self._members):
+            target: Assignment = {}
+            for topic_id in dict.fromkeys((*member.assigned, *member.topic_ids)):
+                changed = self._changed.get((index, topic_id))
+                if changed is None and topic_id in member.topic_ids and topic_id in member.assigned:
+                    target[topic_id] = member.assigned[topic_id]
+                elif changed is not None and changed.partitions:
+                    target[topic_id] = Partitions(changed.in_order())
+            targets[member_id] = as_copied(target, member.assigned)
+        return targets
 
     def _keep(self) -> None:
         for index, (_, member) in enumerate(self._members):
@@ -125,6 +153,8 @@ class _Balancer:
                     if partition < len(owners) and owners[partition] == NO_OWNER:
                         owners[partition] = index
                         self._sizes[index] += 1
+                    else:
+                        self._set(index, topic_id).remove(partition)
 
     def _give_free(self, topic_id: bytes) -> None:
         owners = self._owners[topic_id]
@@ -136,6 +166,24 @@ class _Balancer:
             index = loads.least()
             owners[partition] = index
             self._sizes[index] += 1
+            self._set(index, topic_id).add(partition)
+
+    def _set(self, index: int, topic_id: bytes) -> _Set:
+        """The partitions of a topic that a member has, to be changed."""
+        found = self._changed.get((index, topic_id))
+        if found is None:
+            present = self._members[index][1].assigned.get(topic_id)
+            table_size = self._new_table_size(topic_id) if present is None else copied_table_size(len(present))
+            ordered = () if present is None else number_order(in_order(present), table_size)
+            found = self._changed[index, topic_id] = _Set(table_size, ordered)
+        elif not found.partitions:
+            found = self._changed[index, topic_id] = _Set(self._new_table_size(topic_id), ())
+        return found
+
+    def _new_table_size(self, topic_id: bytes) -> int:
+        """The size of the table for as many partitions as a subscriber gets on average."""
+        share = -(-self._topics[topic_id].partition_count // len(self._subscribers[topic_id]))
+        return table_size_for(int(share / 0.75 + 1))
 
     def _balance(self) -> None:
         shared = [topic_id for topic_id in self._order if len(self._subscribers[topic_id]) > 1]
@@ -169,6 +217,8 @@ class _Balancer:
             if loads.is_balanced:
                 return has_moved
             owners[partition] = taker
+            self._set(giver, topic_id).remove(partition)
+            self._set(taker, topic_id).add(partition)
             self._sizes[giver] -= 1
             self._sizes[taker] += 1
             has_moved = True

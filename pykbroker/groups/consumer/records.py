@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykbroker.groups.assignors.spec import in_order
 from pykbroker.groups.consumer.group import RECORD_TYPES
 from pykbroker.groups.consumer.member import ConsumerMember, PartitionEpochs
 from pykbroker.groups.modern.group import Assignment
@@ -63,7 +64,8 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
 def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
     """The target assignment of a member."""
     topics = [
-        TopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()
+        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
+        for topic_id, partitions in target.items()
     ]
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.groups.assignors.spec import Partitions
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
@@ -266,7 +267,7 @@ class ModernGroup(EpochGroup[Member, Assignment]):
 
     def target_from(self, value: Any) -> Assignment:
         """The target assignment in the value of a record."""
-        return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
+        return {topic.topic_id: Partitions(topic.partitions) for topic in value.topic_partitions}
 
     def replace_member(self, new: Member) -> None:
         """Adds a member or replaces the one with its id."""

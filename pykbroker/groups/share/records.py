@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pykbroker.groups.assignors.spec import in_order
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import RECORD_TYPES, TopicState
@@ -48,7 +49,8 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
 def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
     """The target assignment of a member."""
     topics = [
-        TopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()
+        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
+        for topic_id, partitions in target.items()
     ]
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))

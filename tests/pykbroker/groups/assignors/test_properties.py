@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykbroker.groups.assignors.range import assign_range
 from pykbroker.groups.assignors.simple import assign_simple
-from pykbroker.groups.assignors.spec import Assignment, Assignor, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, Assignor, MemberSpec, Partitions, TopicSpec
 from pykbroker.groups.assignors.uniform import assign_uniform
 
 TOPIC_IDS = [bytes(15) + bytes((number,)) for number in range(1, 6)]
@@ -98,3 +98,13 @@ def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int
         still = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
         result = assign_simple(members, topics, False)
         assert all(result[m].keys() & still <= member.topic_ids for m, member in members.items())
+
+
+@pytest.mark.parametrize("partitions", [(13, 29), (29, 13)])
+def test_p384_partitions_of_one_bucket_are_kept_in_the_order_of_the_record(partitions: tuple[int, int]) -> None:
+    """P-384: 13 and 29 share a bucket of a table of 16."""
+    topic_id = TOPIC_IDS[0]
+    topics = {topic_id: TopicSpec(30, {})}
+    members = {f"m{number}": MemberSpec(None, None, frozenset(topics), {}) for number in range(30)}
+    members["m0"] = members["m0"]._replace(assigned={topic_id: Partitions(partitions)})
+    assert assign_uniform(members, topics, True)["m0"] == {topic_id: {partitions[0]}}
