@@ -266,7 +266,12 @@ class Registration:
 
         A subscriber of metadata changes.
         """
-        if self._is_registered and lacks_directories(new, self._config.node_id):
+        node_id = self._config.node_id
+        # As in Kafka's BrokerRegistrationTracker other changes do not ask again while the registration is on its way.
+        may_lack = old.metadata_version != new.metadata_version or old.brokers.get(node_id) is not new.brokers.get(
+            node_id
+        )
+        if self._is_registered and may_lack and lacks_directories(new, node_id):
             self._must_amend = True
             self._wake.set()
         is_caught_up = self._caught_up.is_set() and old.configs is not new.configs

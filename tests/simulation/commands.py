@@ -10,8 +10,7 @@ import signal
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tests.simulation.cluster import KINDS
@@ -23,6 +22,7 @@ LAST_LINES = 60
 PROGRESS_S = 10.0
 PROCESSOR_TIME_MAX_S = 30
 WARM_UP_SEED = "streams-3"
+"""A run before the first fork, so that not each process imports and compiles what runs need."""
 
 
 def main(arguments: list[str]) -> int:
@@ -41,6 +41,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--tries", type=int, default=60, help="with --mutations: seeds at most for each")
     options = parser.parse_args(arguments)
     failed = 0
+    if options.jobs > 1 and options.seed is None:
+        # Not later: a mutation may break this run.
+        _run(WARM_UP_SEED)
     if options.mutations is not None:
         failed = mutations(options.mutations, options.tries, options.jobs)
         if options.seed is None and options.seeds is None:
@@ -113,16 +116,8 @@ def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | F
     if jobs <= 1:
         yield from map(_run, seeds)
         return
-    _warm_up()
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(_run, seeds)
-
-
-@cache
-def _warm_up() -> None:
-    """Imports and compiles what a run needs, so that the processes of the runs need not do it one by one."""
-    with suppress(RuleBroken):
-        run_seed(WARM_UP_SEED)
 
 
 def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:

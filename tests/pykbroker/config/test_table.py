@@ -30,6 +30,7 @@ from pykbroker.config.definitions import (
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
+from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.modern.settings import MemberTimes
 
 TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
@@ -221,6 +222,7 @@ def test_every_value_is_used() -> None:
     read_elsewhere = {"process_roles"}  # by is_broker and is_controller
     for group in ("consumer_groups", "share_groups", "streams_groups"):
         read_elsewhere |= {f"{group}.{name}" for name in names_read(MemberTimes.from_values)}
+    read_elsewhere |= {f"groups.{name}" for name in names_read(ClassicGroupSettings.from_values)}
     unused = [
         path
         for path in FIELDS
