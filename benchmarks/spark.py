@@ -245,7 +245,7 @@ def measurements(spark: SparkSession, arguments: argparse.Namespace, count: int)
         def turn(broker: Broker) -> dict[str, float]:
             found = latency(spark, broker.bootstrap_servers, rate, arguments.seconds, arguments.seconds / 2)
             cuts = statistics.quantiles(found.ages_ms, n=100)
-            slowest = max(found.triggers, key=lambda trigger: trigger["triggerExecution"], default={})
+            slowest = max(found.triggers, key=lambda trigger: trigger.get("triggerExecution", 0), default={})
             figures = {"records_per_s": rate, "p50_ms": cuts[49], "p99_ms": cuts[98], "triggers": len(found.triggers)}
             return figures | {f"slowest {part}": ms for part, ms in slowest.items()}
 

@@ -218,7 +218,7 @@ def run_of(name: str, options: argparse.Namespace, seed: int | None) -> tuple[st
 def outcome_of(
     name: str, seed: int | None, run: tuple[str, str], result: RunResult | None, is_right: bool
 ) -> checks.Checked:
-    """What a file of outcomes keeps of a run."""
+    """The line of a run in a file of outcomes."""
     command, kafka = run
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if result is None:
