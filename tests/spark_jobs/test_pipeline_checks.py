@@ -158,6 +158,8 @@ def run(folder):
 if __name__ == "__main__":
     import signal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell starts what it runs in the background with SIGINT ignored, and these tests with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     checks.carry_out(run, [Path(name) for name in sys.argv[1:]], 2, print)
 """
 
