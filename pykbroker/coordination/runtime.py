@@ -12,6 +12,7 @@ replies delivered without an await.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -234,21 +235,6 @@ class CoordinatorRuntime(Generic[Shard]):
         error = write if isinstance(write, ErrorCode) else await write.wait()
         return error if isinstance(write, ErrorCode) or error is not ErrorCode.NONE else write.result.response
 
-    async def write_confirmed(self, key: str, operation: Callable[[Shard, int], Any]) -> Any:
-        """As `write`, for operations whose responses depend on earlier records, such as heartbeats.
-
-        A response without an error waits until these are replicated, even if the operation adds no record: the next
-        leader might not have them. The response must have an `error_code`.
-        """
-        write = self.begin_write(key, operation)
-        if isinstance(write, ErrorCode):
-            return write
-        error = await write.wait()
-        if error is ErrorCode.NONE and not write.result.records and write.result.response.error_code == error:
-            place = self.find(key)
-            error = place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
-        return write.result.response if error is ErrorCode.NONE else error
-
     def begin_write(
         self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
     ) -> Write[Result] | ErrorCode:
@@ -258,6 +244,18 @@ class CoordinatorRuntime(Generic[Shard]):
             return place
         result = operation(place[1], self.now_ms(), *arguments)
         return Write(result, self.carry_out(*place, result, key, verification))
+
+    async def confirmed(self, key: str, write: Write[Any]) -> Any:
+        """As `write`, for a write that was begun and whose response depends on earlier records, such as a heartbeat's.
+
+        A response without an error waits until these are replicated, even if the operation has added no record: the
+        next leader might not have them. The response must have an `error_code`.
+        """
+        error = await write.wait()
+        if error is ErrorCode.NONE and not write.result.records and write.result.response.error_code == error:
+            place = self.find(key)
+            error = place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
+        return write.result.response if error is ErrorCode.NONE else error
 
     def carry_out(
         self,
@@ -300,12 +298,12 @@ class CoordinatorRuntime(Generic[Shard]):
         for start, end in pairwise((*starts, len(records))):
             self.carry_out(number, shard, type(result)(records=records[start:end]))
 
-    def when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> None:
-        """Runs `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""
+    def when_replicated(self, number: int, end_offset: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Calls `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""
         if self._queues.must_wait(number, self.partition(number), end_offset):
-            self._queues.push(number, end_offset, action, lambda error: None, self.nursery)
+            self._queues.push(number, end_offset, partial(action, *arguments), lambda error: None, self.nursery)
         else:
-            action()
+            action(*arguments)
 
     async def wait_replicated(self, number: int) -> ErrorCode:
         """Waits until everything that is in a partition's log now is replicated; returns the error for the client."""

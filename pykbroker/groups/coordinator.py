@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.consumer.regexes import RegexRefresh
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult
+    from pykbroker.groups.result import GroupResult, Requester
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.coordinator import StreamsGroupRequests
@@ -183,7 +182,7 @@ class GroupCoordinator:
 
         `may_describe` returns True if the client may DESCRIBE a topic that a regular expression of the group matches.
         """
-        from pykbroker.groups.result import GroupResult, Requester
+        from pykbroker.groups.result import Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
         member_id, settings = request.member_id, self._settings.classic
@@ -193,21 +192,24 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
-
-        def join(shard: GroupShard, now_ms: int) -> GroupResult:
-            if self._has_no_room_for(request):
-                refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
-                return GroupResult(replies=[(parked, refusal)])
-            requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
-            return shard.join(request, requester, parked, now_ms)
-
-        write = self._runtime.begin_write(request.group_id, join)
+        requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
+        write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
-        if write.result.regex_refresh is not None and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self._resolve_regexes, write.result.regex_refresh)
+        self._start_regex_refresh(write.result)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
+
+    def _join(
+        self, shard: GroupShard, now_ms: int, request: JoinGroupRequest, requester: Requester, parked: Parked
+    ) -> GroupResult:
+        from pykbroker.groups.result import GroupResult
+        from pykbroker.protocol.messages.join_group import JoinGroupResponse
+
+        if self._has_no_room_for(request):
+            error, member_id = ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id
+            return GroupResult(replies=[(parked, JoinGroupResponse(error_code=error, member_id=member_id))])
+        return shard.join(now_ms, request, requester, parked)
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:
         """True if a large join would take the metadata of all members above `METADATA_BYTES_MAX`.
@@ -228,12 +230,13 @@ class GroupCoordinator:
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Handles SyncGroup; waits for the leader's assignment unless the group answers at once."""
+        from pykbroker.groups.shard import GroupShard
         from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
         if request.group_id == "":
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         parked = Parked()
-        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.sync(request, parked, now_ms))
+        write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
         if isinstance(write, ErrorCode):
             return SyncGroupResponse(error_code=write)
         response: SyncGroupResponse = await parked.wait_answer()
@@ -252,11 +255,12 @@ class GroupCoordinator:
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Handles LeaveGroup in the form of version 3."""
+        from pykbroker.groups.shard import GroupShard
         from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
         if request.group_id == "":
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.leave(request, now_ms))
+        write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
         if isinstance(write, ErrorCode):
             return LeaveGroupResponse(error_code=write)
         await write.wait()  # the members are removed even if the append failed
@@ -275,31 +279,27 @@ class GroupCoordinator:
 
         `may_describe` returns True if the client may DESCRIBE a topic that its regular expression matches.
         """
-        from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
-        from pykbroker.groups.modern.errors import GroupError
-        from pykbroker.groups.result import GroupResult
+        from pykbroker.groups.consumer.heartbeat import check_request
+        from pykbroker.groups.shard import GroupShard
         from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
-        group_id, settings = request.group_id, self._settings.consumer
-        malformed = check_request(request, api_version, settings)
+        group_id = request.group_id
+        malformed = check_request(request, api_version, self._settings.consumer)
         if malformed is not None:
             return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
-        context = HeartbeatContext(settings, self._topics, 0, client_id, client_host, may_describe)
-
-        def beat(shard: GroupShard, now_ms: int) -> GroupResult:
-            context.now_ms, context.settings = now_ms, shard.consumer.settings_of(group_id)
-            try:
-                shard.in_flight.check_not_ending(group_id)
-                return shard.consumer.heartbeat(request, shard.any_group(group_id), context)
-            except GroupError as error:
-                refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-                return GroupResult(response=refusal, replies=list(error.replies))
-
-        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(group_id, beat)
-        if context.regex_refresh is not None and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self._resolve_regexes, context.regex_refresh)
+        write = self._runtime.begin_write(
+            group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
+        )
+        if isinstance(write, ErrorCode):
+            return ConsumerGroupHeartbeatResponse(error_code=write)
+        self._start_regex_refresh(write.result)
+        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
         return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
+
+    def _start_regex_refresh(self, result: GroupResult) -> None:
+        if result.regex_refresh is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._resolve_regexes, result.regex_refresh)
 
     async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
         """Finds the topics that match the regular expressions of a group, and stores them in the group."""
@@ -320,7 +320,7 @@ class GroupCoordinator:
         if self._share is None:
             from pykbroker.groups.share.coordinator import ShareGroupRequests
 
-            self._share = ShareGroupRequests(self._runtime, lambda: self._topics, self._share_states)
+            self._share = ShareGroupRequests(self._runtime, self._share_states)
         return self._share
 
     @property
@@ -380,8 +380,7 @@ class GroupCoordinator:
         """
         shard = self._runtime.shards.get(number)
         if shard is not None:
-            end = partial(shard.end_transaction, producer_id, is_commit)
-            self._runtime.when_replicated(number, end_offset, end)
+            self._runtime.when_replicated(number, end_offset, shard.end_transaction, producer_id, is_commit)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
         """Committed offsets of one group; topics by name."""

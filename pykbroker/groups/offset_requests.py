@@ -197,33 +197,22 @@ def fetch(
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     committed_topics = shard.offsets.of_group(group_id)
-    pending = shard.pending if require_stable else ()
-
-    def answer(topic: str, partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
-        key = (group_id, topic, partition)
-        if key in pending or (require_stable and shard.in_flight.is_unstable(key)):
-            return OffsetFetchResponsePartitions(
-                partition_index=partition,
-                committed_offset=-1,
-                metadata="",
-                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-            )
-        return _fetched(partition, committed)
-
     topics = []
     if request.topics is None:
         for name, partitions in committed_topics.items():
-            answered = [answer(name, partition, committed) for partition, committed in partitions.items()]
+            answered = [_fetched(partition, committed) for partition, committed in partitions.items()]
             topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
     else:
         for topic in request.topics:
             partitions = committed_topics.get(topic.name, {})
             answered = [
-                answer(topic.name, partition, _same_topic(partitions.get(partition), topic.topic_id))
+                _fetched(partition, _same_topic(partitions.get(partition), topic.topic_id))
                 for partition in topic.partition_indexes
             ]
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answered))
-    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+    if require_stable:
+        _hide_unstable(shard, group_id, topics)
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
 def _same_topic(committed: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
@@ -242,6 +231,20 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
     )
+
+
+def _hide_unstable(shard: GroupShard, group_id: str, topics: list[OffsetFetchResponseTopics]) -> None:
+    """Replaces the offsets that an open transaction may change by their error."""
+    for topic in topics:
+        for number, answered in enumerate(topic.partitions):
+            key = (group_id, topic.name, answered.partition_index)
+            if key in shard.pending or shard.in_flight.is_unstable(key):
+                topic.partitions[number] = OffsetFetchResponsePartitions(
+                    partition_index=answered.partition_index,
+                    committed_offset=-1,
+                    metadata="",
+                    error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+                )
 
 
 def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:

@@ -7,7 +7,7 @@ answered exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +121,9 @@ class GroupResult(CoordinatorResult):
         on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
-        regex_refresh: a `RegexRefresh` that the coordinator has to run after a join; None for none.
+        regex_refresh: a `RegexRefresh` that the coordinator has to run after a join or heartbeat; None for none.
+        initialization: an `Initialization` of share partitions that the coordinator has to run; None for none.
+        missing_topics: internal topics of a Streams group that the broker has to create, by name.
     """
 
     stored: Stored | None = None
@@ -130,6 +132,8 @@ class GroupResult(CoordinatorResult):
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
     regex_refresh: Any = None
+    initialization: Any = None
+    missing_topics: Mapping[str, Any] = field(default_factory=dict)
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

@@ -8,7 +8,7 @@ one group of one type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
@@ -43,6 +43,7 @@ from pykbroker.groups.result import (
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.share.group import ShareGroup, ShareGroupKey
 from pykbroker.groups.share.groups import ShareGroups
+from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import StreamsGroup, StreamsGroupKey
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.groups.waiter import Waiter
@@ -55,11 +56,20 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from pykbroker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pykbroker.protocol.messages.list_groups import ListedGroup
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykbroker.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -332,7 +342,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The group of any type with this id for readers, as replicated records say."""
         return self.committed.get(group_id, self._stored_classic(group_id) or self.newer(group_id))
 
-    def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
+    def join(self, now_ms: int, request: JoinGroupRequest, requester: Requester, waiter: Waiter) -> GroupResult:
         """Handles JoinGroup; one without a member id creates the group if it does not exist."""
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None and consumer_group.members:
@@ -383,7 +393,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """True for a group that was reset, and whose records in flight have brought no members back."""
         return group_id in self._reset and self.groups[group_id].state is EMPTY
 
-    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
+    def sync(self, now_ms: int, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
@@ -412,7 +422,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
 
-    def leave(self, request: LeaveGroupRequest, now_ms: int) -> GroupResult:
+    def leave(self, now_ms: int, request: LeaveGroupRequest) -> GroupResult:
         """Handles LeaveGroup in the form of version 3: identities in `members`."""
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None:
@@ -429,6 +439,56 @@ class GroupShard(CoordinatorShard[GroupResult]):
             for m in request.members
         ]
         return GroupResult(response=LeaveGroupResponse(members=unknown))
+
+    def consumer_heartbeat(
+        self,
+        now_ms: int,
+        request: ConsumerGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        may_describe: Callable[[str], bool],
+    ) -> GroupResult:
+        """Handles ConsumerGroupHeartbeat, which was checked and has a member id."""
+        group_id, settings = request.group_id, self.consumer.settings_of(request.group_id)
+        context = HeartbeatContext(settings, self.consumer.topics, now_ms, client_id, client_host, may_describe)
+        try:
+            self.in_flight.check_not_ending(group_id)
+            result = self.consumer.heartbeat(request, self.any_group(group_id), context)
+        except GroupError as error:
+            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            result = GroupResult(response=response, replies=list(error.replies))
+        result.regex_refresh = context.regex_refresh
+        return result
+
+    def share_heartbeat(
+        self, now_ms: int, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> GroupResult:
+        """Handles ShareGroupHeartbeat, which was checked."""
+        group_id, settings = request.group_id, self.share.settings_of(request.group_id)
+        context = ShareHeartbeatContext(settings, self.share.topics, now_ms, client_id, client_host)
+        try:
+            self.in_flight.check_not_ending(group_id)
+            result = self.share.heartbeat(request, self.any_group(group_id), context)
+        except GroupError as error:
+            response = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            result = GroupResult(response=response)
+        result.initialization = context.initialization
+        return result
+
+    def streams_heartbeat(
+        self, now_ms: int, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> GroupResult:
+        """Handles StreamsGroupHeartbeat, which was checked."""
+        group_id = request.group_id
+        context = self.streams.context(group_id, now_ms, client_id, client_host)
+        try:
+            self.in_flight.check_not_ending(group_id)
+            result = self.streams.heartbeat(request, self.any_group(group_id), context)
+        except GroupError as error:
+            response = StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return GroupResult(response=response)
+        result.missing_topics = context.missing_topics
+        return result
 
     # Administration
 

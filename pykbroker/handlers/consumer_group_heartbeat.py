@@ -33,5 +33,5 @@ async def handle_consumer_group_heartbeat(
         context.api_version,
         context.client_id,
         java_address(context.client_host),
-        lambda topic: context.authorize(DESCRIBE, TOPIC, topic),
+        context.may_describe_topic,
     )

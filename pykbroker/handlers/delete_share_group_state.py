@@ -19,12 +19,11 @@ async def handle_delete_share_group_state(
     context: BrokerContext, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
     """Deletes the state of each share partition that has one."""
-    coordinator = context.services.share_state
     results = await for_each_partition(
         context,
         request,
         "delete share group state",
-        lambda key, asked: coordinator.delete(key),
+        lambda coordinator, key, asked: coordinator.delete(key),
         DeleteStateResult,
         PartitionResult,
     )

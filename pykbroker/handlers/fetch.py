@@ -346,13 +346,13 @@ class FetchSteps:
         """The follower that a consumer of this rack should fetch from, -1 for none (KIP-392)."""
         from pykbroker.replication.read_replicas import preferred_read_replica
 
-        services, connection = self._context.services, self._context.connection
+        leader_rack = self._context.services.config.broker.rack
+        return preferred_read_replica(partition, offset, self._rack, leader_rack, self._rack_of)
 
-        def rack_of(broker_id: int) -> str | None:
-            address = services.metadata.endpoint(broker_id, connection)
-            return None if address is None or address.is_fenced else address.rack
-
-        return preferred_read_replica(partition, offset, self._rack, services.config.broker.rack, rack_of)
+    def _rack_of(self, broker_id: int) -> str | None:
+        """The rack of a broker that the client can reach, else None."""
+        address = self._context.services.metadata.endpoint(broker_id, self._context.connection)
+        return None if address is None or address.is_fenced else address.rack
 
     # For replicas only
 

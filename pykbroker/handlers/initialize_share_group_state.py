@@ -19,12 +19,11 @@ async def handle_initialize_share_group_state(
     context: BrokerContext, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
     """Creates the state of each share partition, or replaces it."""
-    coordinator = context.services.share_state
     results = await for_each_partition(
         context,
         request,
         "initialize share group state",
-        lambda key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
+        lambda coordinator, key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
         InitializeStateResult,
         PartitionResult,
         leaves_out_empty_topics=True,

@@ -10,7 +10,7 @@ answers it.
 
 from __future__ import annotations
 
-from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
+from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.requests.context import BrokerContext
@@ -28,7 +28,7 @@ async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -
     if context.authorize(READ, GROUP, request.group_id):
         host = java_address(context.client_host)
         response = await context.services.groups.join_group(
-            request, context.client_id, host, version, lambda topic: context.authorize(DESCRIBE, TOPIC, topic)
+            request, context.client_id, host, version, context.may_describe_topic
         )
     else:
         response = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -23,12 +23,11 @@ async def handle_read_share_group_state(
     context: BrokerContext, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse:
     """Returns the state of each share partition; requests of older leaders are refused from now on."""
-    coordinator = context.services.share_state
     results = await for_each_partition(
         context,
         request,
         "read share group state",
-        lambda key, asked: coordinator.read(key, asked.leader_epoch),
+        lambda coordinator, key, asked: coordinator.read(key, asked.leader_epoch),
         ReadStateResult,
         PartitionResult,
         values_of=_values,

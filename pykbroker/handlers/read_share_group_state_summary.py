@@ -22,12 +22,11 @@ async def handle_read_share_group_state_summary(
     context: BrokerContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
     """Returns the state of each share partition without its batches; start offset -1 where there is none."""
-    coordinator = context.services.share_state
     results = await for_each_partition(
         context,
         request,
         "read share group state summary",
-        lambda key, asked: coordinator.read_summary(key),
+        lambda coordinator, key, asked: coordinator.read_summary(key),
         ReadStateSummaryResult,
         PartitionResult,
         values_of=_values,

@@ -40,7 +40,7 @@ from pykbroker.requests.share_requests import (
     watch_connection,
 )
 from pykbroker.share_partitions.fetch import Fetched, FetchLimits, ShareFetch
-from pykbroker.share_partitions.sessions import ShareFetchContext, TopicPartition
+from pykbroker.share_partitions.sessions import INITIAL_EPOCH, ShareFetchContext, TopicPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -83,7 +83,8 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
             # The client would repeat the request at once.
             await trio.sleep(max(request.max_wait_ms, 0) / 1000)
         return ShareFetchResponse(error_code=refused.error_code)
-    watch_connection(context, shares)
+    if request.share_session_epoch == INITIAL_EPOCH:
+        watch_connection(context, shares)
     acknowledgements = Acknowledgements(context, shares, request, request.topics) if acknowledges else None
     try:
         fetched = {} if is_renewal else await _fetch(context, request, session)

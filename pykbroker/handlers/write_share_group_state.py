@@ -5,6 +5,8 @@ Versions 0-1. v1 delivery complete count. Sent by brokers; needs CLUSTER_ACTION 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pykbroker.protocol.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -14,28 +16,38 @@ from pykbroker.protocol.messages.write_share_group_state import (
 )
 from pykbroker.requests.context import BrokerContext
 from pykbroker.requests.share_state_calls import for_each_partition
-from pykbroker.share_state.state import StateBatch, WriteState
+from pykbroker.share_state.state import SharePartitionKey, StateBatch, WriteState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from pykbroker.protocol.error_codes import ErrorCode
+    from pykbroker.share_state.coordinator import ShareCoordinator
+    from pykbroker.share_state.shard import Refusal
 
 
 async def handle_write_share_group_state(
     context: BrokerContext, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse:
     """Stores the batches and the start offset of each share partition."""
-    coordinator = context.services.share_state
     results = await for_each_partition(
         context,
         request,
         "write share group state",
-        lambda key, asked: coordinator.write(key, _write_of(asked)),
+        _write,
         WriteStateResult,
         PartitionResult,
     )
     return WriteShareGroupStateResponse(results=results)
 
 
-def _write_of(asked: PartitionData) -> WriteState:
+def _write(
+    coordinator: ShareCoordinator, key: SharePartitionKey, asked: PartitionData
+) -> Awaitable[Refusal | ErrorCode | None]:
     batches = [
         StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
         for batch in asked.state_batches
     ]
-    return WriteState(asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches)
+    count = asked.delivery_complete_count
+    write = WriteState(asked.state_epoch, asked.leader_epoch, asked.start_offset, count, batches)
+    return coordinator.write(key, write)

@@ -6,7 +6,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, OPERATIONS
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, OPERATIONS, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.quotas.switch import QuotaSwitch
 
@@ -251,6 +251,10 @@ class RequestContext(Generic[S_co]):
         if len(self.refusals) < REFUSALS_MAX:
             self.refusals.append((operation, resource_type, name))
         return False
+
+    def may_describe_topic(self, name: str) -> bool:
+        """True if the client may DESCRIBE a topic."""
+        return self.authorize(DESCRIBE, TOPIC, name)
 
     def authorize_cluster(self, operation: int) -> bool:
         """True if the client may do an operation on the cluster resource."""

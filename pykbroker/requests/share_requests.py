@@ -177,7 +177,7 @@ class Acknowledgements:
 
 
 def watch_connection(context: BrokerContext, shares: SharePartitions) -> None:
-    """Ends the share sessions that begin on a connection when it is closed."""
+    """Ends the share sessions that begin on a connection when it is closed; called when one has begun."""
     context.connection.when_closed("share sessions", partial(shares.connection_closed, context.connection))
 
 

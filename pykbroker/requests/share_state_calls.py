@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -14,6 +14,7 @@ from pykbroker.share_state.state import PartitionState, SharePartitionKey
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
+    from pykbroker.share_state.coordinator import ShareCoordinator
     from pykbroker.share_state.shard import Refusal
 
 
@@ -41,13 +42,14 @@ class StateRequest(Protocol):
 
 Outcome = TypeVar("Outcome")
 TopicResult = TypeVar("TopicResult")
+Call: TypeAlias = "Callable[[ShareCoordinator, SharePartitionKey, Any], Awaitable[Outcome]]"
 
 
 async def for_each_partition(
     context: BrokerContext,
     request: StateRequest,
     operation: str,
-    call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
+    call: Call[Outcome],
     topic_result: Callable[..., TopicResult],
     partition_result: Callable[..., Any],
     *,
@@ -60,22 +62,21 @@ async def for_each_partition(
         context: the request's surroundings.
         request: the request.
         operation: for error messages of the coordinator, such as "read share group state".
-        call: calls the coordinator for one partition.
+        call: calls the coordinator, its first argument, for the partition with a key, which the request asks like this.
         topic_result, partition_result: classes of the response.
         values_of: fields of a partition's result, of a state that was found.
         leaves_out_empty_topics: True to leave a topic without partitions out of the response. Otherwise, as in Kafka, a
             request with such a topic gets an empty response.
     """
-
-    def result(partition: int, outcome: Any) -> Any:
-        if values_of is not None and isinstance(outcome, PartitionState):
-            return partition_result(partition=partition, **values_of(outcome))
-        code, message = _error_of(outcome, operation)
-        return partition_result(partition=partition, error_code=code, error_message=message)
-
     found = await _outcomes(context, request.group_id, request.topics, call, leaves_out_empty_topics)
     return [
-        topic_result(topic_id=topic_id, partitions=[result(*outcome) for outcome in outcomes])
+        topic_result(
+            topic_id=topic_id,
+            partitions=[
+                partition_result(partition=number, **_fields_of(outcome, operation, values_of))
+                for number, outcome in outcomes
+            ],
+        )
         for topic_id, outcomes in found
     ]
 
@@ -84,7 +85,7 @@ async def _outcomes(
     context: BrokerContext,
     group_id: str,
     topics: Iterable[AskedTopic],
-    call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
+    call: Call[Outcome],
     leaves_out_empty_topics: bool,
 ) -> list[tuple[bytes, list[tuple[int, Outcome | ErrorCode]]]]:
     """Calls the share coordinator for each partition of a request: one mention after another, the partitions at once.
@@ -100,11 +101,14 @@ async def _outcomes(
         return [(topic_id, [(p.partition, failed) for p in partitions]) for topic_id, partitions in asked]
     if not group_id or (not leaves_out_empty_topics and any(not partitions for _, partitions in asked)):
         return []
+    coordinator = context.services.share_state
     outcomes: dict[bytes, dict[int, Outcome | ErrorCode]] = {}
 
     async def ask(topic_id: bytes, number: int, mentions: list[AskedPartition]) -> None:
         for asked_partition in mentions:
-            outcomes[topic_id][number] = await call(SharePartitionKey(group_id, topic_id, number), asked_partition)
+            outcomes[topic_id][number] = await call(
+                coordinator, SharePartitionKey(group_id, topic_id, number), asked_partition
+            )
 
     places: dict[tuple[bytes, int], list[AskedPartition]] = {}
     for topic_id, partitions in asked:
@@ -116,6 +120,16 @@ async def _outcomes(
         for (topic_id, number), mentions in places.items():
             nursery.start_soon(ask, topic_id, number, mentions)
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
+
+
+def _fields_of(
+    outcome: Any, operation: str, values_of: Callable[[PartitionState], dict[str, Any]] | None
+) -> dict[str, Any]:
+    """Fields of a partition's result: those of a state that was found, else the error."""
+    if values_of is not None and isinstance(outcome, PartitionState):
+        return values_of(outcome)
+    code, message = _error_of(outcome, operation)
+    return {"error_code": code, "error_message": message}
 
 
 def _error_of(outcome: Refusal | ErrorCode | None, operation: str) -> tuple[ErrorCode, str | None]:

@@ -70,8 +70,8 @@ async def verify_and_retry(
     """Verifies as `verify` does, with retries while the producer's last transaction is still completing.
 
     With epoch bumps a client begins its next transaction at once, and a wait here is shorter than its own retry. The
-    retries take at most `add.partitions.to.txn.retry.backoff.max.ms`. The pauses between them double, from
-    `FIRST_PAUSE_MS` to `add.partitions.to.txn.retry.backoff.ms`.
+    pauses between the retries double, from `FIRST_PAUSE_MS` to `add.partitions.to.txn.retry.backoff.ms`. The last retry
+    begins at most `add.partitions.to.txn.retry.backoff.max.ms` after the first attempt.
     """
     if client < ClientGeneration.EPOCH_BUMPS:
         return await verify(services, identity, first_sequences, client)
@@ -80,12 +80,12 @@ async def verify_and_retry(
     give_up_at = trio.current_time() + timeout_ms / 1000
     pause_ms = FIRST_PAUSE_MS
     while True:
-        pause_ms = min(pause_ms, config.transactions.add_partitions_retry_backoff_ms)
         verified = await verify(services, identity, first_sequences, client)
-        if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or trio.current_time() >= give_up_at:
+        now = trio.current_time()
+        if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or now >= give_up_at:
             return verified
-        await trio.sleep(pause_ms / 1000)
-        pause_ms *= 2
+        await trio.sleep_until(min(now + pause_ms / 1000, give_up_at))
+        pause_ms = min(2 * pause_ms, config.transactions.add_partitions_retry_backoff_ms)
 
 
 async def verify(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.coordination.internal_topic import share_state_topic
@@ -83,28 +82,32 @@ class ShareCoordinator:
         self, key: SharePartitionKey, state_epoch: int, start_offset: int
     ) -> Refusal | ErrorCode | None:
         """Creates the state of a share partition or replaces it."""
+        from pykbroker.share_state.shard import ShareStateShard
+
         found: Refusal | ErrorCode | None = await self._write(
-            key, lambda shard, now_ms: shard.initialize(key, state_epoch, start_offset, now_ms)
+            key, ShareStateShard.initialize, state_epoch, start_offset
         )
         return found
 
     async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | ErrorCode | None:
         """Stores what has changed of a share partition."""
-        found: Refusal | ErrorCode | None = await self._write(
-            key, lambda shard, now_ms: shard.write(key, write, now_ms)
-        )
+        from pykbroker.share_state.shard import ShareStateShard
+
+        found: Refusal | ErrorCode | None = await self._write(key, ShareStateShard.write, write)
         return found
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal | ErrorCode:
         """The state of a share partition; older leaders are refused from now on."""
-        found: PartitionState | Refusal | ErrorCode = await self._write(
-            key, lambda shard, now_ms: shard.read(key, leader_epoch, now_ms)
-        )
+        from pykbroker.share_state.shard import ShareStateShard
+
+        found: PartitionState | Refusal | ErrorCode = await self._write(key, ShareStateShard.read, leader_epoch)
         return found
 
     async def delete(self, key: SharePartitionKey) -> Refusal | ErrorCode | None:
         """Deletes the state of a share partition, if there is one."""
-        found: Refusal | ErrorCode | None = await self._write(key, lambda shard, now_ms: shard.delete(key))
+        from pykbroker.share_state.shard import ShareStateShard
+
+        found: Refusal | ErrorCode | None = await self._write(key, ShareStateShard.delete)
         return found
 
     async def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal | ErrorCode:
@@ -118,10 +121,12 @@ class ShareCoordinator:
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any] | ErrorCode:
         """As `write`, without the wait, which is `finish`."""
-        return self._runtime.begin_write(key.coordinator_key, lambda shard, now_ms: shard.write(key, write, now_ms))
+        from pykbroker.share_state.shard import ShareStateShard
 
-    async def _write(self, key: SharePartitionKey, operation: Callable[[ShareStateShard, int], Any]) -> Any:
-        write = self._runtime.begin_write(key.coordinator_key, operation)
+        return self._runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)
+
+    async def _write(self, key: SharePartitionKey, operation: Callable[..., Any], *arguments: Any) -> Any:
+        write = self._runtime.begin_write(key.coordinator_key, operation, key, *arguments)
         return write if isinstance(write, ErrorCode) else await self.finish(key, write)
 
     async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
@@ -159,7 +164,7 @@ class ShareCoordinator:
             offset = shard.redundant_offset
             if partition is None or offset <= partition.log.log_start_offset:
                 continue
-            self._runtime.when_replicated(number, partition.log.log_end_offset, partial(_delete, partition, offset))
+            self._runtime.when_replicated(number, partition.log.log_end_offset, _delete, partition, offset)
         if any(shard.states for shard in self._runtime.shards.values()):
             self._runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
 

@@ -87,9 +87,7 @@ class CoordinatorPersister:
         asked = m.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
         topic = m.InitializeStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.InitializeShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(
-            await self._call(key, lambda: self._coordinator.initialize(key, state_epoch, start_offset), request)
-        )
+        return _error(await self._call(key, request, self._coordinator.initialize, state_epoch, start_offset))
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
@@ -97,7 +95,7 @@ class CoordinatorPersister:
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        found = await self._call(key, lambda: self._coordinator.read(key, leader_epoch), request)
+        found = await self._call(key, request, self._coordinator.read, leader_epoch)
         return _state_or_error(found)
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
@@ -139,14 +137,14 @@ class CoordinatorPersister:
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(await self._call(key, lambda: self._coordinator.write(key, write), request))
+        return _error(await self._call(key, request, self._coordinator.write, write))
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
         m = delete_share_group_state
         topic = m.DeleteStateData(topic_id=key.topic_id, partitions=[m.PartitionData(partition=key.partition)])
         request = m.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(await self._call(key, lambda: self._coordinator.delete(key), request))
+        return _error(await self._call(key, request, self._coordinator.delete))
 
     async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
         """The state of a share partition without its batches; with start offset -1 if there is none."""
@@ -154,22 +152,29 @@ class CoordinatorPersister:
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateSummaryData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateSummaryRequest(group_id=key.group_id, topics=[topic])
-        found = await self._call(key, lambda: self._coordinator.read_summary(key), request)
+        found = await self._call(key, request, self._coordinator.read_summary)
         return _state_or_error(found)
 
-    async def _call(self, key: SharePartitionKey, local: Callable[[], Awaitable[Found]], request: Any) -> Found:
-        """Calls the coordinator of a share partition; repeats retriable errors for up to `DEADLINE_S`."""
+    async def _call(
+        self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
+    ) -> Found:
+        """Calls the coordinator of a share partition; repeats retriable errors for up to `DEADLINE_S`.
+
+        The call is `local`, with the key and the `arguments`, where this broker is the coordinator, else the `request`.
+        """
         deadline = trio.current_time() + DEADLINE_S
         pause_s = FIRST_PAUSE_S
         while True:
-            found = await self._try(key, local, request)
+            found = await self._try(key, request, local, *arguments)
             code = found if isinstance(found, ErrorCode) else found.code if isinstance(found, Refusal) else None
             if code not in RETRIABLE or trio.current_time() + pause_s > deadline:
                 return found
             await trio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _try(self, key: SharePartitionKey, local: Callable[[], Awaitable[Found]], request: Any) -> Found:
+    async def _try(
+        self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
+    ) -> Found:
         leader_id = self._coordinator.leader(key.coordinator_key)
         if leader_id is None:
             self._request_topic_creation()
@@ -177,7 +182,7 @@ class CoordinatorPersister:
         if leader_id < 0:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if leader_id == self._node_id:
-            return await local()
+            return await local(key, *arguments)
         try:
             if leader_id not in self._connections:
                 self._connections[leader_id] = self._connect(leader_id), trio.Lock()

@@ -142,7 +142,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     # Requests
 
-    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> CoordinatorResult:
+    def initialize(self, now_ms: int, key: SharePartitionKey, state_epoch: int, start_offset: int) -> CoordinatorResult:
         """Creates the state of a share partition or replaces it (InitializeShareGroupState)."""
         refusal = self._check_place(key)
         if refusal is None and self._is_old_state_epoch(key, state_epoch):
@@ -164,7 +164,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
         )
         return CoordinatorResult(records=[StateRecord(key, _snapshot(new))])
 
-    def write(self, key: SharePartitionKey, write: WriteState, now_ms: int) -> CoordinatorResult:
+    def write(self, now_ms: int, key: SharePartitionKey, write: WriteState) -> CoordinatorResult:
         """Stores what has changed of a share partition (WriteShareGroupState)."""
         refusal = self._check_place(key)
         if refusal is None and key not in self.states:
@@ -178,7 +178,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
             return CoordinatorResult(response=refusal)
         return CoordinatorResult(records=[self._record(key, write, self.states[key].leader_epoch, now_ms)])
 
-    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> CoordinatorResult:
+    def read(self, now_ms: int, key: SharePartitionKey, leader_epoch: int) -> CoordinatorResult:
         """The state of a share partition; stores the leader epoch if it is new (ReadShareGroupState)."""
         refusal = self._check_place(key)
         if refusal is None and key not in self.states:
@@ -206,7 +206,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
             return PartitionState(0, UNINITIALIZED_START_OFFSET, ())
         return _answer(state)._replace(batches=())
 
-    def delete(self, key: SharePartitionKey) -> CoordinatorResult:
+    def delete(self, now_ms: int, key: SharePartitionKey) -> CoordinatorResult:
         """Deletes the state of a share partition, if there is one (DeleteShareGroupState)."""
         refusal = self._check_place(key) or self._check_topic(key)
         if refusal is not None or key not in self.states:

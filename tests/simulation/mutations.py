@@ -327,8 +327,8 @@ def _accepted_records_are_released() -> list[Patch]:
 def _stored_batches_are_not_read() -> list[Patch]:
     original = ShareStateShard.read
 
-    def read(self: Any, key: Any, leader_epoch: int, now_ms: int) -> Any:
-        result = original(self, key, leader_epoch, now_ms)
+    def read(self: Any, now_ms: int, key: Any, leader_epoch: int) -> Any:
+        result = original(self, now_ms, key, leader_epoch)
         if isinstance(result.response, PartitionState):
             result.response = result.response._replace(batches=())
         return result

@@ -10,7 +10,8 @@ import trio
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult
-from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext, check_request
+from pykbroker.groups.shard import GroupShard
+from pykbroker.groups.share.heartbeat import Initialization, check_request
 from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -19,8 +20,6 @@ from pykbroker.protocol.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     from pykbroker.coordination.runtime import CoordinatorRuntime
-    from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.shard import GroupShard
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +51,11 @@ class ShareGroupRequests:
 
     Args:
         runtime: the group coordinator's runtime.
-        topics: returns the topics of the cluster.
         states: the state of share partitions.
     """
 
-    def __init__(
-        self,
-        runtime: CoordinatorRuntime[GroupShard],
-        topics: Callable[[], GroupTopics],
-        states: ShareStates,
-    ) -> None:
+    def __init__(self, runtime: CoordinatorRuntime[GroupShard], states: ShareStates) -> None:
         self._runtime = runtime
-        self._topics = topics
         self._states = states
 
     async def heartbeat(
@@ -76,24 +68,15 @@ class ShareGroupRequests:
         malformed = check_request(request)
         if malformed is not None:
             return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
-        contexts: list[ShareHeartbeatContext] = []
-
-        def beat(shard: GroupShard, now_ms: int) -> GroupResult:
-            settings = shard.share.settings_of(request.group_id)
-            context = ShareHeartbeatContext(settings, self._topics(), now_ms, client_id, client_host)
-            contexts.append(context)
-            try:
-                shard.in_flight.check_not_ending(request.group_id)
-                return shard.share.heartbeat(request, shard.any_group(request.group_id), context)
-            except GroupError as error:
-                refusal = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-                return GroupResult(response=refusal)
-
-        response: ShareGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(request.group_id, beat)
+        group_id = request.group_id
+        write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
+        if isinstance(write, ErrorCode):
+            return ShareGroupHeartbeatResponse(error_code=write)
+        response: ShareGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
         if isinstance(response, ErrorCode):
             return ShareGroupHeartbeatResponse(error_code=response)
-        if contexts[0].initialization is not None and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self.initialize, contexts[0].initialization)
+        if write.result.initialization is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self.initialize, write.result.initialization)
         return response
 
     async def initialize(self, wanted: Initialization) -> None:

@@ -148,7 +148,7 @@ class Driver:
             reason=reason,
         )
         requester = Requester(client_id, "/127.0.0.1", version, f"id{self._member_count}")
-        self.carry_out(self.shard.join(request, requester, waiter, self.now_ms))
+        self.carry_out(self.shard.join(self.now_ms, request, requester, waiter))
         return waiter
 
     def new_member(self, **options: object) -> tuple[str, Parked]:
@@ -179,7 +179,7 @@ class Driver:
             protocol_name=protocol_name,
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
         )
-        self.carry_out(self.shard.sync(request, waiter, self.now_ms))
+        self.carry_out(self.shard.sync(self.now_ms, request, waiter))
         return waiter
 
     def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
@@ -190,7 +190,7 @@ class Driver:
 
     def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
         identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
-        result = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
+        result = self.shard.leave(self.now_ms, LeaveGroupRequest(group_id="g", members=identities))
         self.carry_out(result)
         return [ErrorCode(member.error_code) for member in result.response.members]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,36 @@ async def test_a_transaction_that_is_still_ending_is_waited_for(path: Transactio
     start = trio.current_time()
     answer = await path.produce(transactional_batch(0, epoch=1), version=EPOCH_BUMPS)
     assert answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert trio.current_time() - start == pytest.approx(0.031 + 4 * 0.02)
+    assert trio.current_time() - start == pytest.approx(0.1)
     assert len(path.coordinator.asked) == 10
+
+
+@pytest.mark.parametrize(
+    ("properties", "seconds", "asked"),
+    [
+        # After 0, 1, 3 and 6 ms, and so on; the last time at the end of what is left.
+        ({"add.partitions.to.txn.retry.backoff.max.ms": "7", "add.partitions.to.txn.retry.backoff.ms": "3"}, 0.007, 5),
+        ({"add.partitions.to.txn.retry.backoff.max.ms": "1"}, 0.001, 2),
+        ({"add.partitions.to.txn.retry.backoff.max.ms": "0"}, 0.0, 1),
+        ({"add.partitions.to.txn.retry.backoff.max.ms": "9000", "request.timeout.ms": "2"}, 0.002, 3),
+    ],
+)
+async def test_the_wait_for_an_ending_transaction_is_bounded(
+    tmp_path: Path, properties: dict[str, str], seconds: float, asked: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-135: in each combination of the settings. The retries say nothing in the log."""
+    path = TransactionalPath(tmp_path, properties)
+    try:
+        path.coordinator.answer = ErrorCode.CONCURRENT_TRANSACTIONS
+        start = trio.current_time()
+        with caplog.at_level(logging.DEBUG):
+            answer = await path.produce(transactional_batch(), version=EPOCH_BUMPS)
+    finally:
+        path.close()
+    assert answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert trio.current_time() - start == pytest.approx(seconds)
+    assert len(path.coordinator.asked) == asked
+    assert not [record for record in caplog.records if record.name.startswith("pykbroker")]
 
 
 async def test_the_transaction_ends_while_the_coordinator_is_asked(path: TransactionalPath) -> None:

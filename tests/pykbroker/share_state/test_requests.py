@@ -17,6 +17,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import initialize_share_group_state, read_share_group_state
 from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
+from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.persister import CoordinatorPersister
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
@@ -56,8 +57,11 @@ class Remote:
         pass
 
 
-class Elsewhere:
+class Elsewhere(ShareCoordinator):
     """A share coordinator of a broker that leads nothing: the other one leads all share partitions."""
+
+    def __init__(self) -> None:
+        pass
 
     def leader(self, key: str) -> int | None:
         return REMOTE_ID
@@ -70,10 +74,9 @@ def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
     def create() -> None:
         rig.coordinator.request_topic_creation(1)
 
-    elsewhere: Any = Elsewhere()
     return [
         CoordinatorPersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
-        CoordinatorPersister(elsewhere, NODE_ID, lambda broker_id: remote, create),
+        CoordinatorPersister(Elsewhere(), NODE_ID, lambda broker_id: remote, create),
     ]
 
 

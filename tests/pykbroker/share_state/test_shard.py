@@ -47,7 +47,7 @@ class Rig:
         return result.response
 
     def initialize(self, state_epoch: int = 1, start_offset: int = -1, key: SharePartitionKey = KEY) -> object:
-        return self.do(self.shard.initialize(key, state_epoch, start_offset, self.now_ms))
+        return self.do(self.shard.initialize(self.now_ms, key, state_epoch, start_offset))
 
     def write(
         self,
@@ -58,10 +58,10 @@ class Rig:
         key: SharePartitionKey = KEY,
     ) -> object:
         found = [StateBatch(*batch) for batch in batches]
-        return self.do(self.shard.write(key, WriteState(state_epoch, leader_epoch, start, 0, found), self.now_ms))
+        return self.do(self.shard.write(self.now_ms, key, WriteState(state_epoch, leader_epoch, start, 0, found)))
 
     def read(self, leader_epoch: int = 0) -> object:
-        return self.do(self.shard.read(KEY, leader_epoch, self.now_ms))
+        return self.do(self.shard.read(self.now_ms, KEY, leader_epoch))
 
     def state(self) -> PartitionState:
         found = self.read(-1)
@@ -156,7 +156,7 @@ def test_a_state_that_is_not_there() -> None:
         ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
     )
     assert rig.shard.read_summary(KEY) == PartitionState(0, -1, ())
-    assert rig.do(rig.shard.delete(KEY)) is None
+    assert rig.do(rig.shard.delete(rig.now_ms, KEY)) is None
     assert rig.log == []
 
 
@@ -168,14 +168,14 @@ def test_topics_and_partitions_that_are_not_there() -> None:
     negative = rig.initialize(key=KEY._replace(partition=-1))
     assert negative == Refusal(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
     assert rig.shard.read_summary(KEY._replace(partition=2)) == unknown
-    assert rig.shard.delete(KEY._replace(partition=2)).response == unknown
+    assert rig.shard.delete(rig.now_ms, KEY._replace(partition=2)).response == unknown
 
 
 def test_a_deleted_state_is_gone_and_can_be_made_again() -> None:
     rig = Rig()
     rig.initialize(state_epoch=5)
     rig.read(leader_epoch=7)
-    assert rig.do(rig.shard.delete(KEY)) is None
+    assert rig.do(rig.shard.delete(rig.now_ms, KEY)) is None
     assert rig.shard.states == {}
     assert rig.initialize(state_epoch=1) is None
     assert rig.read(leader_epoch=0) == PartitionState(1, -1, (), -1, 0)
@@ -208,7 +208,7 @@ def test_a_failed_append_changes_nothing() -> None:
     rig = Rig()
     rig.initialize()
     before = dict(rig.shard.states)
-    result = rig.shard.write(KEY, WriteState(1, 0, 5, 0, [StateBatch(5, 5, ACKNOWLEDGED, 1)]), rig.now_ms)
+    result = rig.shard.write(rig.now_ms, KEY, WriteState(1, 0, 5, 0, [StateBatch(5, 5, ACKNOWLEDGED, 1)]))
     rig.shard.stored(result, ErrorCode.COORDINATOR_NOT_AVAILABLE, rig.now_ms, 1)
     assert rig.shard.states == before
 
@@ -249,9 +249,9 @@ def play(rig: Rig, history: list[tuple[object, ...]]) -> None:
         elif kind == "write":
             rig.write(*first, start=second, state_epoch=-1, leader_epoch=-1, key=key)  # type: ignore[misc, arg-type]
         elif kind == "read":
-            rig.do(rig.shard.read(key, first, rig.now_ms))  # type: ignore[arg-type]
+            rig.do(rig.shard.read(rig.now_ms, key, first))  # type: ignore[arg-type]
         elif kind == "delete":
-            rig.do(rig.shard.delete(key))
+            rig.do(rig.shard.delete(rig.now_ms, key))
         else:
             rig.do(rig.shard.snapshot_cold(first, rig.now_ms))  # type: ignore[arg-type]
 
@@ -287,7 +287,7 @@ def test_the_redundant_offset_is_that_of_the_oldest_snapshot() -> None:
     rig.write((1, 1, ACKNOWLEDGED, 1))
     assert rig.kinds() == "ssus"
     assert rig.shard.redundant_offset == 1
-    rig.do(rig.shard.delete(other))
+    rig.do(rig.shard.delete(rig.now_ms, other))
     assert rig.shard.redundant_offset == 3
-    rig.do(rig.shard.delete(KEY))
+    rig.do(rig.shard.delete(rig.now_ms, KEY))
     assert rig.shard.redundant_offset == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,16 @@ async def test_a_coordinator_that_refuses(tmp_path: Path, error: ErrorCode, told
     async with rig.running():
         rig.other.error = error
         assert await rig.ask() == [told] * 2
+
+
+async def test_a_transaction_that_is_still_ending_is_no_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The leader asks again every few milliseconds (P-135), each time without a line in the log."""
+    rig = RemoteRig(tmp_path)
+    async with rig.running():
+        rig.other.codes = dict.fromkeys(PLACES, ErrorCode.CONCURRENT_TRANSACTIONS)
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG):
+            for _ in range(3):
+                assert await rig.ask(add=True) == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
+        assert len(rig.other.requests) == 3
+        assert not [record for record in caplog.records if record.name.startswith("pykbroker")]

@@ -85,7 +85,7 @@ class Rig(ShardRig):
         """Sends a JoinGroup request of the classic protocol."""
         waiter = Waiter()
         requester = Requester("classic", "/host", 9, f"member-{len(self.log)}", lambda topic: True)
-        result = self.shard.join(request, requester, waiter, self.now_ms)
+        result = self.shard.join(self.now_ms, request, requester, waiter)
         if result.regex_refresh is not None:
             self.refreshes.append(result.regex_refresh)
         self.carry_out(result)

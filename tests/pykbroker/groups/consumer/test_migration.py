@@ -63,7 +63,7 @@ def sync_request(member_id: str, generation: int, **assignments: bytes) -> SyncG
 
 def sync(rig: Rig, request: SyncGroupRequest) -> Any:
     waiter = Waiter()
-    rig.carry_out(rig.shard.sync(request, waiter, rig.now_ms))
+    rig.carry_out(rig.shard.sync(rig.now_ms, request, waiter))
     return waiter.response
 
 
@@ -243,7 +243,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
     rig = Rig({"t": 2})
     classic = classic_group(rig)
     request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=classic)])
-    rig.carry_out(rig.shard.leave(request, rig.now_ms))
+    rig.carry_out(rig.shard.leave(rig.now_ms, request))
     new = Client(rig, "new", ["t"])
     assert new.beat().error_code == ErrorCode.NONE
     assert GROUP not in rig.shard.groups
@@ -343,7 +343,7 @@ def test_a_classic_record_that_is_replicated_late_leaves_the_upgraded_group() ->
     joined: Any = waiter.response
     rig.is_replicated = True
     request = sync_request(classic, joined.generation_id, **{classic: assignment(t=[0, 1])})
-    rig.carry_out(rig.shard.sync(request, Waiter(), rig.now_ms))
+    rig.carry_out(rig.shard.sync(rig.now_ms, request, Waiter()))
     assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
     rig.replicate()
     assert (set(rig.group.members), GROUP in rig.shard.groups) == ({classic, "new"}, False)
@@ -355,7 +355,7 @@ def test_a_classic_member_leaves_a_consumer_group() -> None:
     new = Client(rig, "new", ["t"])
     new.beat()
     members = [MemberIdentity(member_id=classic), MemberIdentity(member_id="nobody")]
-    result = rig.shard.leave(LeaveGroupRequest(group_id=GROUP, members=members), rig.now_ms)
+    result = rig.shard.leave(rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members))
     assert [m.error_code for m in result.response.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     rig.carry_out(result)
     settle(new)
