@@ -1,8 +1,8 @@
 """Users with few rights get the answers that Apache Kafka 4.3.1 gave them (tests/transcripts/record_authorization.py).
 
-A broker with SASL/PLAIN and the authorizer is asked what Kafka was asked, in the same order, and every answer is compared
-field by field but for what must differ (addresses, random ids, sizes). It runs in a thread of this process, so that the
-refusals of all handlers are in the coverage of the unit tests.
+A broker with SASL/PLAIN and the authorizer is asked what Kafka was asked, in the same order, and every answer is
+compared field by field but for what must differ (addresses, random ids, sizes). It runs in a thread of this process, so
+that the refusals of all handlers are in the coverage of the unit tests.
 """
 
 from __future__ import annotations

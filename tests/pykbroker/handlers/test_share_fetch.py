@@ -642,3 +642,22 @@ async def test_a_throttled_member_gets_no_records(tmp_path: Path, monkeypatch: p
         quota.bytes_max = 10_000
         await trio.sleep(15.1)
         assert acquired(await broker.fetch("m")) == [(1, 1, 2)]
+
+
+async def test_p185_a_request_that_waits_while_the_next_one_is_served(tmp_path: Path) -> None:
+    """P-185: a client that does not wait for a response gets none of the first request's records."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m")
+        answers: list[Any] = []
+
+        async def wait_long() -> None:
+            answers.append(await broker.fetch("m", epoch=1, max_wait_ms=5_000))
+
+        nursery.start_soon(wait_long)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await broker.fetch("m", epoch=2)).error_code == ErrorCode.NONE
+        await trio.sleep(6)
+        assert [(answer.error_code, answer.responses) for answer in answers] == [
+            (ErrorCode.INVALID_SHARE_SESSION_EPOCH, [])
+        ]
