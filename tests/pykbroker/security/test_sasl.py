@@ -165,6 +165,6 @@ def test_a_plain_login_for_another_user() -> None:
 
 
 def test_many_mechanisms_are_in_the_order_of_a_larger_hash_set() -> None:
-    """A HashSet that is made of more than twelve names has 32 buckets."""
+    """A HashSet that is made of twelve names or more has 32 buckets."""
     assert hash_set_order("PABCDEFGHIJKL") == list("ABCDEFGHIJKLP")
-    assert hash_set_order("PABCDEFGHIJK") == list("PABCDEFGHIJK")
+    assert hash_set_order("PABCDEFGHIJ") == list("PABCDEFGHIJ")
