@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import re
 import subprocess
 import sys
 
+import click
 import kafka
 import pytest
 
 import pykbroker
-from pykbroker.cli import compilation
+from pykbroker.cli import compilation, main
+from pykbroker.cli.commands import pykbroker_command
 from pykbroker.cli.start import node_process
 from tests.pykbroker.cli.conftest import Run
 
@@ -147,3 +150,37 @@ def test_local_broker_is_found_on_the_package() -> None:
     assert "LocalBroker" in dir(pykbroker)
     with pytest.raises(AttributeError):
         pykbroker.nothing  # noqa: B018  the access is the test
+
+
+def test_an_interrupted_command_has_the_code_of_shells(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pykbroker.cli.topic.Cluster", interrupt)
+    assert run("topic", "list")[0] == 130
+
+
+def test_a_command_that_does_not_exist() -> None:
+    assert pykbroker_command.get_command(click.Context(pykbroker_command), "nothing") is None
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pykbroker --help | head -0`: neither a traceback nor a word, and the exit code of success."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert main(["--help"]) == 0
+        # What is left in the buffer goes to /dev/null, so that the interpreter's last flush does not fail.
+        output.write("more")
+        output.flush()
+
+
+def test_another_end_of_a_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise SystemExit(5)
+
+    monkeypatch.setattr("pykbroker.cli.topic.Cluster", leave)
+    with pytest.raises(SystemExit) as ended:
+        main(["topic", "list"])
+    assert ended.value.code == 5
