@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import re
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import kafka
@@ -184,3 +186,34 @@ def test_another_end_of_a_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as ended:
         main(["topic", "list"])
     assert ended.value.code == 5
+
+
+def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["pykbroker", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(Path(pykbroker.__file__).with_name("__main__.py")), run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"pykbroker {pykbroker.__version__}\n")
+
+
+def test_a_broker_of_the_command_line_prepares_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts once more with the settings of the allocator; a call from Python must not replace the process."""
+    restarts: list[str] = []
+    monkeypatch.setattr("pykbroker.node.process_memory.restart_for_brokers", lambda: restarts.append("now"))
+    monkeypatch.setattr("sys.argv", ["pykbroker", "start", "--nope"])
+    assert main() == 2
+    assert restarts == ["now"]
+    assert main(["start", "--nope"]) == 2
+    assert restarts == ["now"]
+
+
+def test_start_behind_the_end_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--", "start", "--nope"]) == 2
+    assert "--nope" in capsys.readouterr().err
+
+
+def test_a_prepared_process_runs_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from pykbroker.cli.fork_server import _run_broker
+
+    assert _run_broker(["--nope"], print) == 2
+    assert "--nope" in capsys.readouterr().err

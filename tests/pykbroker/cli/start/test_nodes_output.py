@@ -6,15 +6,18 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pykbroker.cli.errors import CliError
 from pykbroker.cli.start.nodes import Node, Supervisor, _cluster_id
-from pykbroker.cli.start.options import StartOptions
+from pykbroker.cli.start.options import StartOptions, TopicSpec
 from pykbroker.processes.forks import exit_text
+from tests.pykbroker.cli.conftest import Run
 
 
 def test_each_line_has_the_id_of_its_node(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -55,8 +58,9 @@ class Sleeper:
             return False
 
     def await_end(self) -> None:
-        """Waits until the process has ended, and leaves it to the supervisor to reap it."""
-        os.waitid(os.P_PID, self.node.pid, os.WEXITED | os.WNOWAIT)
+        """Waits until the process has ended, and leaves it to the supervisor to reap it, which it may have done."""
+        if self.node.is_running:
+            os.waitid(os.P_PID, self.node.pid, os.WEXITED | os.WNOWAIT)
 
     def close(self) -> None:
         if self.node.is_running:
@@ -179,3 +183,75 @@ def test_the_cluster_id_is_that_of_the_directory(tmp_path: Path, monkeypatch: py
     assert _cluster_id(str(tmp_path)) == "AAAAAAAAAAAAAAAAAAAAAQ"
     monkeypatch.setenv("CLUSTER_ID", "AAAAAAAAAAAAAAAAAAAAAg")
     assert _cluster_id(str(tmp_path)) == "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+def test_a_cluster_of_two_is_announced(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From the command line to the text when both are ready, with pipes in place of processes."""
+    pids = iter((101, 102))
+    topics: list[tuple[str, int, list[str]]] = []
+
+    async def create(host: str, port: int, specs: list[TopicSpec], opener: object, *, brokers_within_s: float) -> None:
+        topics.append((host, port, [spec.name for spec in specs]))
+
+    def run_supervisor(supervisor: Supervisor) -> int:
+        for node_id in supervisor._configs:
+            ready, write_end = os.pipe()
+            node = Node(node_id, next(pids), output=-1, ready=ready, lifeline=-1)
+            supervisor._selector.register(ready, selectors.EVENT_READ, supervisor._on_ready)
+            os.write(write_end, f"localhost:{9100 + node_id}\n".encode())
+            os.close(write_end)
+            supervisor._nodes.append(node)
+        for node in supervisor._nodes:
+            assert not port_file.exists(), "written when all are ready"
+            supervisor._on_ready(node)
+            os.close(node.ready)
+        seen.append(port_file.read_text())
+        return 0
+
+    port_file, seen = tmp_path / "port", list[str]()
+    monkeypatch.setattr(Supervisor, "run", run_supervisor)
+    monkeypatch.setattr("pykbroker.processes.preloaded.prepare_all", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("pykbroker.cli.start.initial_topics.create_initial_topics", create)
+    directory = tmp_path / "data"
+    words = ["--nodes", "2", "--data-dir", str(directory), "--port-file", str(port_file), "--topic", "orders:3"]
+    code, output, errors = run("start", *words, "--override", "no.such.setting=1")
+    assert code == 0
+    assert errors == "pykbroker: unknown settings, ignored: no.such.setting\n"
+    first, second = seen[0].split(",")
+    assert f"is ready: 2 nodes\n  bootstrap   {first},{second}\n" in output
+    assert f"data in     {directory}, with a .properties file for each node" in output
+    assert "processes   101, 102" in output
+    assert topics == [("localhost", 9101, ["orders"])]
+    files = [directory / f"node-{number}.properties" for number in (1, 2)]
+    assert [f"node.id={number}" in file.read_text() for number, file in enumerate(files, start=1)] == [True, True]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}, "passwords may be among the settings"
+    assert not port_file.exists(), "removed at the end"
+
+
+def test_topics_that_cannot_be_created_end_the_cluster(
+    three: tuple[Supervisor, list[Sleeper]], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    supervisor, sleepers = three
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise CliError("topic t was not created: no room")
+
+    monkeypatch.setattr("pykbroker.cli.start.initial_topics.create_initial_topics", refuse)
+    supervisor._options = StartOptions()
+    supervisor._options.topics = [TopicSpec("t", 1, {})]
+    sleepers[0].node.address = "[::1]:9092"
+    supervisor._announce()
+    assert capfd.readouterr().err == "pykbroker: topic t was not created: no room\n"
+    assert supervisor._has_failed
+    for sleeper in sleepers:
+        sleeper.await_end()
+    supervisor._reap()
+
+
+def test_a_cluster_in_a_place_that_cannot_be(run: Run, tmp_path: Path) -> None:
+    code, _, errors = run("start", "--nodes", "2", "--override", f"log.dirs={tmp_path}/a,{tmp_path}/b")
+    assert (code, "with --nodes there is one directory" in errors) == (2, True)
+    (tmp_path / "file").write_text("")
+    code, _, errors = run("start", "--nodes", "2", "--data-dir", str(tmp_path / "file"))
+    assert (code, errors) == (1, f"pykbroker: {tmp_path}/file: File exists\n")
