@@ -117,7 +117,8 @@ def test_an_encrypted_pem_key(tmp_path: Path) -> None:
             del wrong["ssl.key.password"]
         with pytest.raises(ConfigError) as error:
             shaken(wrong, {})
-        assert "Invalid keystore" in str(error.value)
+        words = "is wrong" if password else "is missing"
+        assert f"Invalid keystore: the private key is encrypted, and ssl.key.password {words}" in str(error.value)
         assert "PRIVATE KEY" not in str(error.value)
 
 
@@ -312,3 +313,10 @@ def test_cipher_suites_that_openssl_does_not_have() -> None:
 def test_a_version_between_two_allowed_ones_is_switched_off() -> None:
     settings = TlsSettings.read(texts(server(), ssl_enabled_protocols="TLSv1.1,TLSv1.3").get)
     assert server_context(settings, Stores(settings)).options & ssl.OP_NO_TLSv1_2
+
+
+def test_a_key_that_is_none() -> None:
+    settings = texts(server())
+    settings["ssl.keystore.key"] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    with pytest.raises(ConfigError, match="OpenSSL cannot read the private key or a certificate"):
+        shaken(settings, {})

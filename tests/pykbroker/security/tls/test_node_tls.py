@@ -199,3 +199,18 @@ def test_a_key_store_with_another_number_of_keys(tmp_path: Path) -> None:
         )
     with pytest.raises(ConfigError, match="existing store contains 1 entries, new store contains 2 entries"):
         listener_tls(stores[0]).check(TlsSettings.read(stores[1].get))
+
+
+async def test_a_connection_that_is_given_up_is_closed() -> None:
+    """As by a timeout in the middle of the handshake: the socket would leak otherwise."""
+    ours, _theirs = trio.testing.memory_stream_pair()
+
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        await trio.lowlevel.checkpoint()
+        return ours
+
+    with trio.move_on_after(1) as scope:
+        await with_tls(open_stream, listener_tls(texts(server(), authority())))("localhost", 9093)
+    assert scope.cancelled_caught
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.send_all(b"x")
