@@ -300,7 +300,7 @@ def test_state_that_cannot_be(stored: list[tuple[int, int, int, int]]) -> None:
 
 
 def test_the_log_start_moves_into_a_batch_that_a_member_holds() -> None:
-    """What is below it is archived when the member leaves, or lets the lock expire; the rest goes to others."""
+    """Records below it are archived when the member leaves, or lets the lock expire; the rest goes to others."""
     for leaves in (True, False):
         machine = Machine([(0, 9), (10, 19)])
         machine.fetch("a", 10)
@@ -317,7 +317,7 @@ def test_the_log_start_moves_into_a_batch_that_a_member_holds() -> None:
 
 
 def test_the_log_start_moves_over_what_is_done() -> None:
-    """What was acknowledged below it no longer counts; a start that does not move changes nothing."""
+    """Acknowledged records below it no longer count; a start that does not move changes nothing."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     machine.fetch("b", 10)

@@ -276,7 +276,7 @@ def test_a_directory_that_may_not_be_read(run: Run, tmp_path: Path, monkeypatch:
 
 
 def test_a_batch_that_is_damaged(run: Run, tmp_path: Path) -> None:
-    """What is before it is shown; of a batch whose records cannot be read, what its header says."""
+    """Batches before it are shown, and the header of a batch whose records cannot be read."""
     good = build_batch([record(0, b"k", b"v")])
     bad = bytearray(good)
     bad[16] = 1
