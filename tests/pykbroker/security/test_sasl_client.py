@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRespon
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.security import kerberos_client
 from pykbroker.security.kerberos import ContextFailed
-from pykbroker.security.sasl_client import LoginRefused, with_login
+from pykbroker.security.sasl_client import LoginRefused, session_ends, with_login
 
 PLAIN = NodeLogin("PLAIN", {"username": "node", "password": "secret"}, {})
 OAUTH = NodeLogin("OAUTHBEARER", {"unsecuredLoginStringClaim_sub": "node"}, {})
@@ -136,3 +136,28 @@ async def test_a_kerberos_login_that_the_library_ends(monkeypatch: pytest.Monkey
     with pytest.raises(LoginRefused, match="logging in as node/host@R failed: the ticket has expired"):
         await server.log_in(KERBEROS)
     assert server.received[1].endswith(b"ticket")
+
+
+class Answered(Initiator):
+    """A security context that the second token establishes, and that wraps nothing."""
+
+    def step(self, token: bytes) -> bytes:
+        self.is_established = bool(token)
+        return b"ticket"
+
+    def wrap(self, message: bytes) -> bytes:
+        return message
+
+    def unwrap(self, token: bytes) -> bytes:
+        return token
+
+
+async def test_a_kerberos_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-320: two tokens of the library, then the choice of no security layer; the session lasts as the server says."""
+    initiator = Answered("node/host@R", "")
+    monkeypatch.setattr(kerberos_client, "_machine_contexts", lambda principal, table: initiator.new_context)
+    answers = [SaslAuthenticateResponse(auth_bytes=data) for data in (b"proof", b"\x01\x00\x10\x00")]
+    server = Server(CHOSEN, *answers, SaslAuthenticateResponse(session_lifetime_ms=10_000))
+    stream = await server.log_in(KERBEROS)
+    assert server.received[3].endswith(b"node/host@R")
+    assert stream in session_ends
