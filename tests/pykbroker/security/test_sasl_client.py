@@ -10,13 +10,14 @@ import trio
 import trio.testing
 
 from pykbroker.config.values import NodeLogin
+from pykbroker.controller.node_client import session_ends
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.security import kerberos_client
 from pykbroker.security.kerberos import ContextFailed
-from pykbroker.security.sasl_client import LoginRefused, session_ends, with_login
+from pykbroker.security.sasl_client import LoginRefused, with_login
 
 PLAIN = NodeLogin("PLAIN", {"username": "node", "password": "secret"}, {})
 OAUTH = NodeLogin("OAUTHBEARER", {"unsecuredLoginStringClaim_sub": "node"}, {})
