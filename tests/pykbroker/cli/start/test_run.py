@@ -14,6 +14,8 @@ import pytest
 import trio
 
 from pykbroker.cli.errors import CliError
+from pykbroker.cli.start.options import TopicSpec
+from pykbroker.cli.start.run import start
 from pykbroker.cli.start.tls import stream_opener, write_client_files
 from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
 from pykbroker.controller.metadata.record_framing import decode_record
@@ -307,3 +309,20 @@ def test_settings_without_effect_are_named(run: Run, use_broker: Callable[[Broke
     code, _, errors = run("start", "--override", "num.network.threads=5", "--port-file", "port")
     assert code == 0
     assert errors == "pykbroker: settings without effect on this broker: num.network.threads\n"
+
+
+def test_topics_are_created_before_the_address_is_told(
+    use_broker: Callable[[Broker], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prepared process tells it to the program that waits, for which the broker is ready with its topics."""
+    events: list[str] = []
+
+    async def create(host: str, port: int, topics: list[TopicSpec], opener: object, *, brokers_within_s: float) -> None:
+        await trio.lowlevel.checkpoint()
+        assert (opener, brokers_within_s) == (None, 0)
+        events.append(f"{topics[0].name} at {host}:{port}")
+
+    monkeypatch.setattr("pykbroker.cli.start.initial_topics.create_initial_topics", create)
+    use_broker(stopping_itself(tmp_path, []))
+    assert start(["--topic", "orders:3", "--port-file", "port"], events.append) == 0
+    assert events == ["orders at localhost:4711", "localhost:4711"]
