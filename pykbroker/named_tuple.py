@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 try:
     from collections import _tuplegetter as field_getter  # type: ignore[attr-defined]
-except ImportError:  # another Python than CPython
+except ImportError:  # pragma: no cover: another Python than CPython
     from operator import itemgetter
 
     def field_getter(position: int, doc: str) -> Any:

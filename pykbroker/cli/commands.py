@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
 """Environment variable in which a shell sets the kind of completion that click shall make."""
@@ -37,12 +42,36 @@ _COMMANDS = {
 }
 
 
+class ReaderGone(Exception):
+    """The reader of standard output has exited. click would make an exit with code 1 of a BrokenPipeError."""
+
+
+@contextmanager
+def _reader_of_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+
+
 class LazyGroup(CommandGroup):
     """A group of commands that imports one only when it runs or shows its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
         return list(_COMMANDS)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the command line, which may print a help text. Raises ReaderGone."""
+        with _reader_of_output():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises ReaderGone."""
+        with _reader_of_output():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None if there is none of that name."""
@@ -100,7 +129,7 @@ def run(words: list[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
+    except ReaderGone:
         # The reader of our output has exited (`pykbroker consume ... | head`): nothing more can be written, no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

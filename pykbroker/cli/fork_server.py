@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def main() -> None:
+def main() -> None:  # pragma: no cover: a process of its own (tests/pykbroker/processes)
     """Serve the connection whose descriptor is the one word of the command line."""
     ForkServer(socket.socket(fileno=int(sys.argv[1])), _run_broker).run()
     sys.stdout.flush()
@@ -29,5 +29,5 @@ def _run_broker(words: list[str], tell: Callable[[str], None]) -> int:
     return start(words, tell)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # pragma: no cover: a process of its own
     main()

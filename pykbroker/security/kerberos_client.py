@@ -107,4 +107,4 @@ def _machine_contexts(principal: str, key_table: str) -> Callable[[str, str], Cl
         from pykbroker.security.kerberos_context import Initiator
     except (ImportError, OSError) as error:
         raise ConfigError(MECHANISMS_KEY, GSSAPI, missing_package(error)) from None
-    return Initiator(principal, key_table).new_context
+    return Initiator(principal, key_table).new_context  # pragma: no cover: needs the package gssapi

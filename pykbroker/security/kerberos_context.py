@@ -4,6 +4,8 @@ All of this may block for moments: a server's side at the key table and at the r
 side also at the KDC.
 """
 
+# pragma: no cover of this file: it needs the package gssapi and a KDC, as in interop_tests/test_kerberos.py.
+
 from __future__ import annotations
 
 import ipaddress

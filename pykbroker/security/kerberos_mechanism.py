@@ -164,11 +164,13 @@ def machine_kerberos() -> Kerberos:
     except (ImportError, OSError) as error:
         raise ConfigError(MECHANISMS_KEY, GSSAPI, missing_package(error)) from None
 
-    def open_key_table(principal: str, key_table: str) -> Callable[[], SecurityContext]:
+    def open_key_table(
+        principal: str, key_table: str
+    ) -> Callable[[], SecurityContext]:  # pragma: no cover: needs the package gssapi
         try:
             return Acceptor(principal, key_table).new_context
         except KeyTableUnusable as error:
             where = key_table or "the machine's key table"
             raise ConfigError(JAAS_KEY, "", f"GSSAPI has no key of {principal} in {where}: {error}") from None
 
-    return Kerberos(open_key_table, default_realm())
+    return Kerberos(open_key_table, default_realm())  # pragma: no cover: needs the package gssapi

@@ -22,9 +22,7 @@ NOT_FOUND = "Batch record not found. The request batch offsets are not found in 
 FIRST_PAST_END = "Batch record not found. The first offset in request is past acquired records."
 LAST_PAST_END = "Batch record not found. The last offset in request is past acquired records."
 BATCH_NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
-SUBSET_NOT_ACQUIRED = "The batch cannot be acknowledged. The subset batch is not in the acquired state."
 OFFSET_NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
-IN_TRANSITION = "The record state is invalid. The acknowledgement of delivery could not be completed."
 NOT_OWNER_OF_BATCH = "Member is not the owner of batch record"
 NOT_OWNER_OF_OFFSET = "Member is not the owner of offset"
 CANNOT_RENEW = "Renewing acquisition locks is not enabled for the group."
@@ -125,12 +123,8 @@ class _Acknowledgement:
                 and not batch.first_offset < start_offset <= batch.last_offset
             )
             if is_whole:
-                if batch.state.state != ACQUIRED:
-                    raise Refused(ErrorCode.INVALID_RECORD_STATE, BATCH_NOT_ACQUIRED)
                 self._change(batch.state, acknowledged.types[0], batch.first_offset, batch.last_offset)
                 continue
-            if batch.offset_states is None and batch.state.state != ACQUIRED:
-                raise Refused(ErrorCode.INVALID_RECORD_STATE, SUBSET_NOT_ACQUIRED)
             batch.split()
             self._acknowledge_offsets(acknowledged, batch)
 
@@ -154,16 +148,13 @@ class _Acknowledgement:
             raise Refused(ErrorCode.INVALID_RECORD_STATE, BATCH_NOT_ACQUIRED)
         if state.member_id != self._member_id:
             raise Refused(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER_OF_BATCH)
-        if state.is_in_transition:
-            raise Refused(ErrorCode.INVALID_RECORD_STATE, IN_TRANSITION)
+        assert state.state == ACQUIRED, "what is not acquired, or begins to change, is nobody's"
 
     def _acknowledge_offsets(self, acknowledged: AcknowledgedBatch, batch: InFlightBatch) -> None:
         first = max(acknowledged.first_offset, self._shares.start_offset)
         for offset, state in batch.states_between(first, acknowledged.last_offset):
             if state.state != ACQUIRED:
                 raise Refused(ErrorCode.INVALID_RECORD_STATE, OFFSET_NOT_ACQUIRED)
-            if state.is_in_transition:
-                raise Refused(ErrorCode.INVALID_RECORD_STATE, IN_TRANSITION)
             if state.member_id != self._member_id:
                 raise Refused(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER_OF_OFFSET)
             self._change(state, acknowledged.type_of(offset), offset, offset)

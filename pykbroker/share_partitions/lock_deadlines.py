@@ -18,9 +18,6 @@ class LockDeadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int]] = []
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def add(self, expires_ms: int, first_offset: int, last_offset: int) -> None:
         """Adds a range whose records were acquired, or whose locks were renewed."""
         heapq.heappush(self._heap, (expires_ms, first_offset, last_offset))

@@ -118,9 +118,6 @@ class ShareSessions:
         self._group_sizes: dict[str, int] = {}
         self._by_connection: dict[object, _Connected] = {}
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
     def get(self, key: SessionKey) -> ShareSession | None:
         """The session of a member, if it has one."""
         return self._sessions.get(key)

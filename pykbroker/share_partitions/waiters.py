@@ -70,9 +70,6 @@ class ShareWaiters:
         self._turn: deque[FetchWaiter] = deque()
         self._current: FetchWaiter | None = None
 
-    def __len__(self) -> int:
-        return len(self._waiters)
-
     def add(self, waiter: FetchWaiter) -> None:
         """Adds a request."""
         if not self._waiters:

@@ -59,3 +59,9 @@ def test_sets_of_numbers_and_partitions() -> None:
     assert table_order([16, 3, 0], int) == [16, 0, 3]
     assert [copied_table_size(count) for count in (0, 11, 12, 23, 24)] == [16, 16, 32, 32, 64]
     assert [table_size_of_items(count) for count in (0, 4, 5, 10, 11)] == [2, 8, 16, 16, 32]
+
+
+def test_numbers_beyond_the_table_share_its_buckets() -> None:
+    """A HashSet of 16 buckets: 17 is behind 1, and 16 behind 0."""
+    assert number_order([17, 1, 0, 16]) == [0, 16, 17, 1]
+    assert number_order([3, 1, 2]) == [1, 2, 3]

@@ -83,6 +83,12 @@ class WholeBroker:
         self.client = WireClient((self._address.host, self._address.port))
         return self
 
+    @property
+    def address(self) -> BrokerAddress:
+        """Address of the listener; the broker has started."""
+        assert self._address is not None
+        return self._address
+
     def stop(self) -> None:
         """Stops it in order; raises what ended it, before or now."""
         self.client.close()

@@ -80,6 +80,9 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
         raise CliError(f"the broker refused: {_words(error)}") from None
     except KafkaError as error:
         raise CliError(f"the client failed: {_words(error)}") from None
+    except BrokenPipeError:
+        # The reader of our output has exited; the library's sockets raise errors of its own.
+        raise
     except (OSError, ValueError) as error:
         raise CliError(str(error)) from None
 

@@ -129,7 +129,7 @@ async def _serve(
             async for number in signals:
                 on_stop(stop.is_set())
                 if stop.is_set():
-                    os._exit(128 + number)
+                    os._exit(128 + number)  # pragma: no cover: the end of the process
                 stop.set()
 
     async with trio.open_nursery() as nursery:

@@ -154,7 +154,7 @@ class Supervisor:
         self._is_announced = False
         self._has_failed = False
 
-    def run(self) -> int:
+    def run(self) -> int:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
         """Run until no node lives any more; returns the exit code."""
         self._catch_signals()
         if self._options.stop_with_stdin:
@@ -172,7 +172,7 @@ class Supervisor:
             self._pass_on(node)
         return EXIT_FAILED if self._has_failed else 0
 
-    def _catch_signals(self) -> None:
+    def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
         ours, handlers_end = os.pipe()
         os.set_blocking(ours, False)
         os.set_blocking(handlers_end, False)
@@ -184,7 +184,9 @@ class Supervisor:
 
     # Starting nodes
 
-    def _fork(self, node_id: int) -> None:
+    def _fork(
+        self, node_id: int
+    ) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
         output, nodes_output = os.pipe()
         ready, nodes_ready = os.pipe()
         nodes_stdin, lifeline = os.pipe()
@@ -209,7 +211,7 @@ class Supervisor:
         self._selector.register(output, selectors.EVENT_READ, lambda _: self._pass_on(node))
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
-    def _run_node_in_fork(self, node_id: int, ready: int) -> int:
+    def _run_node_in_fork(self, node_id: int, ready: int) -> int:  # pragma: no cover: a fork of the process of --nodes
         """Run one node; returns the exit code."""
 
         async def announce(address: BrokerAddress) -> None:

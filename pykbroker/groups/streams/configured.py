@@ -137,8 +137,7 @@ def _failed(topology: StreamsTopology, problem: TopicProblem) -> ConfiguredTopol
 def _configured(subtopology: Subtopology, task_count: int, decided: Mapping[str, int]) -> ConfiguredSubtopology:
     repartition_source_topics = _internal_topics(subtopology.repartition_source_topics, decided)
     changelog_topics = _internal_topics(subtopology.state_changelog_topics, decided)
-    if task_count < 1:
-        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert task_count > 0, "source topics have partitions, and a repartition topic without any is refused above"
     return ConfiguredSubtopology(
         task_count,
         frozenset(subtopology.source_topics),

@@ -42,12 +42,9 @@ def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[st
     decided = _repartition_counts(subtopologies, existing)
 
     def count_of(topic: str) -> int:
+        # Source topics exist, and repartition topics are decided.
         found = existing(topic)
-        if found is None:
-            found = decided.get(topic)
-        if found is None:
-            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return found
+        return decided[topic] if found is None else found
 
     repartitions = [topic for subtopology in subtopologies for topic in subtopology.repartition_source_topics]
     fixed = hash_order({topic.name: None for topic in repartitions if topic.partitions != 0})
@@ -146,9 +143,6 @@ def _copartitioned(
         count = _same(map(count_of, fixed), repartitions)
     else:
         count = max(repartitions.values())
-        if count == 0:
-            message = f"All topics in the copartition group had undefined partition number: {_listed(repartitions)}"
-            raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
     for name, own in repartitions.items():
         if name in fixed and own != count:
             raise IncorrectlyPartitioned(
@@ -164,7 +158,3 @@ def _same(counts: Iterable[int], named: Mapping[str, int]) -> int:
         listed = ", ".join(f"{name}={named[name]}" for name in sorted(named))
         raise IncorrectlyPartitioned(f"Following topics do not have the same number of partitions: [{{{listed}}}]")
     return found[0]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return f"[{', '.join(names)}]"

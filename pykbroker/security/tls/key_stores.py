@@ -68,8 +68,12 @@ class KeyMaterial(NamedTuple):
             why = openssl_reason(error)
             if "KEY_VALUES_MISMATCH" in why:
                 why = "the private key does not fit the certificate"
-            elif "password" in why.lower() or "decrypt" in why.lower() or "BAD_PASSWORD" in why:
-                why = f"the private key cannot be decrypted by ssl.key.password: {why}"
+            elif "ENCRYPTED" in self.key:
+                # OpenSSL says "PEM lib" and nothing else, with a wrong password as well as with none.
+                is_missing = self.password is None
+                why = f"the private key is encrypted, and ssl.key.password {'is missing' if is_missing else 'is wrong'}"
+            else:
+                why = f"OpenSSL cannot read the private key or a certificate: {why}"
             raise ConfigError("ssl.keystore", HIDDEN, f"Invalid keystore: {why}") from None
 
 

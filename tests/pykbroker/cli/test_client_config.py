@@ -141,6 +141,10 @@ def test_certificates(tmp_path: Path) -> None:
         ),
         ("security.protocol=SSL\nssl.ca.location=none.pem", "ssl.ca.location=none.pem: No such file or directory"),
         ("security.protocol=SSL\nenable.ssl.certificate.verification=false", "without verification are not made"),
+        (
+            "security.protocol=SSL\nssl.ca.location=x\nssl.endpoint.identification.algorithm=none",
+            "ssl.endpoint.identification.algorithm=none: leave the value empty, as Kafka has it",
+        ),
         ("a=\\u12", "line 1: malformed"),
     ],
 )

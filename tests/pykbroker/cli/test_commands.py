@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import re
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import kafka
 import pytest
 
 import pykbroker
-from pykbroker.cli import compilation
+from pykbroker.cli import compilation, main
+from pykbroker.cli.commands import pykbroker_command
 from pykbroker.cli.start import node_process
 from tests.pykbroker.cli.conftest import Run
 
@@ -147,3 +152,68 @@ def test_local_broker_is_found_on_the_package() -> None:
     assert "LocalBroker" in dir(pykbroker)
     with pytest.raises(AttributeError):
         pykbroker.nothing  # noqa: B018  the access is the test
+
+
+def test_an_interrupted_command_has_the_code_of_shells(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pykbroker.cli.topic.Cluster", interrupt)
+    assert run("topic", "list")[0] == 130
+
+
+def test_a_command_that_does_not_exist() -> None:
+    assert pykbroker_command.get_command(click.Context(pykbroker_command), "nothing") is None
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pykbroker --help | head -0`: neither a traceback nor a word, and the exit code of success."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert main(["--help"]) == 0
+        # What is left in the buffer goes to /dev/null, so that the interpreter's last flush does not fail.
+        output.write("more")
+        output.flush()
+
+
+def test_another_end_of_a_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise SystemExit(5)
+
+    monkeypatch.setattr("pykbroker.cli.topic.Cluster", leave)
+    with pytest.raises(SystemExit) as ended:
+        main(["topic", "list"])
+    assert ended.value.code == 5
+
+
+def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["pykbroker", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(Path(pykbroker.__file__).with_name("__main__.py")), run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"pykbroker {pykbroker.__version__}\n")
+
+
+def test_a_broker_of_the_command_line_prepares_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts once more with the settings of the allocator; a call from Python must not replace the process."""
+    restarts: list[str] = []
+    monkeypatch.setattr("pykbroker.node.process_memory.restart_for_brokers", lambda: restarts.append("now"))
+    monkeypatch.setattr("sys.argv", ["pykbroker", "start", "--nope"])
+    assert main() == 2
+    assert restarts == ["now"]
+    assert main(["start", "--nope"]) == 2
+    assert restarts == ["now"]
+
+
+def test_start_behind_the_end_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--", "start", "--nope"]) == 2
+    assert "--nope" in capsys.readouterr().err
+
+
+def test_a_prepared_process_runs_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from pykbroker.cli.fork_server import _run_broker
+
+    assert _run_broker(["--nope"], print) == 2
+    assert "--nope" in capsys.readouterr().err

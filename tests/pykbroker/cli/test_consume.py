@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+)
 
-from pykbroker.cli import consume
+from pykbroker.cli import consume, main
+from pykbroker.cli.client.errors import explained_errors
+from pykbroker.cli.errors import CliError
 from tests.pykbroker.cli.conftest import Run
 
 
@@ -213,3 +222,54 @@ def test_a_time_after_the_last_record(run: Run, consumer: FakeConsumer) -> None:
     code, output, errors = run("consume", "t", "--timestamp", "5000", "--until-end")
     assert (code, output) == (0, "")
     assert errors == "topic t has no record at or after that time\nconsumed 0 records from t\n"
+
+
+def test_an_idle_time_ends_it(run: Run, consumer: FakeConsumer) -> None:
+    """After the last record, as no more comes."""
+    code, output, errors = run("consume", "t", "--from-beginning", "--timeout", "0.001")
+    assert (code, output.split()) == (0, ["v5", "v6", "v7", "v8", "v9", "v0"])
+    assert "consumed 6 records from t" in errors
+
+
+def test_a_reader_that_has_gone_is_no_error(
+    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`pykbroker consume t | head -1`: the consumer is closed, and nothing is said."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert main(["consume", "t", "--from-beginning"]) == 0
+    assert capfd.readouterr().err == ""
+    assert consumer.is_closed
+
+
+def broker_error(kind: type[Any], text: str) -> Exception:
+    error: Exception = kind(text)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (broker_error(KafkaConnectionError, "refused"), "no broker answers at b:1 ("),
+        (broker_error(UnsupportedVersionError, "old"), "the broker does not serve what this command needs: old"),
+        (broker_error(TopicAuthorizationFailedError, "no"), "refused: no"),
+        (broker_error(KafkaError, "odd"), "the client failed: odd"),
+        (broker_error(KafkaError, "Request 'secret' failed"), "the client failed: KafkaError"),
+        (OSError("no room"), "no room"),
+        (ValueError("no number"), "no number"),
+    ],
+)
+def test_errors_of_the_client_library(error: Exception, words: str) -> None:
+    """Each is one sentence; texts in which the library shows requests have its name alone."""
+    with pytest.raises(CliError) as explained, explained_errors("b:1"):
+        raise error
+    assert words in explained.value.text
+
+
+def test_a_login_may_be_the_reason_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library tells a refused login in its log alone."""
+    monkeypatch.setattr("pykbroker.cli.client.errors.client_settings", lambda: {"sasl_mechanism": "PLAIN"})
+    with pytest.raises(CliError, match="or it refused the login of --command-config"), explained_errors("b:1"):
+        raise KafkaConnectionError("closed")

@@ -5,6 +5,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,3 +61,21 @@ def test_addresses(run: Run, address: str) -> None:
     code, _, errors = run("ready", "-b", address)
     assert code == 2
     assert "expected HOST:PORT" in errors
+
+
+def test_a_broker_that_answers_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked again until the time is over."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        assert len(slept) < 3, "the time is over"
+        clock[0] += 1.0
+
+    clock = [0.0]
+    monkeypatch.setattr("pykbroker.cli.ready.time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
+    code, _, errors = run("ready", "-b", f"127.0.0.1:{port}", "--timeout", "2")
+    assert (code, "no broker answered within 2 s" in errors) == (1, True)
+    assert slept

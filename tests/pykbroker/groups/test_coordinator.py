@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import trio
 import trio.testing
 
+from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
@@ -17,6 +19,7 @@ from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -26,12 +29,18 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykbroker.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.partition import Partition
 from tests.pykbroker.groups.rig import Rig
-from tests.support.data_path import topic_image
+from tests.support.data_path import topic_id, topic_image
 
 PARTITION_OF_G = coordinator_partition("g", 5)
 
@@ -399,3 +408,96 @@ def test_deadlines_wake_a_group_once_for_its_earliest() -> None:
     deadlines.plan((1, "c"), 5)
     deadlines.forget(1)
     assert deadlines.first_ms is None
+
+
+async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> None:
+    """P-90: also those of the newer groups, each with the error in its own response."""
+    rig = Rig(tmp_path)
+    rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1, STREAMS_VERSION: 1}
+    async with rig.running():
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
+        groups = rig.groups
+        leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
+        assert (await groups.leave_group(leave)).error_code == ErrorCode.NOT_COORDINATOR
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="g", subscribed_topic_names=["clicks"], rebalance_timeout_ms=1, topic_partitions=[]
+        )
+        refused = await groups.consumer_group_heartbeat(beat, 0, "client", "/host", lambda topic: True)
+        assert refused.error_code == ErrorCode.NOT_COORDINATOR
+        share_beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["clicks"])
+        assert (await groups.share.heartbeat(share_beat, "client", "/host")).error_code == ErrorCode.NOT_COORDINATOR
+        assert groups.share.initialized_partitions("g") is ErrorCode.NOT_COORDINATOR
+        assert await groups.share.delete_states("g") is ErrorCode.NOT_COORDINATOR
+        topology = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=["clicks"])])
+        streams_beat = StreamsGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            topology=topology,
+            rebalance_timeout_ms=1,
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        response, missing = await groups.streams.heartbeat(streams_beat, "client", "/host")
+        assert (response.error_code, missing) == (ErrorCode.NOT_COORDINATOR, {})
+
+
+async def test_streams_heartbeats_that_are_refused(tmp_path: Path) -> None:
+    """P-210: malformed, or of a member that the group does not have."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        malformed = StreamsGroupHeartbeatRequest(group_id="g", member_id="", member_epoch=1)
+        response, _ = await rig.groups.streams.heartbeat(malformed, "client", "/host")
+        assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+        unknown = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+        response, missing = await rig.groups.streams.heartbeat(unknown, "client", "/host")
+        assert (response.error_code, missing) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+
+
+async def test_a_malformed_consumer_heartbeat(tmp_path: Path) -> None:
+    """P-172: it is refused before the group is looked for."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        request = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=1)
+        refused = await rig.groups.consumer_group_heartbeat(request, 1, "client", "/host", lambda topic: True)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+
+
+async def test_regular_expressions_are_resolved_with_the_topics_that_a_member_may_see(tmp_path: Path) -> None:
+    """P-176: by a task of the broker, that a heartbeat starts."""
+    rig = Rig(tmp_path)
+    rig.change(topic_image("clicks", 2), topic_image("clocks", 1), topic_image(OFFSETS_TOPIC, 5))
+    async with rig.running():
+
+        async def beat(epoch: int, **fields: Any) -> Any:
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, **fields)
+            return await rig.groups.consumer_group_heartbeat(
+                request, 1, "client", "/host", lambda topic: topic != "clocks"
+            )
+
+        first = await beat(0, subscribed_topic_regex="cl.*", rebalance_timeout_ms=1000, topic_partitions=[])
+        assert first.error_code == ErrorCode.NONE
+        await trio.testing.wait_all_tasks_blocked()
+        second = await beat(first.member_epoch)
+        assert [topic.topic_id for topic in second.assignment.topic_partitions] == [topic_id("clicks")]
+
+
+async def test_an_offset_deletion_without_a_group_p_91(tmp_path: Path) -> None:
+    """P-91."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        deleted = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id=""))
+        assert deleted.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_a_share_group_forgets_topics_that_are_deleted(tmp_path: Path) -> None:
+    """The record is written by the coordinator, as no member may be there to ask for it."""
+    rig = Rig(tmp_path)
+    rig.services.metadata.image.features = {SHARE_VERSION: 1}
+    async with rig.running():
+        request = ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["clicks"])
+        await rig.groups.share.heartbeat(request, "client", "/host")
+        await trio.sleep(1)
+        assert rig.groups.share.initialized_partitions("g") == {topic_id("clicks"): frozenset({0, 1})}
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        assert rig.groups.share.initialized_partitions("g") == {}

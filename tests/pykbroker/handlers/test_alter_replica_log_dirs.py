@@ -9,12 +9,14 @@ import pytest
 import trio
 
 from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from pykbroker.replication.partition import Partition
 from tests.support.data_path import DataPath, cluster_image, topic_image
 
 LONGEST_NAME = "n" * 249
@@ -86,3 +88,18 @@ def test_a_partition_whose_log_could_not_be_opened(tmp_path: Path) -> None:
     here = path.directory.path
     assert move(path, (here, "t", [0, 1])) == {"t": {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}}
     path.close()
+
+
+def test_a_move_that_cannot_begin(path: DataPath, caplog: pytest.LogCaptureFixture) -> None:
+    """The other partitions move; the reason is in the log."""
+
+    class Moves:
+        def begin(self, partition: Partition, directory_id: bytes) -> None:
+            if partition.partition == 0:
+                raise StorageError(str(partition), "no room")
+
+    path.services = path.services.replaced(directory_moves=Moves())
+    here = path.directory.path
+    assert move(path, (here, "t", [0, 1])) == {"t": {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}}
+    assert "cannot be moved to" in caplog.text
+    assert "no room" in caplog.text

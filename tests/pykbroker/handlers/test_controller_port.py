@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,9 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.alter_partition import handle_alter_partition
 from pykbroker.handlers.broker_heartbeat import handle_broker_heartbeat
+from pykbroker.handlers.controller_fetch import handle_controller_fetch
+from pykbroker.handlers.sasl_authenticate import handle_sasl_authenticate
+from pykbroker.handlers.update_raft_voter import handle_update_raft_voter
 from pykbroker.protocol.acl_codes import (
     ALLOW,
     ALTER,
@@ -36,6 +41,9 @@ from pykbroker.protocol.messages import (
 )
 from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from pykbroker.protocol.messages.fetch import FetchRequest
+from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pykbroker.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case, load_handler
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.error_responses import error_response
@@ -294,3 +302,47 @@ def test_a_controller_can_only_end_that_a_directory_is_cordoned() -> None:
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, cordoned, ALTER_CONFIGS) == [(ErrorCode.INVALID_CONFIG, text)]
     none = [incremental(4, "1", ("cordoned.log.dirs", 0, ""))]
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, none, ALTER_CONFIGS) == [(0, None)]
+
+
+def test_an_old_fetch_of_the_metadata_log() -> None:
+    """Versions that cannot say who leads, or where logs diverge, are refused by their number."""
+    context = context_of(ApiKey.FETCH, CLUSTER_ACTION)
+    context.api_version = 11
+    with pytest.raises(KafkaError, match="versions below 12 have no fields") as refused:
+        call(handle_controller_fetch, context, FetchRequest())
+    assert refused.value.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("epoch", "is_leader", "code"),
+    [
+        (2, True, ErrorCode.FENCED_LEADER_EPOCH),
+        (4, True, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (3, False, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (3, True, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_voter_that_is_updated_at_another_leader(epoch: int, is_leader: bool, code: ErrorCode) -> None:
+    """The epoch is looked at before the leadership, and both before the voter itself, which has no id here."""
+    context = context_of(ApiKey.UPDATE_RAFT_VOTER, CLUSTER_ACTION)
+    controller: Any = context.services.controller
+    controller.is_leader = is_leader
+    controller.known_leader = lambda: (7, 3)
+    peers = SimpleNamespace(address_of=lambda node_id: ("leader.example", 9093))
+    context.services = context.services.replaced(peers=peers)
+    request = UpdateRaftVoterRequest(cluster_id=None, current_leader_epoch=epoch, voter_id=-1)
+    answer = call(handle_update_raft_voter, context, request)
+    assert answer.error_code == code
+    leader = answer.current_leader
+    assert (leader.leader_id, leader.leader_epoch, leader.host, leader.port) == (7, 3, "leader.example", 9093)
+
+
+def test_a_login_token_without_a_handshake() -> None:
+    """P-16: as on a connection that is logged in."""
+    answer = call(
+        handle_sasl_authenticate, make_context(2, api_key=ApiKey.SASL_AUTHENTICATE), SaslAuthenticateRequest()
+    )
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.ILLEGAL_SASL_STATE,
+        "SaslAuthenticate request received after successful authentication",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.create_partitions import handle_create_partitions
 from pykbroker.protocol.error_codes import ErrorCode
@@ -55,3 +56,14 @@ def test_a_topic_named_twice_is_told_so_whoever_asks() -> None:
         "a": ErrorCode.INVALID_REQUEST,
         "b": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
+
+
+def test_partitions_that_could_not_be_stored() -> None:
+    """The error of the whole request is that of each topic."""
+    context = make_context(3)
+    context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
+    topics = [CreatePartitionsTopic(name=name, count=3) for name in ("a", "b")]
+    results = call(handle_create_partitions, context, CreatePartitionsRequest(topics=topics)).results
+    assert [(result.name, result.error_code, result.error_message) for result in results] == [
+        (name, ErrorCode.REQUEST_TIMED_OUT, "too late") for name in ("a", "b")
+    ]

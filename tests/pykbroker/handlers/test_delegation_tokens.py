@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
@@ -21,8 +22,14 @@ from pykbroker.protocol.acl_codes import (
     LITERAL,
     USER,
 )
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from pykbroker.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from pykbroker.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
@@ -192,3 +199,29 @@ def test_older_versions_have_no_requester(version: int) -> None:
     assert world.ask("User:alice", handle_create_delegation_token, request, version).error_code == 0
     asked = DescribeDelegationTokenRequest(owners=None)
     assert len(world.ask("User:alice", handle_describe_delegation_token, asked, version).tokens) == 1
+
+
+def test_a_broker_that_is_not_the_controller_hands_on_the_controllers_answer() -> None:
+    """KIP-900: the token is made where its record is written."""
+    made = CreateDelegationTokenResponse(principal_type="User", principal_name="alice", token_id="id", hmac=b"h")
+
+    class Channel:
+        is_local = False
+
+        async def forward(self, connection: Any, frame: bytes) -> bytes:
+            assert frame[:4] == bytes([0, ApiKey.CREATE_DELEGATION_TOKEN, 0, 3])
+            return b"\0\0\0\1\0" + encode(made, 3)
+
+    world = Tokens()
+    world.services = world.services.replaced(channel=Channel())
+    context = make_context(
+        3, services=world.services, listener_name="SASL_PLAINTEXT", api_key=ApiKey.CREATE_DELEGATION_TOKEN
+    )
+    context.connection.principal = "User:alice"
+
+    async def create() -> Any:
+        return await handle_create_delegation_token(context, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+
+    created = trio.run(create)
+    assert (created.token_id, created.hmac, created.principal_name) == ("id", b"h", "alice")
+    assert world.seen_by("User:alice") == []

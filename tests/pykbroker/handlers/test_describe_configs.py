@@ -171,6 +171,8 @@ def test_documentation_is_given_when_asked_for() -> None:
         assert all(config.documentation is None for config in _describe(_services(), kind, name).configs)
         documented = _describe(_services(), kind, name, include_documentation=True)
         assert all(config.documentation for config in documented.configs)
+    loggers = _describe(_services(), BROKER_LOGGER, "1", include_documentation=True).configs
+    assert all(logger.documentation is None for logger in loggers), "as in Kafka a level has none"
 
 
 def test_synonyms_are_given_when_asked_for() -> None:

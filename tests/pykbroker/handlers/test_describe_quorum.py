@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import QuorumDescription, ReplicaDescription
 from pykbroker.handlers.describe_quorum import handle_describe_quorum
 from pykbroker.protocol.error_codes import ErrorCode
@@ -20,7 +20,7 @@ def _ask(
     services = make_services(rest.get("properties"))
     controller: Any = services.controller
     controller.is_leader = leads
-    controller.voters = VoterSet(map(ReplicaKey, services.config.quorum.voters))
+    controller.voters = rest.get("voters") or VoterSet(map(ReplicaKey, services.config.quorum.voters))
     controller.quorum_state = lambda: QuorumDescription(
         1, 3, 42, (ReplicaDescription(ReplicaKey(1, b"d" * 16), 42, 1000, 1001),), ()
     )
@@ -64,3 +64,13 @@ def test_other_partitions_have_no_quorum(topic: str, partition: int) -> None:
 
 def test_only_the_leader_answers() -> None:
     assert _ask(2, leads=False).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_addresses_of_voters_in_the_metadata_log() -> None:
+    """With kraft.version 1 every voter has its listeners in the log, and the setting is not looked at."""
+    endpoints = (VoterEndpoint("CONTROLLER", "h", 9094), VoterEndpoint("INNER", "::1", 9095))
+    (node,) = _ask(2, voters=VoterSet([Voter(ReplicaKey(7), endpoints)])).nodes
+    assert (node.node_id, [(at.name, at.host, at.port) for at in node.listeners]) == (
+        7,
+        [("CONTROLLER", "h", 9094), ("INNER", "::1", 9095)],
+    )

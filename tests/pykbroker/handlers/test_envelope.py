@@ -9,7 +9,7 @@ import pytest
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.handlers.envelope import handle_envelope
 from pykbroker.protocol.acl_codes import ALLOW, CREATE, LITERAL, TOPIC
 from pykbroker.protocol.api_keys import ApiKey
@@ -146,3 +146,22 @@ def test_a_quorum_that_others_lead_is_described_by_the_leader() -> None:
     topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
     response = call(handle_envelope, context, envelope(framed(DescribeQuorumRequest(topics=[topic]), 2)))
     assert response.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_defect_behind_an_envelope_is_answered_to_the_client() -> None:
+    """With the response of its API, in its header; the broker that forwards goes on."""
+    context = at_controller()
+    controller: Any = context.services.controller
+    controller.failure = RuntimeError("a defect")
+    response = call(handle_envelope, context, envelope(framed(CREATE_T, 7)))
+    assert response.error_code == ErrorCode.NONE
+    (topic,) = decode(CreateTopicsResponse, 7, bytes(response.response_data)[5:]).topics
+    assert (topic.name, topic.error_code) == ("t", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_a_request_that_ends_connections_ends_that_of_the_broker() -> None:
+    context = at_controller()
+    controller: Any = context.services.controller
+    controller.failure = CloseConnection("malformed")
+    with pytest.raises(CloseConnection, match="malformed"):
+        call(handle_envelope, context, envelope(framed(CREATE_T, 7)))

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
@@ -642,3 +643,99 @@ async def test_a_throttled_member_gets_no_records(tmp_path: Path, monkeypatch: p
         quota.bytes_max = 10_000
         await trio.sleep(15.1)
         assert acquired(await broker.fetch("m")) == [(1, 1, 2)]
+
+
+async def test_p185_a_request_that_waits_while_the_next_one_is_served(tmp_path: Path) -> None:
+    """P-185: a client that does not wait for a response gets none of the first request's records."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m")
+        answers: list[Any] = []
+
+        async def wait_long() -> None:
+            answers.append(await broker.fetch("m", epoch=1, max_wait_ms=5_000))
+
+        nursery.start_soon(wait_long)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await broker.fetch("m", epoch=2)).error_code == ErrorCode.NONE
+        await trio.sleep(6)
+        assert [(answer.error_code, answer.responses) for answer in answers] == [
+            (ErrorCode.INVALID_SHARE_SESSION_EPOCH, [])
+        ]
+
+
+async def test_a_member_that_goes_while_it_waits_acquires_nothing(tmp_path: Path) -> None:
+    """P-185: else its records would be locked until their time is over."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m")
+        answers: list[Any] = []
+
+        async def wait_long() -> None:
+            answers.append(await broker.fetch("m", max_wait_ms=5_000))
+
+        nursery.start_soon(wait_long)
+        await trio.testing.wait_all_tasks_blocked()
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+        session.connection.call_when_closed()  # type: ignore[attr-defined]
+        broker.produce(b"a")
+        await trio.sleep(6)
+        assert [acquired(answer) for answer in answers] == [[]]
+        assert acquired(await broker.fetch("n", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
+async def test_a_log_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is acquired, and the partition has the error."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", epoch=0)
+        partition = broker.partitions.get(TOPIC, 0)
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise StorageError(TOPIC, "the disk has gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(partition), "read", fail)
+            failed = only(await broker.fetch("m", max_wait_ms=WAIT_MS))
+            assert (failed.error_code, failed.acquired_records) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
+async def test_fewer_bytes_than_partitions(tmp_path: Path) -> None:
+    """P-363: each of some partitions may have one byte, which is one batch of the first."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", partition=0)
+        broker.produce(b"b", partition=1)
+        found = await broker.fetch("m", partitions=(0, 1), max_bytes=1, max_wait_ms=WAIT_MS)
+        assert sum(len(p.acquired_records) for topic in found.responses for p in topic.partitions) == 1
+
+
+async def test_a_cluster_in_which_share_groups_are_disabled(tmp_path: Path) -> None:
+    """Sessions and records in flight end with the feature."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        old = broker.services.metadata.image
+        broker.complete = lambda image: None  # type: ignore[method-assign]
+        broker.change(*(t for t in old.topics_by_name.values() if t.name == TOPIC))
+        assert broker.shares.sessions.get(SessionKey(GROUP, "m")) is None
+        assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
+        assert broker.shares.release_session(SessionKey(GROUP, "m")) == []
+
+
+async def test_stored_state_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker has stored a batch that ends before it begins: the partition is not served, and says so."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        batches = [StateBatch(5, 6, ACKNOWLEDGED, 1), StateBatch(3, 2, ACKNOWLEDGED, 1)]
+
+        async def read(key: SharePartitionKey, leader_epoch: int) -> Any:
+            return PartitionState(1, 0, batches)
+
+        monkeypatch.setattr(broker.persister, "read", read)
+        failed = await broker.fetch("m", max_wait_ms=WAIT_MS)
+        assert only(failed).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

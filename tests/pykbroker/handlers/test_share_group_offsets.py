@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.features import SHARE_VERSION
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_group_offsets
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_share_group_offsets import handle_delete_share_group_offsets
@@ -22,7 +24,7 @@ from pykbroker.protocol.messages import (
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 from tests.pykbroker.groups.rig import Rig
 from tests.pykbroker.handlers.test_share_group_membership import beat, share_rig
-from tests.support.data_path import NOW_MS, batch, topic_id
+from tests.support.data_path import NOW_MS, batch, topic_id, topic_image
 
 UNKNOWN = "This server does not host this topic-partition."
 
@@ -275,3 +277,27 @@ async def test_p365_several_groups_are_asked_about_at_once(tmp_path: Path, monke
         failed = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert [(result.group_id, result.error_code) for result in deleted.results] == [(n, failed) for n in names]
         assert trio.current_time() - before == pytest.approx(60)
+
+
+async def test_p190_groups_that_are_not_described(tmp_path: Path) -> None:
+    """P-190: without the feature, and of another coordinator."""
+    m = describe_share_group_offsets
+
+    async def described(rig: Rig) -> Any:
+        named = m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+        request = m.DescribeShareGroupOffsetsRequest(groups=[named])
+        return (await rig.call(handle_describe_share_group_offsets, request, 1)).groups[0]
+
+    without = share_rig(tmp_path / "without", share_version=0)
+    async with without.running():
+        assert (await described(without)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    rig = share_rig(tmp_path / "with")
+    async with rig.running():
+        await alter(rig, "g", clicks={0: 3})
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
+        rig.services.metadata.image.features = {SHARE_VERSION: 1}
+        elsewhere = await described(rig)
+        assert (elsewhere.error_code, elsewhere.error_message) == (
+            ErrorCode.NOT_COORDINATOR,
+            "This is not the correct coordinator.",
+        )

@@ -238,3 +238,41 @@ def test_reassignments_are_those_of_the_image() -> None:
     ):
         (topic,) = call(handle_list_partition_reassignments, context, request).topics
         assert [(moving.partition_index, moving.adding_replicas) for moving in topic.partitions] == [(1, [2])]
+
+
+def test_entries_of_one_resource_are_described_together() -> None:
+    """P-155: they are grouped by resource and pattern type."""
+    context = _with_authorizer()
+
+    def new(name: str, pattern_type: int, principal: str) -> AclCreation:
+        return AclCreation(
+            resource_type=2,
+            resource_name=name,
+            resource_pattern_type=pattern_type,
+            principal=principal,
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+
+    creations = [new("t", 3, "User:a"), new("t", 3, "User:b"), new("t", 4, "User:a")]
+    created = call(handle_create_acls, context, CreateAclsRequest(creations=creations))
+    assert [result.error_code for result in created.results] == [ErrorCode.NONE] * 3
+    every = _describe_filter()
+    every.resource_name_filter = every.principal_filter = every.host_filter = None
+    described = call(handle_describe_acls, context, every)
+    assert sorted(
+        (found.resource_name, found.pattern_type, sorted(acl.principal for acl in found.acls))
+        for found in described.resources
+    ) == [("t", 3, ["User:a", "User:b"]), ("t", 4, ["User:a"])]
+
+
+def test_a_deletion_of_entries_that_could_not_be_stored() -> None:
+    """The error of the whole request is that of each filter."""
+    context = _with_authorizer()
+    context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
+    request = DeleteAclsRequest(filters=[_delete_filter(), _delete_filter()])
+    results = call(handle_delete_acls, context, request).filter_results
+    assert [(result.error_code, result.error_message) for result in results] == [
+        (ErrorCode.REQUEST_TIMED_OUT, "too late")
+    ] * 2

@@ -18,6 +18,7 @@ from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
 from pykbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from pykbroker.protocol.messages.push_telemetry import PushTelemetryRequest
 from pykbroker.requests.context import RequestContext
+from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.telemetry.receivers import TelemetryContext, TelemetryPayload
 from tests.support.admin import apply_records, call, make_context, make_services
 from tests.support.services import Services
@@ -175,3 +176,12 @@ def test_a_receiver_that_cannot_be_loaded_stops_the_start(receiver: str, reason:
     context = context_with(receiver)
     with pytest.raises(ConfigError, match=reason):
         context.services.telemetry.load()
+
+
+def test_a_receiver_that_can_no_longer_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
+    """The dynamic setting names a class that is not there: the log says why metrics do not arrive."""
+    telemetry = ClientTelemetry(make_services({"metric.reporters": "no_such_module:Class"}).metadata)
+    nothing: Any = None
+    with pytest.raises(ConfigError, match="no_such_module"):
+        telemetry.export(nothing, nothing)
+    assert "metrics of clients are not passed on: " in caplog.text

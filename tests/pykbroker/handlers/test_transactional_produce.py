@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.produce import handle_produce
+from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.replication.partition import Partition
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import DataPath, batch, cluster_image, topic_id, topic_image
 from tests.support.transactions import PRODUCER_ID, FakeTransactions, end_transaction, transactional_batch
 
@@ -255,3 +258,25 @@ async def test_internal_topics_take_no_transactions_of_clients(path: Transaction
     """P-45."""
     answer = await path.produce(transactional_batch(), topic="__consumer_offsets")
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_topics_that_may_not_be_written_are_not_verified(path: TransactionalPath) -> None:
+    """P-49: the coordinator hears of the others alone."""
+    acls = {
+        bytes(16): Acl(TRANSACTIONAL_ID, "t", LITERAL, "User:ANONYMOUS", "*", WRITE, ALLOW),
+        bytes(15) + b"1": Acl(TOPIC, "far", LITERAL, "User:ANONYMOUS", "*", WRITE, ALLOW),
+    }
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    answer = await path.produce(transactional_batch())
+    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert path.coordinator.asked == []
+
+
+async def test_a_partition_that_is_there_twice(path: TransactionalPath) -> None:
+    """P-49: of both parts the response has the last one."""
+    data = transactional_batch()
+    parts = [PartitionProduceData(index=0, records=data), PartitionProduceData(index=0, records=data)]
+    named = TopicProduceData(name="a", topic_id=topic_id("a"), partition_data=parts)
+    request = ProduceRequest(acks=-1, timeout_ms=1000, transactional_id="t", topic_data=[named])
+    response = await path.call(handle_produce, request, NEWEST)
+    assert [part.index for part in response.responses[0].partition_responses] == [0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.errors import error_code_for
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
@@ -142,3 +143,9 @@ def test_some_apis_have_the_text_of_the_code() -> None:
     for request in (ControllerRegistrationRequest(), AddRaftVoterRequest()):
         response = error_response(request, 0, ErrorCode.UNSUPPORTED_VERSION, "too old")
         assert getattr(response, "error_message", None) == "The version of API is not supported."
+
+
+def test_an_exception_that_has_no_code_is_a_defect() -> None:
+    """It is raised again, so that it is logged with its traceback."""
+    with pytest.raises(ZeroDivisionError):
+        error_code_for(ZeroDivisionError())

@@ -87,3 +87,15 @@ def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         "User:ANONYMOUS from 127.0.0.1: ALTER_USER_SCRAM_CREDENTIALS bob",
         "User:ANONYMOUS from 127.0.0.1: INCREMENTAL_ALTER_CONFIGS 1, sasl.jaas.config",
     ]
+
+
+def test_a_log_that_leaves_out_the_audit_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither a change nor a refusal costs the search for names and errors then."""
+    caplog.set_level(logging.WARNING, "pykbroker.audit")
+    refused = make_context(api_key=ApiKey.METADATA)
+    refused.refusals = [(DESCRIBE, TOPIC, "t")]
+    audit(refused, MetadataRequest(), MetadataResponse(topics=[MetadataResponseTopic(error_code=29, name="t")]))
+    changing = make_context(api_key=ApiKey.CREATE_TOPICS)
+    response = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
+    audit(changing, CreateTopicsRequest(topics=[CreatableTopic(name="t")]), response)
+    assert caplog.messages == []

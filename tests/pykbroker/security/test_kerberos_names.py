@@ -60,6 +60,7 @@ def test_malformed_principals(principal: str) -> None:
         (["RULE:[1:$1]s/(?<first>.)/${second}/"], "alice@X", None),
         (["RULE:[1:$1]s/(?<first>.)/${first/"], "alice@X", None),
         (["RULE:[1:$1]s/(?<!b)a/-/g"], "aba@X", "-ba"),
+        (["RULE:[1:$1]s/a/\\$1/"], "alice@X", "$1lice"),
         (["RULE:[1:$1@$0]"], "alice@X", None),
         (["RULE:[1:$2]"], "alice@X", None),
         (["RULE:[1:a$]"], "alice@X", None),

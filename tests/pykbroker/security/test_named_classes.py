@@ -19,7 +19,7 @@ from pykbroker.security.custom_authorizer import Action
 from pykbroker.security.mechanism import Authenticated, Mechanism
 from pykbroker.security.named_class import is_named_class
 from pykbroker.security.plain import PlainExchange
-from pykbroker.security.principals import AuthenticationContext
+from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder
 from pykbroker.security.sasl import SaslSession
 from tests.support.admin import make_context, make_services
 
@@ -143,3 +143,26 @@ async def test_a_builder_that_raises_refuses_the_login(caplog: pytest.LogCapture
         await answer_token(login.services, login.connection, b"\0bad\0b")
     assert login.connection.principal == "User:ANONYMOUS"
     assert "Teams has refused User:bad" in caplog.text
+
+
+async def test_a_builder_that_returns_no_principal_refuses_the_login(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a type before the colon the entries of an authorizer could not name it."""
+    caplog.set_level("INFO", "pykbroker.audit")
+    login = Login("")
+    login.services = login.services.replaced(principal_builder=CheckedPrincipalBuilder(Nobody()))
+    with pytest.raises(KafkaError, match=r"^Authentication failed$"):
+        await answer_token(login.services, login.connection, b"\0alice\0a")
+    assert login.connection.principal == "User:ANONYMOUS"
+    assert "Nobody has returned ':alice'" in caplog.text
+
+
+class Nobody:
+    """Makes a principal without a type."""
+
+    def build(self, context: AuthenticationContext) -> str:
+        return context.principal.removeprefix("User")
+
+
+def test_a_name_that_is_not_that_of_a_class() -> None:
+    with pytest.raises(ConfigError, match="it is not a class"):
+        make_principal_builder(BrokerConfig.from_properties({"principal.builder.class": f"{HERE}:HERE"}))

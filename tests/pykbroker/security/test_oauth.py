@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 from base64 import b64decode, urlsafe_b64encode
 from functools import cache
 from http.client import BadStatusLine
@@ -22,7 +23,7 @@ from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
-from pykbroker.security.oauth_keys import KeySet, KeySetSettings, fetch_document
+from pykbroker.security.oauth_keys import SIZE_MAX, KeySet, KeySetSettings, fetch_document
 from pykbroker.security.oauth_login import TokenSource
 from pykbroker.security.oauth_tokens import (
     SignedTokenRules,
@@ -463,3 +464,84 @@ def test_a_validator_that_does_not_exist_here_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
     assert caught.value.name == VALIDATOR_KEY
+
+
+@pytest.mark.parametrize("url", ["ftp://host/keys", "/etc/passwd", "data:,{}"])
+def test_other_urls_are_not_read(url: str) -> None:
+    with pytest.raises(ValueError, match="only http, https and file URLs"):
+        fetch_document(url)
+
+
+def test_a_document_that_is_too_large(tmp_path: Path) -> None:
+    """An OAuth server must not fill the broker's memory."""
+    with open(tmp_path / "keys", "wb") as file:
+        file.truncate(SIZE_MAX + 1)
+    with pytest.raises(ValueError, match=f"more than {SIZE_MAX} bytes"):
+        fetch_document((tmp_path / "keys").as_uri())
+
+
+@pytest.mark.parametrize("text", ["[]", '{"keys": 1}', '{"keys": ["k"]}'])
+def test_documents_that_are_no_key_sets(text: str) -> None:
+    with pytest.raises(ValueError, match="no list of keys"):
+        keys_of_set(text)
+
+
+@pytest.mark.parametrize(
+    ("url", "answer", "words"),
+    [
+        ("http://tokens", "{}", "without an access_token"),
+        ("http://tokens", '{"access_token": 1}', "without an access_token"),
+        ("http://tokens", "[]", "has not answered with an object"),
+        ("http://tokens", "[" * 100_000, "something else than JSON"),
+        ("ftp://tokens", "{}", "must be an http, https or file URL"),
+    ],
+)
+async def test_tokens_that_a_node_does_not_get(
+    monkeypatch: pytest.MonkeyPatch, url: str, answer: str, words: str
+) -> None:
+    """The error is an OSError, after which the node connects again."""
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: BytesIO(answer.encode()))
+    login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": url})
+    with pytest.raises(OSError, match=words):
+        await TokenSource(login, lambda: NOW_MS, run_here).first_message()
+
+
+def test_an_audience_of_another_type() -> None:
+    head, _, _ = signed().split(".")
+    unsigned = f"{head}.{part({**CLAIMS, 'aud': 5})}"
+    signature = RSAAlgorithm(RSAAlgorithm.SHA256).sign(unsigned.encode(), rsa_key())
+    token = f"{unsigned}.{urlsafe_b64encode(signature).decode().rstrip('=')}"
+    with pytest.raises(InvalidToken, match="the claim aud is neither a text nor a list"):
+        validate_signed(token, keys_of_set(key_set()), RULES, NOW_MS)
+
+
+def test_the_key_of_a_token_that_cannot_be_read() -> None:
+    assert key_id("!.b.c") is None
+
+
+def test_an_unsecured_token_that_ends_before_it_begins() -> None:
+    """Within the clock skew it has not expired."""
+    rules = UnsecuredTokenRules(clock_skew_ms=10_000)
+    with pytest.raises(InvalidToken, match="expires before it was issued"):
+        validate_unsecured(unsecured(iat=NOW_S - 1, exp=NOW_S - 2), rules, NOW_MS)
+
+
+def test_claims_that_are_numbers_and_lists() -> None:
+    """OAuthBearerUnsecuredLoginCallbackHandler: the first character of a list separates its members."""
+    options = {
+        "unsecuredLoginStringClaim_sub": "node",
+        "unsecuredLoginNumberClaim_level": "2.5",
+        "unsecuredLoginListClaim_scope": "|a|b||",
+        "unsecuredLoginListClaim_none": "",
+    }
+    claims = json.loads(b64decode(unsecured_token(options, NOW_MS).split(".")[1] + "==", b"-_"))
+    assert (claims["level"], claims["scope"], claims["none"]) == (2.5, ["a", "b"], [])
+
+
+def test_signed_tokens_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The start says what to install, not the first login."""
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    texts = {HANDLER_KEY: SIGNED_HANDLERS[0], "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "jwks").as_uri()}
+    texts["sasl.oauthbearer.expected.audience"] = "kafka"
+    with pytest.raises(ConfigError, match=r"pip install pykbroker\[oauth\]"):
+        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)

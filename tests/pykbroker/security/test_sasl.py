@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.security.mechanism import Authenticated, Mechanism
+from pykbroker.security.mechanism import Authenticated, LoginRefused, Mechanism
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.sasl import SaslSession, State, hash_set_order
 
@@ -152,3 +152,19 @@ def test_mechanisms_are_listed_in_the_order_of_a_java_hash_set() -> None:
 
 
 JAVA_ORDER = ["PLAIN", "SCRAM-SHA-512", "GSSAPI", "SCRAM-SHA-256", "OAUTHBEARER"]
+
+
+def test_a_plain_login_for_another_user() -> None:
+    """P-18: the password is right, and yet nobody may act for another one. Kafka's text."""
+    words = "Client requested an authorization id that is different from username"
+    with pytest.raises(LoginRefused, match=words):
+        PlainExchange({"alice": "secret"}).evaluate(b"bob" + ALICE)
+    exchange = PlainExchange({"alice": "secret"})
+    exchange.evaluate(b"alice" + ALICE)
+    assert exchange.result == Authenticated("alice")
+
+
+def test_many_mechanisms_are_in_the_order_of_a_larger_hash_set() -> None:
+    """A HashSet that is made of twelve names or more has 32 buckets."""
+    assert hash_set_order("PABCDEFGHIJKL") == list("ABCDEFGHIJKLP")
+    assert hash_set_order("PABCDEFGHIJ") == list("PABCDEFGHIJ")

@@ -159,6 +159,8 @@ def test_any_topic_will_do() -> None:
         ([acl("tt", operation=WRITE), acl("t", PREFIXED, operation=WRITE, permission_type=DENY)], False),
         ([acl("tt", operation=WRITE), acl("t", operation=WRITE, permission_type=DENY)], True),
         ([acl("*", operation=WRITE), acl("t", PREFIXED, operation=WRITE, permission_type=DENY)], True),
+        # The name that the default is examined with is refused, and yet no refusal covers every topic.
+        ([acl("*", operation=WRITE), acl("hard", PREFIXED, operation=WRITE, permission_type=DENY)], True),
     ]
     for entries, expected in cases:
         assert authorizer(*entries).allows_any("User:a", HOST, WRITE, TOPIC) is expected, entries

@@ -57,3 +57,28 @@ def test_a_group_without_sessions_is_told_when_a_connection_closes() -> None:
     begin(sessions, FIRST, "connection")
     sessions.remove(FIRST)
     assert sessions.connection_closed("connection") == (None, "g")
+
+
+def test_a_session_is_changed_by_its_next_request() -> None:
+    """P-185: a response then names what was added, and of what was forgotten only records and errors."""
+    other = TopicPartition(b"u" * 16, 3)
+    sessions = ShareSessions(10)
+    begin(sessions, FIRST, "connection")
+    (clicks,) = NAMED
+    changed = sessions.resolve(FIRST, 1, {other: "views"}, [clicks], "connection", acknowledges=False).session
+    assert changed is not None
+    assert (list(changed.partitions), changed.topics) == ([other], {other: "views"})
+    assert changed.must_respond(other, has_records=False, is_error=False)
+    assert not changed.must_respond(clicks, has_records=False, is_error=False)
+    assert changed.must_respond(clicks, has_records=True, is_error=False)
+    assert changed.must_respond(clicks, has_records=False, is_error=True)
+
+
+def test_sessions_end_with_the_feature() -> None:
+    """The next request of each begins anew, and finds room."""
+    sessions = ShareSessions(1)
+    begin(sessions, FIRST, "connection")
+    sessions.clear()
+    assert sessions.get(FIRST) is None
+    begin(sessions, SECOND, "connection")
+    assert sessions.get(SECOND) is not None

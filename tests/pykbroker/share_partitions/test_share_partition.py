@@ -6,7 +6,9 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions import acknowledgement
+from pykbroker.share_partitions.aborted_records import TransactionalBatch, archive_aborted
 from pykbroker.share_partitions.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, Refused
+from pykbroker.share_partitions.acquisition import Acquired, Acquisition, FetchedBatch
 from pykbroker.share_partitions.share_partition import InvalidState
 from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from tests.pykbroker.share_partitions.machine import DEFAULT_SETTINGS, LOCK_MS, Machine
@@ -295,3 +297,88 @@ def test_a_gap_that_was_fetched_is_not_one_again() -> None:
 def test_state_that_cannot_be(stored: list[tuple[int, int, int, int]]) -> None:
     with pytest.raises(InvalidState):
         Machine(start_offset=5, stored=stored)
+
+
+def test_the_log_start_moves_into_a_batch_that_a_member_holds() -> None:
+    """Records below it are archived when the member leaves, or lets the lock expire; the rest goes to others."""
+    for leaves in (True, False):
+        machine = Machine([(0, 9), (10, 19)])
+        machine.fetch("a", 10)
+        machine.shares.move_start(4)
+        if leaves:
+            machine.release("a")
+        else:
+            machine.pass_time()
+        assert machine.offsets == (4, 9)
+        machine.log = [(4, 9), (10, 19)]
+        assert machine.fetch("b", 6) == [(4, 9, 2)]
+        machine.acknowledge("b", 4, 9)
+        assert machine.shares.start_offset == 10
+
+
+def test_the_log_start_moves_over_what_is_done() -> None:
+    """Acknowledged records below it no longer count; a start that does not move changes nothing."""
+    machine = Machine(TENS)
+    machine.fetch("a", 10)
+    machine.fetch("b", 10)
+    machine.fetch("c", 10)
+    machine.acknowledge("b", 10, 19)
+    machine.acknowledge("c", 20, 24)
+    assert machine.shares.delivery_complete_count == 15
+    machine.shares.move_start(15)
+    assert (machine.offsets, machine.shares.delivery_complete_count) == ((15, 29), 10)
+    machine.shares.move_start(15)
+    assert (machine.offsets, machine.shares.delivery_complete_count) == ((15, 29), 10)
+
+
+def test_the_log_start_moves_while_nothing_is_in_flight() -> None:
+    machine = Machine(TENS)
+    machine.shares.move_start(30)
+    assert machine.offsets == (30, 30)
+    machine.log = TENS[3:]
+    assert machine.fetch("a", 10) == [(30, 39, 1)]
+
+
+def test_an_acknowledgement_that_begins_below_the_log_start() -> None:
+    """As in Kafka only what is still there changes."""
+    machine = Machine(TENS)
+    machine.fetch("a", 10)
+    machine.fetch("a", 10)
+    machine.shares.move_start(15)
+    changes = machine.begin("a", 0, 19)
+    assert [change.stored[:2] for change in changes] == [(offset, offset) for offset in range(15, 20)]
+    assert not machine.end(changes), "the records below it are the member's until its lock expires"
+    assert machine.shares.delivery_complete_count == 5
+    machine.pass_time()
+    assert machine.offsets == (20, 20)
+
+
+def test_records_that_were_read_and_are_gone_meanwhile() -> None:
+    machine = Machine(TENS)
+    machine.fetch("a", 10)
+    machine.shares.move_start(30)
+    acquisition = Acquisition(machine.shares, "b", machine.now_ms, records_max=5, batch_size=5)
+    assert acquisition.acquire(10, [FetchedBatch(10, 19)]) == []
+
+
+def test_no_lock_is_left_for_records_that_were_read() -> None:
+    """Two requests may have read when the first one takes the last lock."""
+    machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(record_locks_max=10))
+    machine.fetch("a", 10)
+    acquisition = Acquisition(machine.shares, "b", machine.now_ms, records_max=5, batch_size=5)
+    assert acquisition.acquire(10, [FetchedBatch(10, 19)]) == []
+    assert machine.offsets == (0, 9)
+
+
+def test_aborted_records_within_what_was_acquired() -> None:
+    """P-188: they are archived, and the member gets what is around them."""
+    machine = Machine([(0, 29)])
+    assert machine.fetch("a", 30) == [(0, 29, 1)]
+    aborted = [TransactionalBatch(5, 9, 7, True, False), TransactionalBatch(40, 49, 7, True, False)]
+    assert archive_aborted(machine.shares, [Acquired(0, 3, 1), Acquired(4, 29, 1)], aborted) == [
+        Acquired(0, 3, 1),
+        Acquired(4, 4, 1),
+        Acquired(10, 29, 1),
+    ]
+    assert machine.shares.delivery_complete_count == 5
+    assert archive_aborted(machine.shares, [Acquired(20, 29, 1)], aborted[:1]) == [Acquired(20, 29, 1)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
-from pykbroker.replication.partition import FetchBound
+from pykbroker.replication.partition import FetchBound, Partition
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.shard import Refusal
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
@@ -152,3 +154,36 @@ async def test_cold_share_partitions_get_a_snapshot_and_are_pruned(tmp_path: Pat
         await trio.sleep(650)
         assert rig.log_start_offset == 2
         assert await rig.coordinator.read(KEY, 0) == PartitionState(1, 0, (StateBatch(0, 0, ACKNOWLEDGED, 1),), -1, 0)
+
+
+async def test_a_coordinator_that_is_not_here(tmp_path: Path) -> None:
+    """Nothing is read from the log of a partition that another broker leads."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.coordinator.initialize(KEY, 1, 0)
+        rig.change(topic_image("clicks", 2), topic_image(SHARE_STATE_TOPIC, 3, leader=2, followers=(1,)))
+        assert await rig.coordinator.read_summary(KEY) is ErrorCode.NOT_COORDINATOR
+        assert await rig.write_at(0) is ErrorCode.NOT_COORDINATOR
+
+
+async def test_records_that_cannot_be_deleted_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning with the reason; the next prune tries again."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.coordinator.initialize(KEY, 1, 0)
+        for offset in range(12):
+            await rig.write_at(offset)
+
+        def fail(*_: object) -> None:
+            raise StorageError(SHARE_STATE_TOPIC, "the disk has gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "advance_log_start", fail)
+            await trio.sleep(101)
+        assert rig.log_start_offset == 0
+        assert "__share_group_state: records before offset" in caplog.text
+        assert "the disk has gone" in caplog.text
+        await trio.sleep(101)
+        assert rig.log_start_offset > 0

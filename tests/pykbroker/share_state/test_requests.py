@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
@@ -193,3 +194,42 @@ async def test_a_request_about_nothing_has_an_empty_answer(tmp_path: Path) -> No
             ),
         ):
             assert (await rig.call(handle_read_share_group_state, request, 0)).results == []
+
+
+async def test_a_coordinator_without_a_leader_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-365: until another broker leads."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persister, _ = persisters(rig, Remote(rig))
+        assert await persister.initialize(KEY, 1, 0) is ErrorCode.NONE
+        leaders = iter([-1, -1, NODE_ID, NODE_ID])
+        monkeypatch.setattr(rig.coordinator, "leader", lambda key: next(leaders))
+        assert await persister.initialize(KEY, 2, 0) is ErrorCode.NONE
+        assert next(leaders) == NODE_ID
+
+
+async def test_a_write_for_another_broker_waits_for_it(tmp_path: Path) -> None:
+    """It is not known at once whether it succeeds."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        local, elsewhere = persisters(rig, Remote(rig))
+        await local.initialize(KEY, 1, 0)
+        begun = elsewhere.begin_write(KEY, WriteState(1, 0, 0, 0, [StateBatch(0, 1, ACKNOWLEDGED, 1)]))
+        assert not isinstance(begun, ErrorCode)
+        assert await begun() is ErrorCode.NONE
+        found = await local.read(KEY, 0)
+        assert isinstance(found, PartitionState)
+        assert list(found.batches) == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
+
+
+async def test_an_answer_about_nothing(tmp_path: Path) -> None:
+    """A broker of another kind may answer so."""
+
+    class Empty(Remote):
+        async def request(self, message: Any, timeout_ms: int) -> Any:
+            return read_share_group_state.ReadShareGroupStateResponse()
+
+    rig = Rig(tmp_path)
+    async with rig.running():
+        _, elsewhere = persisters(rig, Empty(rig))
+        assert await elsewhere.read(KEY, 0) is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -291,3 +291,14 @@ def test_the_redundant_offset_is_that_of_the_oldest_snapshot() -> None:
     assert rig.shard.redundant_offset == 3
     rig.do(rig.shard.delete(rig.now_ms, KEY))
     assert rig.shard.redundant_offset == 5
+
+
+def test_an_update_whose_snapshot_is_missing() -> None:
+    """A log that was cut by hand: the update is the state, as nothing older is known."""
+    rig = Rig()
+    rig.initialize()
+    rig.write((0, 4, ACKNOWLEDGED, 1), start=0)
+    del rig.log[0]
+    shard = rig.reloaded()
+    state = shard.states[KEY]
+    assert (state.start_offset, list(state.batches)) == (0, [StateBatch(0, 4, ACKNOWLEDGED, 1)])

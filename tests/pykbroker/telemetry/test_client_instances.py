@@ -141,3 +141,21 @@ def test_subscriptions_that_match_are_added_up() -> None:
     assert requested(subscriptions, {"client_id": "m"}) == Requested(("b", "c", "d"), 15_000)
     assert requested([], attributes) == Requested((), 300_000)
     assert requested([*subscriptions, subscription("*")], attributes).metrics == ("*",)
+
+
+def test_many_subscriptions_are_in_the_order_of_a_larger_map() -> None:
+    """A ConcurrentHashMap doubles its 16 buckets at twelve entries."""
+    assert in_map_order("PABCDEFGHIJK") == list("ABCDEFGHIJKP")
+    assert in_map_order("PABCDEFGHIJ") == list("PABCDEFGHIJ")
+
+
+def test_an_instance_that_has_expired_behind_one_that_has_not() -> None:
+    """Instances are removed from the least recently used on, and one with a short interval may expire before it."""
+    instances = ClientInstances()
+    instances.set_subscriptions([subscription(match="client_id=me")])
+    instances.ask(TWO, {"client_id": "slow"}, NOW, "other")
+    ask(instances, NOW)
+    before = instances._instances[ONE]
+    assert before.expires_at_ms < instances._instances[TWO].expires_at_ms
+    assert ask(instances, before.expires_at_ms) == ErrorCode.NONE
+    assert instances._instances[ONE] is not before

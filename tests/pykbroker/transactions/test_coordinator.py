@@ -11,7 +11,11 @@ import trio
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
+from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
+from pykbroker.transactions import coordinator
+from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.data_path import topic_image
@@ -435,3 +439,41 @@ async def test_the_epochs_run_out_p_129(tmp_path: Path) -> None:
         rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
         assert (await rig.end((P + 1, 32766)))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert known == (P, 0)
+
+
+async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
+    """P-128: neither transactions that are being loaded nor those of another broker are shown."""
+    rig = Rig(tmp_path)
+    everything = TransactionFilter()
+    async with rig.running():
+        await rig.begin()
+    again = Rig(tmp_path)
+    assert await again.transactions.list(everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    listed = await again.call(handle_list_transactions, ListTransactionsRequest(), 1)
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert again.transactions.find("x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    async with again.running():
+        found = await again.transactions.list(everything)
+        assert [transaction.transactional_id for transaction in found] == ["x"]  # type: ignore[union-attr]
+
+
+async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path)
+    monkeypatch.setattr(coordinator, "LISTED_AT_ONCE", 2)
+    async with rig.running():
+        for number in range(5):
+            await rig.begin(f"x{number}")
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            found = await rig.transactions.list(TransactionFilter())
+            nursery.cancel_scope.cancel()
+        assert len(found) == 5  # type: ignore[arg-type]
+        assert turns > 0

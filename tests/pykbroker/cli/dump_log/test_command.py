@@ -273,3 +273,66 @@ def test_a_directory_that_may_not_be_read(run: Run, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "listdir", listdir)
     assert run("dump-log", str(tmp_path))[::2] == (1, f"pykbroker: {tmp_path}: Permission denied\n")
+
+
+def test_a_batch_that_is_damaged(run: Run, tmp_path: Path) -> None:
+    """Batches before it are shown, and the header of a batch whose records cannot be read."""
+    good = build_batch([record(0, b"k", b"v")])
+    bad = bytearray(good)
+    bad[16] = 1
+    path = write(tmp_path / "t-0", LOG, good + bytes(bad))
+    code, output, _ = run("dump-log", "--json", path)
+    first, second = (json.loads(line) for line in output.splitlines())
+    assert code == 1
+    assert first["records"][0]["key"] == "k"
+    assert second["problem"].startswith(f"The record batch at byte {len(good)} has message format 1")
+    cut = bytearray(build_batch([record(0, b"k", b"v")]))
+    cut[61] = 0x7E
+    code, output, _ = run("dump-log", "--json", write(tmp_path / "u-0", LOG, bytes(cut)))
+    [item] = (json.loads(line) for line in output.splitlines())
+    assert (code, item["base_offset"], "problem" in item) == (1, 0, True)
+
+
+def test_headers_and_times_as_text(run: Run, tmp_path: Path) -> None:
+    """A client may send any 64 bits as its timestamp, and -1 for none."""
+    records = [
+        Record(0, -1, b"k", None, [("h", b"1"), ("h", None)]),
+        Record(1, 1 << 60, b"k", None, []),
+    ]
+    code, output, _ = run("dump-log", write(tmp_path / "t-0", LOG, build_batch(records)))
+    assert code == 0
+    assert "headers h:1,h:None" in output
+    assert "no time" in output
+    assert f"{1 << 60} ms" in output
+
+
+def test_a_type_of_record_that_a_later_release_writes(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "__consumer_offsets-0", LOG, build_batch([record(0, b"\0\x7f", b"new")]))
+    code, output, _ = run("dump-log", path)
+    assert code == 0
+    assert "127" in output
+
+
+def test_a_coordinators_record_without_a_key(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "__share_group_state-0", LOG, build_batch([record(0, None, b"v")]))
+    [batch] = (json.loads(line) for line in run("dump-log", "--json", path)[1].splitlines())
+    assert batch["records"][0]["problem"] == "a record of __share_group_state without a key"
+
+
+def test_control_records_of_unknown_content(run: Run, tmp_path: Path) -> None:
+    """A snapshot's file is read as metadata, whatever its directory's name."""
+    marker = record(0, control_record_key(ControlRecordType.LEADER_CHANGE), None)
+    data = build_batch([marker], is_control=True)
+    [batch] = dump(run, write(tmp_path / "x", "00000000000000000010-0000000001.checkpoint", data))
+    assert (batch["records"][0]["type"], batch["records"][0]["value"]) == ("LEADER_CHANGE", None)
+
+
+def test_a_file_that_may_not_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may run as a user that may read everything."""
+    path = write(tmp_path / "t-0", LOG, b"")
+
+    def refuse(*_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("pykbroker.cli.dump_log.files.open", refuse, raising=False)
+    assert run("dump-log", path)[::2] == (1, f"pykbroker: {path}: Permission denied\n")

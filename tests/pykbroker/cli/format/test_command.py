@@ -87,6 +87,7 @@ def test_a_node_that_does_not_vote_has_no_checkpoint(tmp_path: Path) -> None:
         ([], "give one of"),
         (["--standalone", "--no-initial-controllers"], "give one of"),
         (["--no-initial-controllers"], "--cluster-id is needed"),
+        (["--standalone", "--override", "node.id"], "--override 'node.id': expected KEY=VALUE"),
         (["--initial-controllers", "1@localhost:9093", "--cluster-id", CLUSTER], "is not ID@HOST:PORT:DIRECTORY"),
     ],
 )
@@ -248,6 +249,8 @@ def test_first_scram_credentials(tmp_path: Path) -> None:
         ("SCRAM-SHA-256=[name=a,password=b,iterations=x]", "Failed to parse iterations count: x"),
         ("SCRAM-SHA-256=[name=a,password=b,iterations=4095]", "The 'iterations' value must be >= 4096"),
         ("SCRAM-SHA-256=[name=a,password=b,iterations=16385]", "The 'iterations' value must be <= 16384"),
+        ("SCRAM-SHA-256=[name]", "Failed to find equals sign in a SCRAM component"),
+        ("SCRAM-SHA-256=[name=a,password=b,saltedpassword=AAAA]", "Unknown SCRAM configurations: saltedpassword"),
         ("SCRAM-SHA-256=[name=a,password=b,colour=red]", "Unknown SCRAM configurations: colour"),
         ("@nowhere", "No such file"),
     ],
@@ -263,3 +266,15 @@ def test_a_level_without_scram(tmp_path: Path) -> None:
     words = ["--cluster-id", CLUSTER, "--release-version", "3.4", "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"]
     result = run(tmp_path, *words, settings=STATIC)
     assert "SCRAM is only supported in metadata.version 11 (3.5-IV2) or later." in f"{result.output}{result.exception}"
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    result = run(tmp_path, "--standalone", "--cluster-id", CLUSTER)
+    assert isinstance(result.exception, CliError)
+    assert "data" in str(result.exception)
+
+
+def test_a_voter_that_is_named_twice(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="--initial-controllers names node 1 twice"):
+        parse_controllers(f"1@a:1:{CLUSTER},1@b:2:{CLUSTER}", "CONTROLLER")

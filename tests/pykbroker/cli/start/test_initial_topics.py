@@ -74,3 +74,13 @@ async def test_another_error_is_not_tried_again() -> None:
     with pytest.raises(CliError, match="--topic orders: INVALID_REPLICATION_FACTOR"):
         await create(broker)
     assert len(broker.asked) == 1
+
+
+async def test_a_broker_that_hangs_up() -> None:
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        ours, theirs = trio.testing.memory_stream_pair()
+        await theirs.send_stream.aclose()
+        return ours
+
+    with pytest.raises(CliError, match="the broker closed the connection while creating the topics of --topic"):
+        await create_initial_topics("localhost", 9092, TOPICS, open_stream, brokers_within_s=0)

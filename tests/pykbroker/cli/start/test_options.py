@@ -85,3 +85,8 @@ def test_help(word: str) -> None:
     text = help_text()
     for name in ("--port", "--host", "--port-file", "--data-dir", "--config", "--override", "--topic", "CLUSTER_ID"):
         assert name in text
+
+
+def test_a_topic_is_no_text() -> None:
+    assert TopicSpec("t", 1, {}) != "t"
+    assert TopicSpec("t", 1, {}) == TopicSpec("t", 1, {})

@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start.options import TopicSpec
+from pykbroker.cli.start.run import start
+from pykbroker.cli.start.tls import stream_opener, write_client_files
 from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.snapshot_file import parse_snapshot
@@ -222,3 +226,103 @@ def test_a_port_file_that_cannot_be_written(run: Run, use_broker: Callable[[Brok
     use_broker(broker_until_stopped)
     code, _, errors = run("start", "--port-file", "nowhere/port")
     assert (code, errors) == (1, "pykbroker: --port-file nowhere/port: No such file or directory\n")
+
+
+def stopping_itself(folder: Path, configs: list[Any]) -> Broker:
+    """A broker that is told to stop when its port file is there; its settings are added to `configs`."""
+
+    async def broker(config: Any, **others: Any) -> None:
+        configs.append(config)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await broker_until_stopped(config, **others)
+
+    async def watch() -> None:
+        while not (folder / "port").exists():
+            await trio.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return broker
+
+
+def test_tls_for_development(run: Run, use_broker: Callable[[Broker], None], tmp_path: Path) -> None:
+    """The broker gets certificates of an authority in its directory, and the user files for clients."""
+    configs: list[Any] = []
+    use_broker(stopping_itself(tmp_path, configs))
+    code, output, errors = run("start", "--tls", "--data-dir", "data", "--port-file", "port")
+    assert (code, errors) == (0, "")
+    assert configs[0].network.security_protocols == {"SSL": "SSL", "CONTROLLER": "SSL"}
+    assert f"clients trust {tmp_path}/data/tls-ca.pem" in output
+    java = (tmp_path / "data/tls-client-java.properties").read_text()
+    assert "bootstrap.servers=localhost:4711" in java
+    opener = stream_opener(str(tmp_path / "data"))
+    assert callable(opener)
+
+
+@pytest.mark.parametrize("key", ["listeners", "ssl.keystore.location"])
+def test_tls_settings_that_are_in_the_way(run: Run, use_broker: Callable[[Broker], None], key: str) -> None:
+    use_broker(broker_until_stopped)
+    code, _, errors = run("start", "--tls", "--override", f"{key}=x")
+    assert (code, f"--tls sets {key} itself" in errors) == (2, True)
+
+
+def test_tls_without_the_package(
+    run: Run, use_broker: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(directory: str, hosts: list[str]) -> None:
+        raise ImportError("cryptography")
+
+    use_broker(broker_until_stopped)
+    monkeypatch.setattr("pykbroker.cli.start.tls.prepare", prepare)
+    code, _, errors = run("start", "--tls")
+    assert (code, errors) == (1, "pykbroker: --tls needs the package cryptography: pip install 'pykbroker[tls]'\n")
+
+
+def test_tls_in_a_directory_that_cannot_be_written(
+    run: Run, use_broker: Callable[[Broker], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_broker(broker_until_stopped)
+    (tmp_path / "file").write_text("")
+    code, _, errors = run("start", "--tls", "--data-dir", "file/data")
+    assert code == 1
+    assert errors.startswith(f"pykbroker: --tls: the certificates in {tmp_path}/file/data cannot be made: ")
+
+    def write(directory: str, bootstrap_servers: str) -> dict[str, str]:
+        raise PermissionError(13, "Permission denied", "tls-client-java.properties")
+
+    monkeypatch.setattr("pykbroker.security.tls.development.write_client_files", write)
+    with pytest.raises(CliError, match=r"tls-client-java\.properties: Permission denied"):
+        write_client_files(str(tmp_path), "localhost:9092")
+
+
+def test_settings_from_a_provider_that_fails(run: Run, use_broker: Callable[[Broker], None]) -> None:
+    use_broker(broker_until_stopped)
+    words = ["--override", "config.providers=env", "--override", "config.providers.env.class=com.example.Unknown"]
+    code, _, errors = run("start", *words)
+    assert code == 1
+    assert errors.startswith("pykbroker: ")
+    assert "com.example.Unknown" in errors
+
+
+def test_settings_without_effect_are_named(run: Run, use_broker: Callable[[Broker], None], tmp_path: Path) -> None:
+    use_broker(stopping_itself(tmp_path, []))
+    code, _, errors = run("start", "--override", "num.network.threads=5", "--port-file", "port")
+    assert code == 0
+    assert errors == "pykbroker: settings without effect on this broker: num.network.threads\n"
+
+
+def test_topics_are_created_before_the_address_is_told(
+    use_broker: Callable[[Broker], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prepared process tells it to the program that waits, for which the broker is ready with its topics."""
+    events: list[str] = []
+
+    async def create(host: str, port: int, topics: list[TopicSpec], opener: object, *, brokers_within_s: float) -> None:
+        await trio.lowlevel.checkpoint()
+        assert (opener, brokers_within_s) == (None, 0)
+        events.append(f"{topics[0].name} at {host}:{port}")
+
+    monkeypatch.setattr("pykbroker.cli.start.initial_topics.create_initial_topics", create)
+    use_broker(stopping_itself(tmp_path, []))
+    assert start(["--topic", "orders:3", "--port-file", "port"], events.append) == 0
+    assert events == ["orders at localhost:4711", "localhost:4711"]

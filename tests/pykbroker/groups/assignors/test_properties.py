@@ -108,3 +108,11 @@ def test_p384_partitions_of_one_bucket_are_kept_in_the_order_of_the_record(parti
     members = {f"m{number}": MemberSpec(None, None, frozenset(topics), {}) for number in range(30)}
     members["m0"] = members["m0"]._replace(assigned={topic_id: Partitions(partitions)})
     assert assign_uniform(members, topics, True)["m0"] == {topic_id: {partitions[0]}}
+
+
+def test_nobody_and_nothing() -> None:
+    """A group whose last member leaves, and members of topics that do not exist."""
+    topics = _topics([3])
+    assert assign_uniform({}, topics, True) == {}
+    member = MemberSpec(None, None, frozenset({bytes(16)}), {})
+    assert assign_simple({"a": member}, topics, True) == {}

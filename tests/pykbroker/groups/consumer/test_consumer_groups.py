@@ -10,15 +10,26 @@ import pytest
 
 from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
+from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.subscriptions import Subscriptions
-from pykbroker.groups.offset_log import decode_record
+from pykbroker.groups.offset_log import decode_record, encode_record
+from pykbroker.groups.result import LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
     ConsumerGroupTargetAssignmentMemberKey,
 )
-from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from pykbroker.protocol.log_messages.consumer_group_records import TopicPartitions as LoggedPartitions
+from pykbroker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
@@ -555,3 +566,143 @@ def test_joins_that_are_refused_or_not_stored_leave_nothing() -> None:
     assert Client(rig, "a", ["t"]).beat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     rig.advance(45_000)
     assert (groups._soft_states, rig.shard.wake_ms(GROUP)) == ({}, None)
+
+
+def change_regex(client: Client, regex: str, topics: list[str] | None = None) -> ConsumerGroupHeartbeatResponse:
+    """A heartbeat that changes the member's expression; "" takes it away."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id=client.member_id,
+        member_epoch=client.epoch,
+        subscribed_topic_regex=regex,
+        subscribed_topic_names=topics,
+    )
+    return client.rig.beat(request)
+
+
+def test_p176_an_expression_that_a_member_replaces_is_forgotten() -> None:
+    """P-176: with its topics, unless another member uses it."""
+    rig = Rig({"foo": 1, "bar": 1})
+    first, second = Client(rig, "a", None, regex="f.*"), Client(rig, "b", None, regex="f.*")
+    settle(first, second)
+    assert change_regex(first, "b.*").error_code == ErrorCode.NONE
+    assert rig.group.subscriptions.topics == {"foo"}, "the new one is resolved beside the heartbeat"
+    rig.advance(10_001)
+    settle(first, second)
+    assert set(rig.group.resolved) == {"f.*", "b.*"}
+    assert change_regex(second, "b.*").error_code == ErrorCode.NONE
+    assert set(rig.group.resolved) == {"b.*"}
+    assert rig.group.subscriptions.topics == {"bar"}
+    assert rig.reloaded().group.resolved.keys() == {"b.*"}
+
+
+def test_p176_an_expression_that_a_member_gives_up() -> None:
+    """P-176: the topics that it names itself are left."""
+    rig = Rig({"foo": 1, "bar": 1})
+    client = Client(rig, "a", None, regex="f.*")
+    settle(client)
+    assert client.partitions == {("foo", 0)}
+    response = change_regex(client, "", ["bar"])
+    assert response.error_code == ErrorCode.NONE
+    assert response.assignment is not None
+    assert response.assignment.topic_partitions == [], "foo is to be given up first"
+    assert rig.group.resolved == {}
+    assert rig.group.subscriptions.topics == {"bar"}
+    client.owned = {}
+    settle(client)
+    assert client.partitions == {("bar", 0)}
+
+
+def test_p176_an_expression_that_replaces_another_within_a_refresh() -> None:
+    """P-176: the one that no member uses any more is not resolved again."""
+    rig = Rig({"foo": 1, "bar": 1})
+    client = Client(rig, "a", None, regex="f.*")
+    settle(client)
+    rig.advance(10_001)
+    client.beat()
+    assert change_regex(client, "b.*").error_code == ErrorCode.NONE
+    assert [sorted(refresh.regexes) for refresh in rig.refreshes] == [["b.*"]]
+
+
+def test_an_expression_of_another_brokers_log_that_cannot_be_compiled() -> None:
+    """It has no topics; the others are resolved."""
+    assert matching_topics(["(", "a+"], ["aa", "b"]) == {"(": frozenset(), "a+": frozenset({"aa"})}
+
+
+def test_topics_that_are_found_after_the_group_has_gone() -> None:
+    rig = Rig({"foo": 1})
+    client = Client(rig, "a", None, regex="f.*")
+    client.beat()
+    client.leave()
+    rig.carry_out(rig.shard.delete(GROUP))
+    written = len(rig.log)
+    rig.resolve_regexes()
+    assert len(rig.log) == written
+    assert rig.groups.by_id == {}
+
+
+def test_a_static_member_that_comes_back_with_other_topics() -> None:
+    """P-175: the target is computed with it in the place of the one that left."""
+    rig = Rig({"t": 2, "u": 2})
+    first, second = Client(rig, "a", ["t"], instance_id="i"), Client(rig, "b", ["t"])
+    settle(first, second)
+    first.leave(-2)
+    again = Client(rig, "c", ["u"], instance_id="i")
+    settle(again, second)
+    assert again.partitions == all_of("u", 2)
+    assert second.partitions == all_of("t", 2)
+    assert set(rig.group.members) == {"b", "c"}
+
+
+# Logs of other releases
+
+
+def current_assignment(
+    rig: Rig, member_id: str, epoch: int, state: MemberState, partitions: list[int], epochs: list[int] | None
+) -> None:
+    """The log gets a member's current assignment to partitions of "t", as another broker would write it."""
+    assigned = [LoggedPartitions(topic_id=topic_id("t"), partitions=partitions, assignment_epochs=epochs)]
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=epoch, previous_member_epoch=epoch - 1, state=state, assigned_partitions=assigned
+    )
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id=member_id)
+    rig.log.append(encode_record(LogRecord(key, value)))
+
+
+def test_assignments_without_epochs() -> None:
+    """Kafka before 4.3 wrote none: a partition has the member's epoch."""
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    current_assignment(rig, "a", client.epoch, MemberState.STABLE, [0, 1], None)
+    assert rig.reloaded().group.members["a"].assigned == {topic_id("t"): {0: client.epoch, 1: client.epoch}}
+
+
+def test_a_state_that_a_later_release_has_stored() -> None:
+    """As in Kafka the member must give everything up and join again; one that owns nothing goes on."""
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    current_assignment(rig, "a", client.epoch, MemberState.UNKNOWN, [0, 1], None)
+    later = rig.reloaded()
+    client.rig = later
+    fenced = client.beat()
+    assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert fenced.error_message is not None
+    assert fenced.error_message.startswith("The consumer group member is in a unknown state.")
+    assert client.beat().error_code == ErrorCode.NONE
+    assert later.group.members["a"].state is MemberState.STABLE
+    assert client.partitions == all_of("t", 2)
+
+
+def test_the_topics_partitions_of_an_older_log_are_removed() -> None:
+    """Kafka before 4.1 wrote them into a record of the group; the next epoch takes it away, as in Kafka."""
+    rig = Rig({"t": 2})
+    Client(rig, "a", ["t"]).beat()
+    record = LogRecord(ConsumerGroupPartitionMetadataKey(group_id=GROUP), ConsumerGroupPartitionMetadataValue())
+    rig.log.append(encode_record(record))
+    later = rig.reloaded()
+    assert later.group.has_partition_metadata
+    Client(later, "b", ["t"]).beat()
+    assert not later.group.has_partition_metadata
+    assert not later.reloaded().group.has_partition_metadata

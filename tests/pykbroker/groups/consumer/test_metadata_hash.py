@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pykbroker.controller.metadata.image import BrokerImage
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
+from pykbroker.groups.modern.topics import GroupTopics
+from tests.pykbroker.groups.shard_rig import image_of
 
 
 def test_a_topics_hash_is_kafkas() -> None:
@@ -14,3 +17,14 @@ def test_a_groups_hash_is_kafkas() -> None:
     """P-179: in the order of the topics' names."""
     assert group_hash([("b", -7), ("a", 5)]) == -4646943608980624969
     assert group_hash([]) == 0
+
+
+def test_the_racks_of_replicas_are_in_the_hash() -> None:
+    """P-179: those of brokers that are registered and have one; without any rack a partition counts without them."""
+    image = image_of({"t": 2})
+    without = GroupTopics(image).hash_of(["t"])
+    image.brokers = {1: BrokerImage(1, 1, bytes(16), (), {}, "r1", False, False, ())}
+    topic = image.topics_by_name["t"]
+    expected = group_hash([("t", topic_hash("t", topic.topic_id, {0: ["r1"], 1: ["r1"]}))])
+    assert GroupTopics(image).hash_of(["t"]) == expected != without
+    assert GroupTopics(image).hash_of(["t", "missing"]) == expected

@@ -22,7 +22,7 @@ from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.pykbroker.groups.consumer.rig import Client, Rig, Waiter, settle
-from tests.pykbroker.groups.shard_rig import GROUP
+from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
 
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
@@ -544,3 +544,110 @@ def test_a_static_classic_member_is_replaced(mixed: tuple[Rig, str, int]) -> Non
     assert first.member_id not in rig.group.members
     fenced: Any = rig.join_classic(join_request(first.member_id, subscription("t"), "i")).response
     assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_p178_a_policy_without_migration_takes_no_classic_member() -> None:
+    """P-178."""
+    rig = Rig({"t": 2}, migration_policy="disabled")
+    Client(rig, "new", ["t"]).beat()
+    refused: Any = rig.join_classic(join_request("", subscription("t"))).response
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert set(rig.group.members) == {"new"}
+
+
+def test_a_classic_member_that_joins_as_it_is_changes_nothing(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: it is answered at once, and has to sync within its rebalance timeout as after any join."""
+    rig, classic, generation = mixed
+    settle_mixed(rig, classic)
+    generation = rig.group.members[classic].member_epoch
+    written = len(rig.log)
+    owned = sorted(rig.group.members[classic].assigned[topic_id("t")])
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": owned}))).response
+    assert (joined.error_code, joined.generation_id, len(rig.log)) == (ErrorCode.NONE, generation, written)
+    assert assigned(sync(rig, sync_request(classic, generation))) == {"t": owned}
+
+
+def settle_mixed(rig: Rig, classic: str) -> None:
+    """The classic member gives up what it has to, so that it is stable at the epoch of the group."""
+    for _ in range(3):
+        member = rig.group.members[classic]
+        kept = {"t": sorted(member.assigned.get(topic_id("t"), ()))}
+        rig.join_classic(join_request(classic, subscription("t", owned=kept)))
+
+
+def test_a_sync_of_a_generation_that_is_over(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: a member joined after the classic member's join; as in a classic group it has to join again."""
+    rig, classic, _ = mixed
+    settle_mixed(rig, classic)
+    generation = rig.group.members[classic].member_epoch
+    assert Client(rig, "third", ["t"]).beat().error_code == ErrorCode.NONE
+    assert sync(rig, sync_request(classic, generation)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_member_waits_for_partitions_of_a_consumer() -> None:
+    """P-178: its heartbeats say that all is well until a partition is free for it, and then that it has to join."""
+    rig = Rig({"t": 2})
+    consumer = Client(rig, "new", ["t"])
+    consumer.beat()
+    asked: Any = rig.join_classic(join_request("", subscription("t"))).response
+    classic = asked.member_id
+    joined: Any = rig.join_classic(join_request(classic, subscription("t"))).response
+    assert assigned(sync(rig, sync_request(classic, joined.generation_id))) == {}
+    assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
+    settle(consumer)
+    assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rig.join_classic(join_request(classic, subscription("t"))).response
+    assert len(assigned(sync(rig, sync_request(classic, joined.generation_id)))["t"]) == 1
+
+
+def test_static_members_are_removed_by_their_instance_id(mixed: tuple[Rig, str, int]) -> None:
+    """P-178: an administrator names no member id; another member's id with the instance id is fenced."""
+    rig, classic, _ = mixed
+    static = Client(rig, "static", ["t"], instance_id="i")
+    static.beat()
+    identities = [
+        MemberIdentity(member_id="another", group_instance_id="i"),
+        MemberIdentity(member_id="", group_instance_id="nobody"),
+        MemberIdentity(member_id="", group_instance_id="i"),
+    ]
+    result = rig.shard.leave(LeaveGroupRequest(group_id=GROUP, members=identities), rig.now_ms)
+    rig.carry_out(result)
+    assert [member.error_code for member in result.response.members] == [
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
+    assert set(rig.group.members) == {"new", classic}
+
+
+def test_p178_classic_groups_that_are_not_upgraded() -> None:
+    """P-178: one that is larger than a consumer group may be, and one of another protocol; with Kafka's reasons."""
+    refused = "Cannot upgrade classic group g to consumer group because "
+    rig = Rig({"t": 2}, max_size=1)
+    classic_group(rig)
+    rig.join_classic(join_request("", subscription("t"), "another"))
+    response = Client(rig, "new", ["t"]).beat()
+    assert response.error_message == refused + "the group size exceeds the consumer group maximum size."
+    rig = Rig({"t": 2})
+    request = join_request("", b"", "worker")
+    request.protocol_type = "connect"
+    rig.join_classic(request)
+    response = Client(rig, "new", ["t"]).beat()
+    assert (response.error_code, response.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        refused + "the group does not use the consumer embedded protocol.",
+    )
+
+
+def test_p178_a_group_with_an_assignor_of_its_own_is_not_upgraded() -> None:
+    """P-178: user data in an assignment are those of an assignor that the broker does not have."""
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    topics = [AssignedTopicPartition(topic="t", partitions=[0, 1])]
+    value = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=b"own")
+    rig.shard.groups[GROUP].members.by_id[classic].assignment = b"\0\1" + encode(value, 1)
+    response = Client(rig, "new", ["t"]).beat()
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert response.error_message is not None
+    assert "because an unsupported custom assignor is in use." in response.error_message
+    assert GROUP in rig.shard.groups

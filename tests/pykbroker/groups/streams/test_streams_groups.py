@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups.assignors.streams.spec import TaskAssignorError
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import Requester
+from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.result import LogRecord, Requester
 from pykbroker.groups.streams.configured import StatusCode
 from pykbroker.groups.streams.heartbeat import DELAYED_BY_INTERVAL, DELAYED_INITIALLY
 from pykbroker.groups.streams.member import MemberState
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.streams_group_records import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentTaskIds,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey,
+)
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     Endpoint,
@@ -579,3 +587,109 @@ def test_a_confirmation_that_is_not_stored_leaves_the_rebalance_timeout() -> Non
     rig.append_error = ErrorCode.NONE
     rig.advance(20_000)
     assert set(rig.group.members) == {"b"}
+
+
+def test_a_changelog_topic_with_a_count() -> None:
+    """P-211: its count is that of the tasks. Kafka's text."""
+    topology = word_count("g", "clicks")
+    topology.subtopologies[1].state_changelog_topics[0].partitions = 4
+    refused = Thread(StreamsRig({"clicks": 2}), "a", topology).join()
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        "Changelog topic g-store-changelog must have an undefined partition count, but it is set to 4.",
+    )
+
+
+def test_client_tags_with_the_same_key() -> None:
+    """P-210: as Kafka, whose collector raises an exception for them."""
+    tags = [KeyValue(key="k", value="v"), KeyValue(key="k", value="w")]
+    refused = Thread(StreamsRig({"clicks": 2}), "a", stateless("clicks"), client_tags=tags).join()
+    assert (refused.error_code, refused.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
+
+def test_a_member_that_leaves_may_ask_for_the_shutdown_of_all() -> None:
+    """P-215."""
+    rig = StreamsRig({"clicks": 2})
+    first, second = Thread(rig, "a", stateless("clicks")), Thread(rig, "b", stateless("clicks"))
+    first.join()
+    second.join()
+    assert rig.beat("a", -1, shutdown_application=True).error_code == ErrorCode.NONE
+    text = "Streams group member a encountered a fatal error and requested a shutdown for the entire application."
+    assert statuses(second.beat()) == [(StatusCode.SHUTDOWN_APPLICATION, text)]
+
+
+def failing(*_: Any) -> Any:
+    raise TaskAssignorError("no room")
+
+
+def test_an_assignor_that_fails() -> None:
+    """P-212: the heartbeat is refused, and the group stays as it is."""
+    rig = StreamsRig({"clicks": 2})
+    first = Thread(rig, "a", stateless("clicks"))
+    first.join()
+    written = len(rig.log)
+    rig.groups._assign = failing
+    refused = Thread(rig, "b", stateless("clicks")).join()
+    assert (refused.error_code, len(rig.log)) == (ErrorCode.UNKNOWN_SERVER_ERROR, written)
+    assert set(rig.group.members) == {"a"}
+
+
+def test_an_assignor_that_fails_after_the_first_delay() -> None:
+    """P-213: there is no request to refuse; the next heartbeat computes the assignment."""
+    rig = StreamsRig({"clicks": 2}, initial_rebalance_delay_ms=3_000)
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    thread.beat()
+    assign = rig.groups._assign
+    rig.groups._assign = failing
+    rig.advance(3_000)
+    assert rig.group.assignment_epoch < rig.group.epoch
+    rig.groups._assign = assign
+    thread.beat()
+    assert len(thread.tasks()) == 2
+
+
+# Logs of other releases
+
+
+def current_tasks(rig: StreamsRig, member_id: str, epoch: int, state: MemberState) -> None:
+    """The log gets a member's current tasks without epochs, in a state."""
+    tasks = StreamsGroupCurrentMemberAssignmentTaskIds(subtopology_id="0", partitions=[0, 1])
+    value = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=epoch, previous_member_epoch=epoch - 1, state=state, active_tasks=[tasks]
+    )
+    key = StreamsGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id=member_id)
+    rig.log.append(encode_record(LogRecord(key, value)))
+
+
+def test_tasks_without_epochs() -> None:
+    """A task has the member's epoch then."""
+    rig = StreamsRig({"clicks": 2})
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    current_tasks(rig, "a", thread.epoch, MemberState.STABLE)
+    assert rig.reloaded().group.members["a"].assigned.active == {"0": {0: thread.epoch, 1: thread.epoch}}
+
+
+def test_a_state_that_a_later_release_has_stored() -> None:
+    """P-212: the member must give everything up and join again, as in Kafka."""
+    rig = StreamsRig({"clicks": 2})
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    current_tasks(rig, "a", thread.epoch, MemberState.UNKNOWN)
+    thread.rig = later = rig.reloaded()
+    assert thread.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    thread.join()
+    settle(thread)
+    assert later.group.members["a"].state is MemberState.STABLE
+    assert thread.tasks() == [("0", 0), ("0", 1)]
+
+
+def test_a_group_whose_log_has_no_topology() -> None:
+    """A member that does not send it with its heartbeat cannot be told tasks: as Kafka, an unknown error."""
+    rig = StreamsRig({"clicks": 2})
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    rig.log.append(encode_record(LogRecord(StreamsGroupTopologyKey(group_id=GROUP), None)))
+    thread.rig = rig.reloaded()
+    assert thread.beat().error_code == ErrorCode.UNKNOWN_SERVER_ERROR

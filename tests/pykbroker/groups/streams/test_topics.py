@@ -246,3 +246,47 @@ def test_failures_are_few() -> None:
     kept = creation.failures([f"t{number}" for number in range(ERRORS_MAX + 5)], ERRORS_MAX)
     assert len(kept) == ERRORS_MAX
     assert "t4" not in kept
+
+
+def test_repartition_topics_alone_that_are_joined() -> None:
+    """P-211: all that have a declared count must have the same one."""
+    group = CopartitionGroup(repartition_source_topics=[0, 1])
+
+    def joined(*declared: int) -> ConfiguredTopology:
+        topics = [TopicInfo(name=name, partitions=count) for name, count in zip("rs", declared, strict=True)]
+        source = Subtopology(subtopology_id="0", source_topics=["a"], repartition_sink_topics=["r", "s"])
+        reader = Subtopology(subtopology_id="1", repartition_source_topics=topics, copartition_groups=[group])
+        return configured(source, reader, a=2)
+
+    assert counts(joined(3, 3)) == {"r": 3, "s": 3}
+    assert counts(joined(3, 0)) == {"r": 3, "s": 3}
+    assert joined(3, 4).problem == (
+        StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+        "Following topics do not have the same number of partitions: [{r=3, s=4}]",
+    )
+
+
+def test_copartition_groups_of_nothing() -> None:
+    """P-211: an empty one joins nothing; a position before the first topic is a fault as one after the last."""
+    empty = Subtopology(subtopology_id="0", source_topics=["a"], copartition_groups=[CopartitionGroup()])
+    assert configured(empty, a=1).is_ready
+    before = CopartitionGroup(source_topics=[-1])
+    assert refusal(Subtopology(subtopology_id="0", source_topics=["a"], copartition_groups=[before]), a=1) == (
+        UNKNOWN,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "topics", [[TopicInfo(name="r", partitions=-1)], [TopicInfo(name="r", partitions=2)] * 2], ids=["negative", "twice"]
+)
+def test_repartition_topics_without_sense(topics: list[TopicInfo]) -> None:
+    source = Subtopology(subtopology_id="0", source_topics=["a"], repartition_sink_topics=["r"])
+    assert refusal(source, Subtopology(subtopology_id="1", repartition_source_topics=topics), a=1) == (UNKNOWN, None)
+
+
+def test_many_missing_topics_are_in_the_order_of_a_larger_table() -> None:
+    """The order in which a broker creates them: more than twelve are in a Java table of 32 buckets."""
+    changelogs = [TopicInfo(name=name) for name in "PABCDEFGHIJKL"]
+    found = configured(Subtopology(subtopology_id="0", source_topics=["a"], state_changelog_topics=changelogs), a=2)
+    assert list(found.missing) == list("ABCDEFGHIJKLP"), "with 16 buckets P would come first"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import struct
 
 STORE_PASSWORD = "changeit"
 JKS_KEY_PASSWORD = "otherpass"
@@ -134,3 +136,20 @@ SUBJECTS = (
     ),
 )
 """Pairs of a subject as `X500Principal.getName()` gives it, and its certificate."""
+
+
+def jks_of(*entries: bytes, version: int = 2, password: str = STORE_PASSWORD) -> bytes:
+    """A JKS store with these entries."""
+    body = b"\xfe\xed\xfe\xed" + struct.pack(">LL", version, len(entries)) + b"".join(entries)
+    return body + hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
+
+
+def jks_key(protected: bytes, *certificates: bytes) -> bytes:
+    """An entry of a JKS store: a protected key and its certificates in DER."""
+    chain = b"".join(struct.pack(">H5sL", 5, b"X.509", len(each)) + each for each in certificates)
+    return (
+        struct.pack(">LH6sQL", 1, 6, b"broker", 0, len(protected))
+        + protected
+        + struct.pack(">L", len(certificates))
+        + chain
+    )

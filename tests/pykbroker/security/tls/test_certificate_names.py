@@ -58,3 +58,26 @@ def test_object_identifiers() -> None:
     for malformed in (b"", b"\x55\x84"):
         with pytest.raises(DerError):
             dotted(malformed)
+
+
+def der(tag: int, *contents: bytes) -> bytes:
+    content = b"".join(contents)
+    return bytes([tag, len(content)]) + content
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (None, "is not a certificate"),
+        (der(0x02, b"\1"), "has no subject"),
+        (der(0x30, der(0x31, der(0x30, der(0x06, b"\x55\x04\x03")))), "a malformed attribute in its subject"),
+        (der(0x30, der(0x31, der(0x30, der(0x0C, b"CN"), der(0x0C, b"a")))), "a malformed attribute in its subject"),
+    ],
+)
+def test_structures_that_are_no_certificates(subject: bytes | None, words: str) -> None:
+    """Well formed, but without what a certificate has: six fields, of which the fifth is the subject."""
+    fields = [der(0x02, b"\1")] * 4 + ([] if subject is None else [subject, der(0x30)])
+    with pytest.raises(DerError, match=words):
+        names_of(der(0x30, der(0x30, *fields)))
+    with pytest.raises(DerError, match="is not a certificate"):
+        names_of(der(0x30))

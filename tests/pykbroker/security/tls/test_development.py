@@ -77,3 +77,12 @@ def test_settings_of_clients(tmp_path: Path) -> None:
     librdkafka = parse_properties(Path(paths["librdkafka"]).read_text())
     assert librdkafka["ssl.ca.location"] == str(tmp_path / "tls-ca.pem")
     assert json.loads(Path(paths["Python"]).read_text())["security_protocol"] == "SSL"
+
+
+def test_a_certificate_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    """The authority stays, so that clients need no new files."""
+    development.prepare(str(tmp_path), ["localhost"])
+    before = contents(tmp_path)
+    (tmp_path / "tls-client.pem").unlink()
+    development.prepare(str(tmp_path), ["localhost"])
+    assert [name for name in FILES if contents(tmp_path)[name] != before[name]] == ["tls-client.pem"]

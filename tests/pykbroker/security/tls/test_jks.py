@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from pykbroker.security.tls.certificate_names import names_of
 from pykbroker.security.tls.der import SEQUENCE, parse
-from pykbroker.security.tls.jks import JksError, read_jks
-from tests.pykbroker.security.tls.java_stores import JKS, JKS_KEY_PASSWORD, JKS_TRUST, STORE_PASSWORD, SUBJECT
+from pykbroker.security.tls.jks import JksError, PrivateKeyEntry, read_jks
+from tests.pykbroker.security.tls.java_stores import JKS, JKS_KEY_PASSWORD, JKS_TRUST, STORE_PASSWORD, SUBJECT, jks_of
 
 
 def test_a_private_key_and_its_certificate() -> None:
@@ -49,3 +50,24 @@ def test_damaged_bytes_give_a_store_or_an_error(position: int, byte: int, size: 
         store = read_jks(damaged, None)
         for entry in store.keys:
             entry.key(JKS_KEY_PASSWORD)
+
+
+def trusted(kind: bytes) -> bytes:
+    return struct.pack(">LH1sQ", 2, 1, b"a", 0) + struct.pack(">H", len(kind)) + kind + struct.pack(">L", 3) + b"DER"
+
+
+def test_versions_and_types() -> None:
+    assert read_jks(jks_of(trusted(b"X.509")), STORE_PASSWORD).certificates == [b"DER"]
+    with pytest.raises(JksError, match="of version 3, not 1 or 2"):
+        read_jks(jks_of(version=3), None)
+    with pytest.raises(JksError, match=r"a certificate of type PGP, not X\.509"):
+        read_jks(jks_of(trusted(b"PGP")), None)
+
+
+@pytest.mark.parametrize(
+    ("protected", "words"),
+    [(b"", "has a protected key that"), (b"\x30\x00", "malformed"), (b"\x30\x04\x30\x00\x04\x00", "malformed")],
+)
+def test_protected_keys_that_are_none(protected: bytes, words: str) -> None:
+    with pytest.raises(JksError, match=words):
+        PrivateKeyEntry("a", protected, []).key("secret")

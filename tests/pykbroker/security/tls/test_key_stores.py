@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import sys
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.security.tls.contexts import Stores, client_context, server_context
 from pykbroker.security.tls.development import issue
+from pykbroker.security.tls.jks import read_jks
+from pykbroker.security.tls.key_stores import STORE_SIZE_MAX
 from pykbroker.security.tls.settings import TlsSettings
 from tests.pykbroker.security.tls.certificates import authority, server, texts
 from tests.pykbroker.security.tls.java_stores import (
@@ -22,6 +27,8 @@ from tests.pykbroker.security.tls.java_stores import (
     PKCS12_TRUST,
     STORE_PASSWORD,
     SUBJECT,
+    jks_key,
+    jks_of,
 )
 
 SECRET = "open-sesame"
@@ -110,7 +117,8 @@ def test_an_encrypted_pem_key(tmp_path: Path) -> None:
             del wrong["ssl.key.password"]
         with pytest.raises(ConfigError) as error:
             shaken(wrong, {})
-        assert "Invalid keystore" in str(error.value)
+        words = "is wrong" if password else "is missing"
+        assert f"Invalid keystore: the private key is encrypted, and ssl.key.password {words}" in str(error.value)
         assert "PRIVATE KEY" not in str(error.value)
 
 
@@ -215,3 +223,100 @@ def test_no_version_in_common() -> None:
         shaken(new, old)
     with pytest.raises(ConfigError, match=r"none is of a version in TLSv1\.2"):
         shaken(texts(server(), ssl_enabled_protocols="TLSv1.2", ssl_cipher_suites="TLS_AES_256_GCM_SHA384"), {})
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "words"),
+    [
+        (b"no certificate", {"ssl.truststore.type": "PEM"}, "No matching CERTIFICATE entries in PEM file"),
+        (JKS_TRUST, {"ssl.truststore.type": "JKS", "ssl.truststore.password": SECRET}, "the password is wrong"),
+        (jks_of(), {"ssl.truststore.type": "JKS"}, "has no certificate"),
+    ],
+)
+def test_a_trust_store_that_cannot_be_used(tmp_path: Path, content: bytes, more: dict[str, str], words: str) -> None:
+    path = tmp_path / "trust"
+    path.write_bytes(content)
+    settings = {"ssl.truststore.location": str(path), **more}
+    with pytest.raises(ConfigError) as error:
+        Stores(TlsSettings.read(settings.get))
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_store_that_is_too_large(tmp_path: Path) -> None:
+    """A path such as /dev/zero must not fill the memory."""
+    with open(tmp_path / "trust", "wb") as file:
+        file.truncate(STORE_SIZE_MAX + 1)
+    settings = {"ssl.truststore.location": str(tmp_path / "trust")}
+    with pytest.raises(ConfigError, match=f"is larger than {STORE_SIZE_MAX} bytes"):
+        Stores(TlsSettings.read(settings.get))
+
+
+def test_texts_that_are_no_certificates() -> None:
+    """Blocks of PEM with something else in them; the key is not shown."""
+    nothing = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
+    settings = {**texts(server()), "ssl.keystore.certificate.chain": nothing}
+    with pytest.raises(ConfigError, match="its first certificate is not a certificate") as error:
+        Stores(TlsSettings.read(settings.get))
+    assert "PRIVATE KEY" not in str(error.value)
+    with pytest.raises(ConfigError, match="Invalid trust store"):
+        shaken(texts(server()), trusting(nothing))
+
+
+def test_a_jks_key_without_a_certificate(tmp_path: Path) -> None:
+    (entry,) = read_jks(JKS, STORE_PASSWORD).keys
+    (tmp_path / "key").write_bytes(jks_of(jks_key(entry.protected_key)))
+    settings = {
+        "ssl.keystore.location": str(tmp_path / "key"),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": JKS_KEY_PASSWORD,
+    }
+    with pytest.raises(ConfigError, match="has a private key without a certificate"):
+        Stores(TlsSettings.read(settings.get))
+
+
+def test_a_pkcs12_store_has_its_chain_in_any_order(tmp_path: Path) -> None:
+    """The server sends the chain from its own certificate on, without certificates that do not belong to it."""
+    top = authority()
+    between = issue("between", issuer=top, is_authority=True)
+    broker = issue("broker", issuer=between, hosts=["localhost"])
+    others = [load_pem_x509_certificate(each.certificate_pem.encode()) for each in (server(), top, between)]
+    own = load_pem_x509_certificate(broker.certificate_pem.encode())
+    store = serialize_key_and_certificates(b"k", broker.key, own, others, BestAvailableEncryption(SECRET.encode()))
+    (tmp_path / "key").write_bytes(store)
+    settings = {"ssl.keystore.location": str(tmp_path / "key"), "ssl.keystore.password": SECRET}
+    (material,) = Stores(TlsSettings.read(settings.get)).keys
+    sent = load_pem_x509_certificates(material.certificates.encode())
+    assert [each.subject for each in sent] == [own.subject, others[2].subject, others[1].subject]
+    shaken(settings, trusting(top.certificate_pem))
+
+
+def test_a_pkcs12_store_without_a_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(PKCS12_TRUST)
+    settings = {"ssl.keystore.location": str(tmp_path / "key"), "ssl.keystore.password": STORE_PASSWORD}
+    with pytest.raises(ConfigError, match="has no private key"):
+        Stores(TlsSettings.read(settings.get))
+
+
+def test_keys_on_a_system_without_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key then is in a file that its user alone may read, while OpenSSL reads it."""
+    monkeypatch.delattr(os, "memfd_create")
+    shaken(texts(server()), trusting(authority().certificate_pem))
+
+
+def test_cipher_suites_that_openssl_does_not_have() -> None:
+    with pytest.raises(ConfigError, match="OpenSSL has none of these cipher suites"):
+        shaken(texts(server(), ssl_cipher_suites="NO-SUCH-SUITE"), {})
+
+
+@pytest.mark.filterwarnings("ignore:ssl.* deprecated:DeprecationWarning")
+def test_a_version_between_two_allowed_ones_is_switched_off() -> None:
+    settings = TlsSettings.read(texts(server(), ssl_enabled_protocols="TLSv1.1,TLSv1.3").get)
+    assert server_context(settings, Stores(settings)).options & ssl.OP_NO_TLSv1_2
+
+
+def test_a_key_that_is_none() -> None:
+    settings = texts(server())
+    settings["ssl.keystore.key"] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    with pytest.raises(ConfigError, match="OpenSSL cannot read the private key or a certificate"):
+        shaken(settings, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.definitions import ConfigError
 from pykbroker.security.tls.connecting import TlsRefused, with_tls
 from pykbroker.security.tls.development import issue
+from pykbroker.security.tls.jks import read_jks
 from pykbroker.security.tls.listener_tls import ListenerTls
 from pykbroker.security.tls.node_tls import NodeTls
-from tests.pykbroker.security.tls.certificates import authority, listener_tls, server, texts
+from pykbroker.security.tls.settings import TlsSettings
+from tests.pykbroker.security.tls.certificates import authority, file_texts, listener_tls, server, texts
+from tests.pykbroker.security.tls.java_stores import JKS, JKS_KEY_PASSWORD, STORE_PASSWORD, jks_key, jks_of
 
 LISTENERS = {
     "listeners": "SSL://localhost:0,LOGIN://localhost:0,PLAINTEXT://localhost:0",
@@ -145,3 +149,68 @@ async def test_another_node_that_is_not_trusted(host: str, trusted: Any, words: 
         refused += group.exceptions
     assert f"the TLS handshake with {host}:9093 failed: " in str(refused[0])
     assert words in str(refused[0])
+
+
+def test_a_key_store_that_cannot_be_read_names_the_listener() -> None:
+    with pytest.raises(ConfigError, match=r"No matching PRIVATE KEY entries in PEM file.*\(listener LOGIN\)"):
+        NodeTls(config(listener__name__login__ssl__keystore__key="nothing"))
+
+
+def test_settings_of_the_metadata_that_cannot_be_parsed_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """They were checked by the controller, which may be of another version."""
+    node = NodeTls(config())
+    tls = node.of("SSL")
+    assert tls is not None
+    first = tls.server
+    with caplog.at_level(logging.ERROR):
+        node.apply(config().with_dynamic({}, {"listener.name.ssl.ssl.enabled.protocols": "TLSv1.9"}))
+    assert tls.server is first
+    assert "the TLS settings stay as they are, as the new ones are refused" in caplog.text
+
+
+def test_files_that_have_changed_are_read_again(tmp_path: Path) -> None:
+    """P-244: a certificate that was renewed in its file is used without a restart."""
+    properties = {**LISTENERS, **file_texts(tmp_path, server(), authority())}
+    settings = BrokerConfig.from_properties(properties)
+    node = NodeTls(settings)
+    tls = node.of("SSL")
+    assert tls is not None
+    first = tls.server
+    node.apply(settings)
+    assert tls.server is first
+    (tmp_path / "key.pem").write_text(issue("broker", issuer=authority(), hosts=["localhost", "127.0.0.1"]).pem + "\n")
+    node.apply(settings)
+    assert tls.server is not first
+
+
+def test_a_key_store_with_another_number_of_keys(tmp_path: Path) -> None:
+    """P-244: Kafka's text."""
+    (key,) = read_jks(JKS, STORE_PASSWORD).keys
+    entry = jks_key(key.protected_key, *key.certificates)
+    stores = []
+    for count in (1, 2):
+        (tmp_path / f"{count}.jks").write_bytes(jks_of(*[entry] * count))
+        stores.append(
+            {
+                "ssl.keystore.location": str(tmp_path / f"{count}.jks"),
+                "ssl.keystore.password": STORE_PASSWORD,
+                "ssl.key.password": JKS_KEY_PASSWORD,
+            }
+        )
+    with pytest.raises(ConfigError, match="existing store contains 1 entries, new store contains 2 entries"):
+        listener_tls(stores[0]).check(TlsSettings.read(stores[1].get))
+
+
+async def test_a_connection_that_is_given_up_is_closed() -> None:
+    """As by a timeout in the middle of the handshake: the socket would leak otherwise."""
+    ours, _theirs = trio.testing.memory_stream_pair()
+
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        await trio.lowlevel.checkpoint()
+        return ours
+
+    with trio.move_on_after(1) as scope:
+        await with_tls(open_stream, listener_tls(texts(server(), authority())))("localhost", 9093)
+    assert scope.cancelled_caught
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.send_all(b"x")
