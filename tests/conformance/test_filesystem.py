@@ -263,7 +263,7 @@ def test_a_file_is_created_in_one_call(place: tuple[FileSystem, str]) -> None:
 
 
 def test_a_refused_call_on_an_open_file_names_the_file(tmp_path: Path) -> None:
-    """The system refuses these for a descriptor that is gone; a broker that gets such an error says which file it was."""
+    """The system refuses these for a descriptor that is gone."""
     filesystem = OsFileSystem()
     path = f"{tmp_path}/a"
     descriptor = filesystem.open(path, create=True)
