@@ -461,7 +461,9 @@ def test_a_single_directory_adopts_the_copy_that_the_metadata_has_in_it() -> Non
     assert alone.adopt_future("t", 0, B) is False, "the directory has no id"
     alone.format(MetaProperties("c" * 22, 1, uuid_to_text(B)))
     assert alone.adopt_future("t", 0, A) is False
+    assert alone.futures["t", 0].is_bulk
     assert alone.adopt_future("t", 0, B) is True
+    assert not alone.logs["t", 0].is_bulk
     assert (alone.logs["t", 0].path, alone.logs["t", 0].log_end_offset) == ("/b/t-0", 3)
     assert alone.futures == {}
     alone.close()

@@ -15,7 +15,12 @@ from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.batch import build_batch, iter_batches
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError, RecordTooLarge
-from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, CRC_POSITION, LAST_OFFSET_DELTA_POSITION
+from pykbroker.protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    LAST_OFFSET_DELTA_POSITION,
+    MAX_TIMESTAMP_POSITION,
+)
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
 from tests.support.fake_filesystem import FakeFileSystem
@@ -426,3 +431,57 @@ def test_a_coordinator_appends_whole_batches(place: Place) -> None:
     with pytest.raises(ValueError, match="at least one whole batch"):
         log.append_as_leader(batch()[:30], 0, NOW_MS, AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 0
+
+
+def test_the_largest_timestamp_of_a_header_that_no_record_has(place: Place) -> None:
+    """Other brokers may have written such a header; ListOffsets then answers that there is no such record."""
+    log = place.open()
+    data = bytearray(followed(batch(2)))
+    data[MAX_TIMESTAMP_POSITION : MAX_TIMESTAMP_POSITION + 8] = (NOW_MS + 77).to_bytes(8, "big")
+    log.append_as_follower(with_crc(data), NOW_MS, 0)
+    assert log.max_timestamp_offset() is None
+
+
+def test_a_log_that_was_not_used_writes_nothing_at_its_end(memory: Place) -> None:
+    log = memory.open()
+    append(log, batch())
+    log.close()
+    again = memory.open(is_clean=True)
+    before = dict(memory.filesystem.calls)  # type: ignore[attr-defined]
+    assert again.write_end() is False
+    assert not again.is_loaded
+    assert memory.filesystem.calls == before  # type: ignore[attr-defined]
+
+
+def test_a_flush_that_cannot_open_a_file_leaves_no_lease(memory: Place) -> None:
+    """It may be tried again, and the files that it had opened can be closed."""
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    log = memory.open(segment_bytes=200)
+    for _ in range(6):
+        append(log, batch())
+    log.close_files()
+    files = [segment.file for segment in log.segments]
+    assert len(files) > 2
+    files[0].descriptor()
+    filesystem.fail_next["open"] = StorageError("t-0", "Too many open files")
+    with pytest.raises(StorageError, match="Too many open files"):
+        log.begin_flush(include_active=True)
+    assert [file.leases for file in files] == [0] * len(files)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset == 6
+
+
+def test_the_space_ahead_that_could_not_be_cut_off_is_cut_off_at_the_end(memory: Place) -> None:
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    log = memory.open()
+    append(log, batch())
+    size = log.size_bytes
+    path = f"{log.path}/{0:020d}.log"
+    filesystem.fail_next["trim"] = StorageError(path, "Input/output error")
+    with pytest.raises(StorageError):
+        log.close_files()
+    assert filesystem.file_size(path) > size
+    log.close()
+    assert filesystem.file_size(path) == size
