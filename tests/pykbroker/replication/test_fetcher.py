@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ async def test_a_follower_below_the_leaders_start_asks_for_the_range(cluster: Cl
     cluster.produce(1, "a", "b", "c", "d")
     begin_at(cluster, 3)
     client = LeaderClient(cluster)
-    await while_fetching(cluster, client, lambda: trio.sleep(5 * REQUEST_S))
+    await while_fetching(cluster, client, partial(trio.sleep, 5 * REQUEST_S))
     assert cluster.values(2) == ["d@3"]
     assert [name for _, name in client.asked[:4]] == [
         "FetchRequest",
