@@ -1,4 +1,4 @@
-"""Values that are refused, each with its reason: of server.properties, of topics and groups, and while a broker runs."""
+"""Refused values, each with its reason: of server.properties, of topics and groups, and while a broker runs."""
 
 from __future__ import annotations
 
