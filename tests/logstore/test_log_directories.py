@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -426,11 +426,12 @@ def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_other_directories
     starts = {("t", number): 1 for number in range(2)}
     for number in range(2):
         directories.logs["t", number].advance_log_start(1)
-    for write in (
+    writes: list[Callable[[], Iterator[BlockingStep | None]]] = [
         lambda: directories.write_checkpoints(marks.items()),
         directories.write_log_starts,
         lambda: directories.write_cleaner_offsets(lambda: starts),
-    ):
+    ]
+    for write in writes:
         filesystem.fail_next["create_file"] = StorageError("/a/checkpoint", "Input/output error")
         with pytest.raises(StorageError, match="/a/checkpoint"):
             finish(write())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.raft import leader as raft_leader
 from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.local_messages import ChangeAnswer, Reason
@@ -94,6 +95,7 @@ def test_a_voter_set_without_a_directory_id_is_not_written() -> None:
     """kraft.version 1 knows voters by their directories; one of the settings has not said which it has."""
     of_settings = VoterSet([voter(1)._replace(key=ReplicaKey(1))])
     leader = Leader(0, of_settings=of_settings)
+    assert isinstance(leader.core.state, raft_leader.Leader)
     leader.core.state.changes.described = VoterSet([voter(1)._replace(key=ReplicaKey(1))])
     leader.step(local.UpgradeKRaftVersion("level", 1))
     answer = leader.answer()

@@ -156,10 +156,8 @@ async def test_buffers_of_sockets_have_the_sizes_of_the_settings(tmp_path: Path)
         with socket.create_connection(("127.0.0.1", listener.port), timeout=5):
             await settled()
             (connection,) = listener.connections
-            sizes = [
-                connection._connected.getsockopt(socket.SOL_SOCKET, option)
-                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
-            ]
+            connected: Any = connection._connected
+            sizes = [connected.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
     # Linux doubles them, for its own bookkeeping.
     assert sizes in ([50000, 60000], [100000, 120000])
 
