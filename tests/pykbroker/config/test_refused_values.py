@@ -9,6 +9,8 @@ import pytest
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.config_providers import replace_variables
 from pykbroker.config.controller_rules import ServerConfigRules
+from pykbroker.config.definitions import CLASS, NonEmpty, parse_value
+from pykbroker.config.descriptions import ConfigViews
 from pykbroker.config.dynamic_changes import check_settings
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.protocol.error_codes import ErrorCode
@@ -134,3 +136,27 @@ def test_a_pattern_of_allowed_names_that_is_no_pattern() -> None:
     }
     with pytest.raises(ConfigError, match=r"allowlist.pattern \( is not a regular expression"):
         replace_variables(properties, {"NAME": "n"})
+
+
+def test_only_the_keys_of_groups_and_client_metrics_that_were_asked_for_are_described() -> None:
+    config = BrokerConfig.from_properties({})
+    views = ConfigViews(config, config, ClusterImage(), 1)
+    (entry,) = views.group({"consumer.session.timeout.ms": "50000"}, ["consumer.session.timeout.ms"])
+    assert (entry.name, entry.value) == ("consumer.session.timeout.ms", "50000")
+    (entry,) = views.client_metrics({}, ["interval.ms"])
+    assert entry.name == "interval.ms"
+    assert len(views.group({})) > 1
+    assert len(views.client_metrics({})) > 1
+
+
+def test_settings_of_an_unknown_kind_of_resource_have_no_default() -> None:
+    rules = ServerConfigRules(BrokerConfig.from_properties({}))
+    assert rules.is_list(99, "any") is False
+
+
+def test_an_empty_class_and_an_empty_text_are_refused() -> None:
+    """The texts are those of Kafka's ConfigDef."""
+    with pytest.raises(ConfigError, match="Class could not be found"):
+        parse_value("authorizer.class.name", " ", CLASS)
+    with pytest.raises(ConfigError, match="String must be non-empty"):
+        NonEmpty().check("key", "")

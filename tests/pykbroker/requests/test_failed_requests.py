@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -19,10 +19,13 @@ from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.config_alteration import check_broker_settings
 from pykbroker.requests.controller_calls import forwarded, quorum_of
 from pykbroker.requests.error_responses import _items
+from pykbroker.requests.share_requests import Acknowledgements
 from pykbroker.requests.share_state_calls import _error_of, _outcomes
 from pykbroker.requests.streams_topics import _create
 from pykbroker.requests.topic_creation import create_missing_topics, create_request
 from pykbroker.security.connection_info import ListenerKind
+from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
+from pykbroker.share_partitions.sessions import TopicPartition
 
 TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
 OTHER_VERSION = CloseConnection("the active controller does not have this version of the request")
@@ -191,3 +194,70 @@ def test_texts_of_outcomes_without_a_state() -> None:
     code, text = _error_of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "read state")
     assert code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert "Unable" not in (text or "")
+
+
+# Share requests
+
+
+def acknowledgements(*, is_renew: bool, partitions: tuple[int, ...] = (0,)) -> Acknowledgements:
+    """Of a request whose version knows RENEW, about a topic with these partitions."""
+    found = Acknowledgements.__new__(Acknowledgements)
+    topic = SimpleNamespace(partitions=dict.fromkeys(partitions))
+    metadata = SimpleNamespace(topic=lambda name: topic if name == "t" else None)
+    found._context = cast("Any", SimpleNamespace(services=SimpleNamespace(metadata=metadata)))
+    found._is_renew = is_renew
+    found._highest_type = RENEW
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_renew", "is_well_formed"),
+    [
+        ([(0, 4, [1])], False, True),
+        ([(0, 1, [1, 2]), (2, 2, [1])], False, True),
+        # Offsets that go backwards, in a batch and from one to the next; no type.
+        ([(4, 0, [1])], False, False),
+        ([(3, 4, [1]), (0, 1, [1])], False, False),
+        ([(0, 4, [])], False, False),
+        # Neither one type nor one for each offset.
+        ([(0, 4, [1, 1])], False, False),
+        # Types that do not exist, and RENEW in a request that is not one of renewals.
+        ([(0, 0, [-1])], False, False),
+        ([(0, 0, [RENEW + 1])], True, False),
+        ([(0, 0, [RENEW])], False, False),
+        ([(0, 0, [RENEW])], True, True),
+    ],
+)
+def test_batches_of_acknowledgements(batches: Any, is_renew: bool, is_well_formed: bool) -> None:
+    """KIP-932, as in Kafka's KafkaApis.validateAcknowledgementBatches."""
+    acknowledged = [AcknowledgedBatch(*batch) for batch in batches]
+    place = TopicPartition(bytes(16), 0)
+    error = acknowledgements(is_renew=is_renew)._error_of("t", place, acknowledged, frozenset())
+    assert error is (ErrorCode.NONE if is_well_formed else ErrorCode.INVALID_REQUEST)
+
+
+def test_acknowledgements_of_what_the_client_may_not_read_or_does_not_exist() -> None:
+    tested = acknowledgements(is_renew=False)
+    batch = [AcknowledgedBatch(0, 0, [1])]
+    cases: list[tuple[str, int, frozenset[str], ErrorCode]] = [
+        ("t", 0, frozenset(("t",)), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("t", 5, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("gone", 0, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    for name, number, refused, error in cases:
+        assert tested._error_of(name, TopicPartition(bytes(16), number), batch, refused) is error
+
+
+def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
+    tested = acknowledgements(is_renew=False)
+    tested._known, tested._outcomes = {}, {}
+    tested._context = cast(
+        "Any",
+        SimpleNamespace(
+            services=SimpleNamespace(metadata=SimpleNamespace(topic_by_id=lambda topic_id: None)),
+            refused=lambda *_: [],
+        ),
+    )
+    asked = SimpleNamespace(partition_index=3, acknowledgement_batches=[])
+    tested._begin([SimpleNamespace(topic_id=b"x" * 16, partitions=[asked])])
+    assert tested._known[TopicPartition(b"x" * 16, 3)].error is ErrorCode.UNKNOWN_TOPIC_ID
