@@ -283,3 +283,23 @@ async def test_a_slice_that_was_read_when_the_move_ended_is_dropped() -> None:
     assert rig.partition.future is None
     assert future.log_end_offset == 0
     assert rig.partition.log.log_end_offset == 300
+
+
+async def test_a_copy_that_takes_over_and_cannot_note_the_epoch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record has the epoch yet; the first one notes it."""
+    rig = Rig()
+    rig.append()
+    rig.moves.begin(rig.partition, B)
+    await rig.go()
+    old, future = rig.partition.log, rig.partition.future
+    assert future is not None
+    old.begin_leader_epoch(5)
+
+    def refuse(log: PartitionLog, epoch: int) -> None:
+        raise BROKEN
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "begin_leader_epoch", refuse)
+        rig.partition.replace_log_by_future(future)
+    assert rig.failures.reported == [BROKEN]
+    assert rig.partition.log is future
