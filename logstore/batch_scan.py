@@ -10,11 +10,7 @@ from struct import Struct
 from typing import Final
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.layout import (
-    ATTRIBUTES_POSITION,
-    CRC_POSITION,
-    HEADER_SIZE,
     HOP,
     HOP_SIZE,
     LEGACY_CRC_POSITION,
@@ -22,7 +18,6 @@ from pykbroker.protocol.records.layout import (
     LEGACY_MAGIC_POSITION,
     LEGACY_TIMESTAMP_POSITION,
     LENGTH_OVERHEAD,
-    MAX_TIMESTAMP_POSITION,
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -68,22 +63,13 @@ def last_offset_at(chunk: bytes, position: int) -> int:
     return int(base_offset + last_offset_delta if magic >= 2 else base_offset)
 
 
-def is_valid(view: memoryview, position: int, length: int, magic: int) -> bool:
-    """True if the batch at `position` with this length field matches the CRC in its header."""
+def is_valid(view: memoryview, position: int, length: int) -> bool:
+    """True if the message of an old format at `position`, with this length field, matches the CRC in its header."""
     end = position + LENGTH_OVERHEAD + length
-    if magic >= 2:
-        if length < HEADER_SIZE - LENGTH_OVERHEAD:
-            return False
-        crc = int.from_bytes(view[position + CRC_POSITION : position + ATTRIBUTES_POSITION], "big")
-        return int(crc32c(view[position + ATTRIBUTES_POSITION : end])) == crc
     crc = int.from_bytes(view[position + LEGACY_CRC_POSITION : position + LEGACY_MAGIC_POSITION], "big")
     return zlib.crc32(view[position + LEGACY_MAGIC_POSITION : end]) == crc
 
 
-def max_timestamp_of(view: Buffer, position: int, magic: int) -> int:
-    """Largest timestamp of the batch at `position`: -1 for magic 0, which has none."""
-    if magic >= 2:
-        return int(_TIMESTAMP.unpack_from(view, position + MAX_TIMESTAMP_POSITION)[0])
-    if magic == 1:
-        return int(_TIMESTAMP.unpack_from(view, position + LEGACY_TIMESTAMP_POSITION)[0])
-    return -1
+def timestamp_of(view: Buffer, position: int, magic: int) -> int:
+    """Timestamp of the message of an old format at `position`: -1 for magic 0, which has none."""
+    return int(_TIMESTAMP.unpack_from(view, position + LEGACY_TIMESTAMP_POSITION)[0]) if magic == 1 else -1

@@ -111,7 +111,7 @@ class LoadedLog:
         self.path = path
         self.is_bulk = False
         self._name = name
-        self.config = config
+        self.use_config(config)
         self.segments = parts.segments
         self.epochs = parts.epochs
         self.history = parts.history
@@ -120,13 +120,8 @@ class LoadedLog:
         self.durability = Durability(parts.recovery_point, sealed_to, on_point_lowered)
         self.pending = PendingFiles(parts.segments.active.filesystem, parts.history)
 
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
+    def use_config(self, config: LogConfig) -> None:
+        """Use these settings of the topic from now on."""
         self._config = config
         self._policy = append_policy(config)
 

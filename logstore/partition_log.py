@@ -197,7 +197,7 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         if isinstance(self._state, LoadedLog):
-            self._state.config = config
+            self._state.use_config(config)
 
     @property
     def is_bulk(self) -> bool:

@@ -156,7 +156,9 @@ class Listener:
                 if error.errno in _BUSY_ERRORS:
                     log.warning("cannot accept on %s: %s; trying again", self.name, error)
                     await trio.sleep(ACCEPT_PAUSE_S)
-                # Other errors belong to one connection, which ended before it was accepted.
+                else:
+                    # Other errors belong to one connection, which ended before it was accepted. There may be many.
+                    await trio.lowlevel.checkpoint()
             else:
                 accepted += 1
                 try:

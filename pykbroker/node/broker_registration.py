@@ -172,6 +172,8 @@ async def report_cordoned_directories(
                 await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), AT_ONCE_TIMEOUT_MS)
             except CommandRefused as refused:
                 log.warning("the cordoned log directories of this broker could not be reported: %s", refused)
+                await trio.sleep(AMEND_PAUSE_S)
+                continue
         await may_have_changed.wait()
         may_have_changed = trio.Event()
 

@@ -29,7 +29,7 @@ _ATTRS: Final = "attr._make"
 _CTYPES_UTIL: Final = "ctypes.util"
 
 
-class StandIn(ModuleType):
+class StandIn(ModuleType):  # pragma: no cover  tests import trio in processes of their own
     """A module that is imported when one of its names is first looked up."""
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +45,7 @@ class StandIn(ModuleType):
         return getattr(found, name)
 
 
-def import_trio() -> None:
+def import_trio() -> None:  # pragma: no cover  tests import trio in processes of their own
     """Imports trio, if it is not imported yet."""
     if "trio" in sys.modules:
         return
@@ -68,7 +68,7 @@ def import_trio() -> None:
 
 
 @contextmanager
-def _kept_bytecode() -> Iterator[None]:
+def _kept_bytecode() -> Iterator[None]:  # pragma: no cover  tests import trio in processes of their own
     """Methods that attrs makes in the block are compiled once, and their bytecode is kept for other starts.
 
     attrs makes classes of its own already while it is imported, so its module gets our functions before it is executed.
@@ -89,7 +89,7 @@ def _kept_bytecode() -> Iterator[None]:
     texts.save()
 
 
-class _FinderOfAttrs:
+class _FinderOfAttrs:  # pragma: no cover  tests import trio in processes of their own
     """Finds the module of attrs that makes classes, and puts names into it before it is executed."""
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -112,11 +112,13 @@ class _FinderOfAttrs:
         return spec
 
 
-def _same_hash(value: object) -> int:
+def _same_hash(value: object) -> int:  # pragma: no cover  tests import trio in processes of their own
     return zlib.crc32(value.encode()) if isinstance(value, str) else hash(value)
 
 
-def _without_ldconfig(stand_ins: dict[str, StandIn]) -> ModuleType | None:
+def _without_ldconfig(  # pragma: no cover  tests import trio in processes of their own
+    stand_ins: dict[str, StandIn],
+) -> ModuleType | None:
     """Adds a stand-in for ctypes.util; returns the package ctypes, or None where ldconfig is needed."""
     if _CTYPES_UTIL in sys.modules or not has_glibc():
         return None
@@ -128,7 +130,9 @@ def _without_ldconfig(stand_ins: dict[str, StandIn]) -> ModuleType | None:
     return ctypes
 
 
-def _answer_for_modules(stand_ins: dict[str, StandIn]) -> list[tuple[StandIn, str, Any]]:
+def _answer_for_modules(  # pragma: no cover  tests import trio in processes of their own
+    stand_ins: dict[str, StandIn],
+) -> list[tuple[StandIn, str, Any]]:
     """Gives stand-ins the functions that are called during the import; returns them, to be removed after it."""
     answers = []
     for module, name, answer in (
@@ -145,9 +149,9 @@ def _answer_for_modules(stand_ins: dict[str, StandIn]) -> list[tuple[StandIn, st
     return answers
 
 
-def _python_implementation() -> str:
+def _python_implementation() -> str:  # pragma: no cover  tests import trio in processes of their own
     return {"cpython": "CPython", "pypy": "PyPy"}.get(sys.implementation.name, sys.implementation.name)
 
 
-def _no_signature(_: object) -> None:
+def _no_signature(_: object) -> None:  # pragma: no cover  tests import trio in processes of their own
     raise ValueError("no signature during the import of trio")

@@ -130,7 +130,7 @@ class ForkedProcess:
             return True
         return False
 
-    def close_inherited(self) -> None:
+    def close_inherited(self) -> None:  # pragma: no cover  runs in a fork
         """In a fork of the process that started it: close the copy of the broker's input, which would keep it open."""
         # Another thread may have held it.
         self._lock = threading.Lock()

@@ -77,9 +77,6 @@ class FetchSessionHandler:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._followed
-
     def follow(self, partition: Partition) -> None:
         """Adds a partition, or follows it under a newer leader epoch from now on."""
         key = (partition.topic_id, partition.partition)

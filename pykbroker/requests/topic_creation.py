@@ -10,7 +10,7 @@ from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, re
 from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
 from pykbroker.coordination.internal_topic import offsets_topic, share_state_topic, transaction_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.requests.controller_calls import charge_of, forwarded
@@ -71,7 +71,9 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
         return codes
     try:
         errors = await create_topics(context, wanted)
-    except (CommandRefused, KafkaError) as error:
+    except (CommandRefused, KafkaError, CloseConnection) as error:
+        # An active controller that is older than this broker does not know the version of the request. The client's
+        # own request, which names the topics, is answered all the same, as in Kafka's AutoTopicCreationManager.
         log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
         return codes
     for name, failure in errors:

@@ -7,13 +7,15 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pykbroker.logstore import append_mapping
 from pykbroker.logstore import filesystem as filesystem_module
-from pykbroker.logstore.errors import DirectoryLocked, StorageError
+from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
 from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
 from tests.simulation.disk import Disk
 from tests.support.fake_filesystem import FakeFileSystem
@@ -258,3 +260,136 @@ def test_a_file_is_created_in_one_call(place: tuple[FileSystem, str]) -> None:
     with pytest.raises(StorageError):
         filesystem.create_file(f"{folder}/missing/a", b"x")
     assert not filesystem.exists(f"{folder}/missing/a")
+
+
+def test_a_refused_call_on_an_open_file_names_the_file(tmp_path: Path) -> None:
+    """The system refuses these for a descriptor that is gone."""
+    filesystem = OsFileSystem()
+    path = f"{tmp_path}/a"
+    descriptor = filesystem.open(path, create=True)
+    os.close(descriptor)
+    for call in (
+        lambda: filesystem.read(descriptor, 1, 0),
+        lambda: filesystem.truncate(descriptor, 0),
+        lambda: filesystem.view(descriptor, 1),
+        lambda: filesystem.sync(descriptor),
+    ):
+        with pytest.raises(StorageError, match="Bad file descriptor") as raised:
+            call()
+        assert raised.value.path == path
+
+
+def test_what_the_system_refuses_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem = OsFileSystem()
+    none, folder = f"{tmp_path}/none", f"{tmp_path}/folder"
+    filesystem.make_directory(folder)
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    calls: list[tuple[Callable[[str], object], str]] = [
+        (filesystem.modified_ms, none),
+        (filesystem.space, none),
+        (filesystem.sync_directory, none),
+        # A directory is in the place of the file.
+        (filesystem.remove, folder),
+        (filesystem.remove_tree, folder),
+    ]
+    for call, path in calls:
+        with pytest.raises(StorageError) as raised:
+            call(path)
+        assert raised.value.path == path
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+def test_a_full_disk_is_told_from_other_failures() -> None:
+    filesystem = OsFileSystem()
+    descriptor = filesystem.open("/dev/full")
+    try:
+        with pytest.raises(StorageFull, match="no space left"):
+            filesystem.append(descriptor, (b"x",), 1, 0, "/dev/full")
+    finally:
+        filesystem.close(descriptor)
+
+
+def test_a_mapped_append_that_finds_no_space_leaves_the_data_and_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not append_mapping.IS_AVAILABLE:
+        pytest.skip("the system cannot allocate space ahead")
+    filesystem = OsFileSystem()
+    path = f"{tmp_path}/a"
+    descriptor = filesystem.open(path, create=True)
+    part = b"x" * (append_mapping.BUSY_SIZE // 2)
+    size = 0
+    for _ in range(4):
+        filesystem.append_mapped(descriptor, (part,), len(part), size, path)
+        size += len(part)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    large = b"y" * (4 * append_mapping.STEP_MAX)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refuse)
+        with pytest.raises(StorageFull):
+            filesystem.append_mapped(descriptor, (large,), len(large), size, path)
+    assert filesystem.file_size(path) == size, "the space ahead was given back"
+    filesystem.append_mapped(descriptor, (large,), len(large), size, path)
+    assert filesystem.read(descriptor, size + len(large), 0) == part * 4 + large
+    filesystem.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (errno.EAGAIN, DirectoryLocked, "is a broker already running here"),
+        (errno.EACCES, DirectoryLocked, "is a broker already running here"),
+        (errno.ENOLCK, StorageError, "No locks available"),
+    ],
+)
+def test_a_lock_that_is_not_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[StorageError], text: str
+) -> None:
+    """Another process has it, or the file system (NFS without its lock service) has no locks."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        opened.append(descriptor)
+        raise OSError(code, os.strerror(code))
+
+    opened: list[int] = []
+    filesystem = OsFileSystem()
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(StorageError, match=text) as raised:
+        filesystem.lock(f"{tmp_path}/.lock")
+    assert type(raised.value) is kind
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+def test_a_mapping_that_cannot_be_trimmed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again at the next trim: the zeros behind the data must not stay."""
+    if not append_mapping.IS_AVAILABLE:
+        pytest.skip("the system cannot allocate space ahead")
+    filesystem = OsFileSystem()
+    path = f"{tmp_path}/a"
+    descriptor = filesystem.open(path, create=True)
+    part = b"x" * 5000
+    size = 0
+    while filesystem.file_size(path) <= size:
+        filesystem.append_mapped(descriptor, (part,), len(part), size, path)
+        size += len(part)
+
+    def refuse(descriptor: int, size: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", refuse)
+        with pytest.raises(StorageError, match="Input/output error") as raised:
+            filesystem.trim(descriptor)
+    assert raised.value.path == path
+    assert filesystem.file_size(path) > size
+    filesystem.trim(descriptor)
+    assert filesystem.file_size(path) == size
+    filesystem.close(descriptor)

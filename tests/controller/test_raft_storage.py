@@ -12,7 +12,7 @@ from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
 from pykbroker.controller.snapshot_file import list_snapshots, snapshot_name, write_snapshot
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import CorruptFile, StorageError
 from tests.support.fake_filesystem import FakeFileSystem
 
 DATA = "/data"
@@ -103,3 +103,24 @@ def test_a_restart_after_the_leaders_snapshot_was_installed_begins_at_its_end() 
     storage.install_snapshot(FROM_LEADER, content_of(FROM_LEADER), 0)
     storage.close()
     assert opened(filesystem).log_view().end == FROM_LEADER
+
+
+def test_a_batch_that_is_missing_or_damaged_ends_a_read_with_the_way_to_repair_it() -> None:
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    append(storage, 0, 3)
+    append(storage, 3, 3)
+    assert [batch.base_offset for batch in storage.read(0, 6)] == [0, 3]
+    with pytest.raises(CorruptFile, match="no valid record batch at offset 6"):
+        list(storage.read(0, 9))
+    storage.close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    content = filesystem.read_file(path)
+    assert content is not None
+    damaged = bytearray(content)
+    damaged[-1] ^= 1
+    storage = opened(filesystem)
+    filesystem.write_file(path, bytes(damaged))
+    storage._log.close_files()
+    with pytest.raises(CorruptFile, match="no valid record batch at offset 3"):
+        list(storage.read(0, 6))

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from pykbroker.logstore import gathering_write
-from pykbroker.logstore.append_mapping import IS_AVAILABLE, POPULATED_SIZE, STEP_MAX, WRITTEN_SIZE, AppendMapping
+from pykbroker.logstore.append_mapping import (
+    IS_AVAILABLE,
+    POPULATED_SIZE,
+    STEP_MAX,
+    STEP_MIN,
+    WRITTEN_SIZE,
+    AppendMapping,
+)
 
 pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="the system cannot allocate space ahead")
 
@@ -102,3 +109,27 @@ def test_a_large_append_of_thousands_of_parts_that_is_written_in_pieces(
     mapping = AppendMapping(descriptor, 0)
     mapping.append(parts, 200_000)
     assert os.pread(descriptor, 200_000, 0) == b"".join(parts)
+
+
+def test_a_window_whose_space_ahead_does_not_fit_is_mapped_without_it(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small appends fill a nearly full disk to its last byte, and are refused whole beyond that."""
+    free = STEP_MIN + 3 * 4096 + 100
+    allocate = os.posix_fallocate
+
+    def with_little_space(number: int, offset: int, length: int) -> None:
+        if offset + length > free:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(number, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", with_little_space)
+    mapping = AppendMapping(descriptor, 0)
+    part = b"x" * 1000
+    for _ in range(free // 1000):
+        mapping.append([part], len(part))
+    with pytest.raises(OSError, match="No space left"):
+        mapping.append([part], len(part))
+    assert mapping.size == free // 1000 * 1000
+    mapping.close()
+    assert os.pread(descriptor, free, 0) == b"x" * mapping.size

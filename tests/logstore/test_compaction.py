@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykbroker.logstore import compaction
 from pykbroker.logstore.compaction import begin_compaction, plan_cleaning
+from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
 from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
 from pykbroker.logstore.log_cleaner import LogCleaner
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
-from pykbroker.protocol.records.batch import build_batch
-from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.batch import RecordBatch, build_batch
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, marker, offsets
 from tests.support.compaction import compact
@@ -459,3 +461,55 @@ def test_a_log_that_cannot_be_read_is_reported_once_and_passed_over(place: Place
     assert cleaner.finish(work, NOW_MS) == 0
     assert cleaner.begin(NOW_MS, lambda topic, partition: (10, 10)) is None
     assert log.log_end_offset == 10
+
+
+def test_a_log_with_more_keys_than_fit_in_memory_is_cleaned_in_parts(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cleaning takes as many segments as their keys fit, at least one, and says how far it came."""
+    monkeypatch.setattr(compaction, "KEY_BYTES_MAX", 300)
+    log = place.open(**OPTIONS)
+    for number in range(40):
+        put(log, (f"k{number % 10}", f"v{number}"))
+    log.roll(NOW_MS)
+    before = state(log)
+    ends = [0]
+    while ends[-1] < log.log_end_offset:
+        ends.append(clean(log, ends[-1]))
+        assert ends[-1] > ends[-2]
+        assert state(log) == before
+    assert len(ends) > 3
+    assert offsets(log) == list(range(30, 40))
+
+
+def test_large_segments_are_written_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_WRITE_SIZE", 500)
+    log = place.open(**{**OPTIONS, "segment_bytes": 100_000})
+    for number in range(60):
+        put(log, (f"k{number % 50}", f"v{number}" * 10))
+    log.roll(NOW_MS)
+    before = state(log)
+    clean(log)
+    assert state(log) == before
+    assert offsets(log) == list(range(10, 60))
+    again = place.open(is_clean=False, recovery_point=0, **{**OPTIONS, "segment_bytes": 100_000})
+    assert offsets(again) == list(range(10, 60)), "each batch is where the index and the CRC say"
+
+
+def test_a_control_record_of_another_kind_stays(place: Place) -> None:
+    log = place.open(**OPTIONS)
+    put(log, ("a", "1"))
+    record = Record(0, NOW_MS, control_record_key(ControlRecordType.LEADER_CHANGE), b"")
+    log.append_as_follower(build_batch([record], base_offset=1, is_control=True), NOW_MS, 0)
+    log.roll(NOW_MS)
+    for later in (0, 100_000):
+        clean(log, 0, now_ms=NOW_MS + later)
+    assert offsets(log) == [0, 1]
+
+
+def test_records_above_the_cleaned_part_stay_whatever_their_key() -> None:
+    kept = BatchFilter({b"a": 3}, 4, {}, 9, NOW_MS, 1000, TransactionTracker(()))
+    batch = build_batch([Record(offset, NOW_MS, b"a", b"v") for offset in range(5)], base_offset=1)
+    filtered = kept.filtered(RecordBatch(batch))
+    assert filtered is not None
+    assert [record.offset for record in RecordBatch(filtered).records()] == [3, 4, 5]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
+from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
 from pykbroker.logstore.log_directory import (
     CLEAN_SHUTDOWN,
+    ENTRIES_PER_STEP,
     HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
     RECOVERY_POINTS,
     LogDirectory,
     parse_future_name,
 )
+from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.uuids import uuid_to_text
 from tests.support.fake_filesystem import FakeFileSystem
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
@@ -400,3 +407,98 @@ def test_names_of_copies() -> None:
     assert parse_future_name(f"a-b.c-7.{'0' * 32}-future") == ("a-b.c", 7)
     for name in ("t-0", f"t-0.{'0' * 32}-delete", "t-0-future", "-future", "t-0.-future", "t.1-future"):
         assert parse_future_name(name) is None, name
+
+
+def finish(steps: Iterator[BlockingStep | None]) -> None:
+    """Does all steps, as a broker whose threads are all busy."""
+    for _ in steps:
+        pass
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_other_directories_from_theirs() -> None:
+    """The error is raised when all were tried: the caller logs it, and tries again later."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    for number in range(2):
+        create(directories, number)
+        append(directories.logs["t", number], 3)
+    marks = {("t", number): 2 for number in range(2)}
+    starts = {("t", number): 1 for number in range(2)}
+    for number in range(2):
+        directories.logs["t", number].advance_log_start(1)
+    writes: list[Callable[[], Iterator[BlockingStep | None]]] = [
+        lambda: directories.write_checkpoints(marks.items()),
+        directories.write_log_starts,
+        lambda: directories.write_cleaner_offsets(lambda: starts),
+    ]
+    for write in writes:
+        filesystem.fail_next["create_file"] = StorageError("/a/checkpoint", "Input/output error")
+        with pytest.raises(StorageError, match="/a/checkpoint"):
+            finish(write())
+    assert directories.high_watermarks() == {("t", 1): 2}, "that of /b alone"
+    assert directories.cleaner_offsets() == {("t", 1): 1}
+    assert not filesystem.exists(f"/a/{LOG_START_OFFSETS}")
+    assert filesystem.exists(f"/b/{LOG_START_OFFSETS}")
+    finish(directories.write_checkpoints(marks.items()))
+    assert directories.high_watermarks() == marks
+
+
+def test_thousands_of_high_watermarks_are_collected_in_steps() -> None:
+    """Other work of the event loop gets its turn meanwhile."""
+    directories = opened(FakeFileSystem())
+    create(directories, 0)
+    marks = {("t", number): number for number in range(2 * ENTRIES_PER_STEP)}
+    assert [step for step in directories.write_checkpoints(marks.items()) if step is None] == [None, None]
+    assert directories.high_watermarks() == {("t", 0): 0}
+
+
+def test_a_single_directory_adopts_the_copy_that_the_metadata_has_in_it() -> None:
+    """P-303: the other directory, with the log, was taken out of log.dirs meanwhile."""
+    filesystem, directories = moving()
+    directories.close()
+    alone = LogDirectory.open("/b", filesystem=filesystem)
+    alone.load_logs(lambda topic: CONFIG, NOW_MS)
+    assert alone.adopt_future("t", 1, B) is False, "there is no such copy"
+    assert alone.adopt_future("t", 0, B) is False, "the directory has no id"
+    alone.format(MetaProperties("c" * 22, 1, uuid_to_text(B)))
+    assert alone.adopt_future("t", 0, A) is False
+    assert alone.futures["t", 0].is_bulk
+    assert alone.adopt_future("t", 0, B) is True
+    assert not alone.logs["t", 0].is_bulk
+    assert (alone.logs["t", 0].path, alone.logs["t", 0].log_end_offset) == ("/b/t-0", 3)
+    assert alone.futures == {}
+    alone.close()
+
+
+def test_copies_beside_their_log_and_second_ones_are_deleted() -> None:
+    """Such directories are left by kills in the middle of moves to and fro."""
+    filesystem, directories = moving()
+    directories.close()
+    (name,) = [name for name, _ in filesystem.list("/b") if parse_future_name(name)]
+    for file, _ in filesystem.list(f"/b/{name}"):
+        content = filesystem.read_file(f"/b/{name}/{file}")
+        assert content is not None
+        for copy in (f"/b/t-0.{1:032x}-future", f"/a/t-0.{2:032x}-future"):
+            filesystem.make_directory(copy)
+            filesystem.write_file(f"{copy}/{file}", content)
+    for path, logs, futures in (("/a", 1, 0), ("/b", 0, 1)):
+        directory = LogDirectory.open(path, filesystem=filesystem)
+        directory.load_logs(lambda topic: CONFIG, NOW_MS)
+        assert (len(directory.logs), len(directory.futures)) == (logs, futures)
+        assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+        assert len([entry for entry in filesystem.list(path) if entry.is_directory]) == 1
+        directory.close()
+
+
+def test_a_deleted_log_whose_directory_could_not_be_renamed_is_renamed_before_others_are_removed() -> None:
+    filesystem = FakeFileSystem()
+    directory = LogDirectory.open("/a", filesystem=filesystem)
+    directory.create_log("t", 0, bytes(16), CONFIG, NOW_MS)
+    filesystem.fail_next["rename"] = StorageError("/a/t-0", "Input/output error")
+    with pytest.raises(StorageError):
+        directory.delete_log("t", 0, NOW_MS)
+    assert filesystem.exists("/a/t-0")
+    assert directory.delete_due_logs(NOW_MS) == 0
+    assert not filesystem.exists("/a/t-0")
+    assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+    assert not [entry for entry in filesystem.list("/a") if entry.is_directory]

@@ -268,3 +268,22 @@ def test_producers_are_known_after_a_kill_without_a_snapshot(memory: Place) -> N
     log.flush()
     log = memory.open(recovery_point=10)
     assert set(log.producers.producers) == {7}
+
+
+def test_a_volume_whose_type_is_unknown_or_a_system_without_the_call_is_not_synced_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each log is synced by itself then."""
+    assert volume_sync._type_of(Refusing(), 3) == 0
+    monkeypatch.setattr(volume_sync, "_library", Refusing)
+    assert volume_sync.sync_volume(3) is False
+    monkeypatch.undo()
+    monkeypatch.setattr(volume_sync, "_FIRST_RELEASE", (999, 0))
+    assert volume_sync._library() is None
+
+
+class Refusing:
+    """A C library whose fstatfs fails."""
+
+    def fstatfs(self, descriptor: int, about: object) -> int:
+        return -1

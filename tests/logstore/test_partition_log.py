@@ -13,9 +13,17 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.batch import build_batch, iter_batches
+from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError, RecordTooLarge
+from pykbroker.protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    LAST_OFFSET_DELTA_POSITION,
+    MAX_TIMESTAMP_POSITION,
+)
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
+from tests.support.fake_filesystem import FakeFileSystem
 
 
 def test_offsets_and_epoch_are_assigned_and_the_rest_is_stored_as_sent(place: Place) -> None:
@@ -369,3 +377,111 @@ def test_a_write_that_fails_half_way_is_taken_back(disk: Place) -> None:
     assert len(disk.content(f"{0:020d}.log")) == size
     assert append(log, batch(100, value_size=100)).first_offset == 1
     assert offsets(log) == list(range(101))
+
+
+def followed(*batches: bytes) -> bytes:
+    """Batches as a leader sends them: with offsets from 0 and leader epoch 0."""
+    place = Place(FakeFileSystem(), "/leader")
+    log = place.open()
+    for data in batches:
+        append(log, data)
+    return b"".join(one.to_bytes() for one in log.iter_batches())
+
+
+def with_crc(data: bytearray) -> bytes:
+    """One batch with the CRC of its bytes."""
+    data[CRC_POSITION : CRC_POSITION + 4] = crc32c(bytes(data[ATTRIBUTES_POSITION:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_a_follower_refuses_batches_that_cannot_be(place: Place) -> None:
+    """Each has a correct CRC or is cut off, and none leaves anything behind."""
+    log = place.open()
+    backwards = bytearray(followed(batch()))
+    backwards[LAST_OFFSET_DELTA_POSITION : LAST_OFFSET_DELTA_POSITION + 4] = (-1).to_bytes(4, "big", signed=True)
+    whole = followed(batch(3))
+    for data, text in (
+        (with_crc(backwards), "the batch at 0 ends at 0"),
+        (whole[:-1], f"not one whole batch in {len(whole) - 1} bytes"),
+        (whole[:20], "not one whole batch in 20 bytes"),
+        (b"", "not one whole batch in 0 bytes"),
+    ):
+        with pytest.raises(CorruptRecord, match=text):
+            log.append_as_follower(data, NOW_MS, 0)
+    assert (log.log_end_offset, offsets(log)) == (0, [])
+    log.append_as_follower(whole, NOW_MS, 0)
+    assert offsets(log) == [0, 1, 2]
+
+
+def test_a_follower_takes_nothing_of_a_later_epoch_than_it_follows(place: Place) -> None:
+    """KAFKA-18723: the leader has changed since the fetch; what the next one wrote comes with a fetch from it."""
+    leader = place.open(name="leader-0")
+    append(leader, batch(2), epoch=3)
+    append(leader, batch(1), epoch=4)
+    data = b"".join(one.to_bytes() for one in leader.iter_batches())
+    log = place.open()
+    result = log.append_as_follower(data, NOW_MS, 3)
+    assert (result.first_offset, result.last_offset) == (0, 1)
+    assert (log.log_end_offset, log.latest_epoch) == (2, 3)
+    assert [one.partition_leader_epoch for one in read_all(log)] == [3]
+
+
+def test_a_coordinator_appends_whole_batches(place: Place) -> None:
+    log = place.open()
+    with pytest.raises(ValueError, match="at least one whole batch"):
+        log.append_as_leader(batch()[:30], 0, NOW_MS, AppendOrigin.COORDINATOR)
+    assert log.log_end_offset == 0
+
+
+def test_the_largest_timestamp_of_a_header_that_no_record_has(place: Place) -> None:
+    """Other brokers may have written such a header; ListOffsets then answers that there is no such record."""
+    log = place.open()
+    data = bytearray(followed(batch(2)))
+    data[MAX_TIMESTAMP_POSITION : MAX_TIMESTAMP_POSITION + 8] = (NOW_MS + 77).to_bytes(8, "big")
+    log.append_as_follower(with_crc(data), NOW_MS, 0)
+    assert log.max_timestamp_offset() is None
+
+
+def test_a_log_that_was_not_used_writes_nothing_at_its_end(memory: Place) -> None:
+    log = memory.open()
+    append(log, batch())
+    log.close()
+    again = memory.open(is_clean=True)
+    before = dict(memory.filesystem.calls)  # type: ignore[attr-defined]
+    assert again.write_end() is False
+    assert not again.is_loaded
+    assert memory.filesystem.calls == before  # type: ignore[attr-defined]
+
+
+def test_a_flush_that_cannot_open_a_file_leaves_no_lease(memory: Place) -> None:
+    """It may be tried again, and the files that it had opened can be closed."""
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    log = memory.open(segment_bytes=200)
+    for _ in range(6):
+        append(log, batch())
+    log.close_files()
+    files = [segment.file for segment in log.segments]
+    assert len(files) > 2
+    files[0].descriptor()
+    filesystem.fail_next["open"] = StorageError("t-0", "Too many open files")
+    with pytest.raises(StorageError, match="Too many open files"):
+        log.begin_flush(include_active=True)
+    assert [file.leases for file in files] == [0] * len(files)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset == 6
+
+
+def test_the_space_ahead_that_could_not_be_cut_off_is_cut_off_at_the_end(memory: Place) -> None:
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    log = memory.open()
+    append(log, batch())
+    size = log.size_bytes
+    path = f"{log.path}/{0:020d}.log"
+    filesystem.fail_next["trim"] = StorageError(path, "Input/output error")
+    with pytest.raises(StorageError):
+        log.close_files()
+    assert filesystem.file_size(path) > size
+    log.close()
+    assert filesystem.file_size(path) == size

@@ -531,3 +531,48 @@ def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile(place: Place, is_full
     assert log.recovery_point == (4 if is_full else 5)
     log.flush()
     assert log.recovery_point == log.log_end_offset
+
+
+def test_a_message_of_an_old_format_with_a_wrong_checksum_ends_the_log(place: Place) -> None:
+    """P-171: as does one whose length cannot be. What comes before stays, with its timestamp in the index."""
+    messages = [old_message(1, number, b"a" * 30) for number in range(3)]
+    place.filesystem.make_directory(f"{place.folder}/t-0")
+    damaged = bytearray(messages[2])
+    damaged[-1] ^= 1
+    for last in (bytes(damaged), messages[2][:8] + struct.pack(">i", 5) + messages[2][12:]):
+        place.overwrite(LOG, messages[0] + messages[1] + last)
+        log = place.open()
+        assert log.log_end_offset == 2
+        assert [segment.max_timestamp() for segment in log.segments] == [(NOW_MS + 1, 1)]
+        log.close()
+
+
+def test_an_index_of_a_compaction_that_was_cut_short_goes(place: Place) -> None:
+    """Another segment was renamed to `.swap` whole. Of this one only the index was: it would be one of another file."""
+    log = place.open(segment_bytes=400)
+    for _ in range(20):
+        append(log, batch(1))
+    bases = log.segment_base_offsets
+    log.close()
+    first, last = f"{bases[0]:020d}", f"{bases[-2]:020d}"
+    place.overwrite(f"{first}.log.swap", place.content(f"{first}.log"))
+    place.overwrite(f"{last}.index.swap", b"junk")
+    index = place.content(f"{last}.index")
+    log = place.open(segment_bytes=400)
+    assert offsets(log) == list(range(20))
+    assert place.content(f"{last}.index") == index
+    assert not [name for name in place.names() if name.endswith("swap")]
+
+
+def test_damage_that_reading_all_batches_finds(place: Place) -> None:
+    """As compaction does: a length that is too small or larger than the file, in the first batch and in the last."""
+    positions = small_log(place)
+    content = place.content(LOG)
+    log = place.open(is_clean=True)
+    assert log.log_end_offset == 10
+    for at in (positions[0], positions[-2]):
+        for length in (3, 1 << 20):
+            place.overwrite(LOG, content[: at + 8] + struct.pack(">i", length) + content[at + 12 :])
+            log.close_files()
+            with pytest.raises(CorruptSegment, match=rf"{LOG}.*{at}"):
+                list(log.iter_batches())

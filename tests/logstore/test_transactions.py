@@ -14,8 +14,9 @@ from pykbroker.logstore.errors import (
 )
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.producer_state import Verification
-from pykbroker.protocol.records.batch import RecordBatch, iter_batches
-from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key
+from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -291,3 +292,82 @@ def test_a_marker_that_could_not_be_synced_counts(is_leader: bool) -> None:
     assert log.log_end_offset == 4
     assert log.last_stable_offset(4) == 4
     assert [(one.first_offset, one.last_offset) for one in log.aborted_transactions(0, 4)] == [(0, 3)]
+
+
+def test_a_truncation_drops_the_aborted_transactions_whose_markers_go(place: Place) -> None:
+    """A follower whose leader does not have the marker: the transaction is open again, and may be committed."""
+    on = Transactions(place)
+    on.append(0, verification=on.start(0))
+    on.end(ABORT)
+    on.append(1, verification=on.start(1))
+    on.end(ABORT)
+    log = on.log
+    found = log.read(0, 10_000, 4, at_least_one=True).range
+    assert found is not None
+    assert [one.last_offset for one in log.aborted_transactions_in(0, found)] == [1, 3]
+    found.release()
+    log.truncate_to(3)
+    assert log.last_stable_offset(3) == 2
+    found = log.read(0, 10_000, 3, at_least_one=True).range
+    assert found is not None
+    assert [one.last_offset for one in log.aborted_transactions_in(0, found)] == [1]
+    found.release()
+    log.close()
+    again = place.open(is_clean=True)
+    found = again.read(0, 10_000, 3, at_least_one=True).range
+    assert found is not None
+    assert [one.last_offset for one in again.aborted_transactions_in(0, found)] == [1]
+    found.release()
+
+
+def test_the_end_of_a_range_is_found_by_the_index_or_the_next_segment(place: Place) -> None:
+    """P-67: the response has the aborted transactions of the records in it, and not those of the whole log."""
+    on = Transactions(place, index_interval_bytes=1)
+    for number in range(6):
+        on.append(number, verification=on.start(number))
+        on.end(ABORT)
+        if number == 2:
+            on.log.roll(NOW_MS)
+    log = on.log
+    end = log.log_end_offset
+    size = len(log.segments[0].read_batch(0, 200).to_bytes())
+
+    def markers(offset: int, size_max: int) -> list[int]:
+        found = log.read(offset, size_max, end, at_least_one=True).range
+        assert found is not None
+        try:
+            return [one.last_offset for one in log.aborted_transactions_in(offset, found)]
+        finally:
+            found.release()
+
+    assert markers(0, size) == [1], "one batch"
+    assert markers(0, 10_000) == [1, 3, 5], "up to the end of its segment"
+    assert markers(6, 10_000) == [7, 9, 11]
+    found = log.read(0, size, end, at_least_one=True).range
+    assert found is not None
+    log.truncate_fully_and_start_at(0)
+    for number in range(2):
+        on.append(number, verification=on.start(number, epoch=1), epoch=1)
+        on.end(ABORT, epoch=1)
+    assert [one.last_offset for one in log.aborted_transactions_in(0, found)] == [1, 3], "all: its segment is gone"
+    found.release()
+
+
+def test_a_transaction_of_another_producer_that_is_verified_hinders_nobody(on: Transactions) -> None:
+    """P-54, P-135: the sequences that a verification waits for are those of its producer."""
+    assert on.start(5) is not None
+    data = batch(1, producer_id=8, producer_epoch=0, base_sequence=9)
+    assert append(on.log, data).first_offset == 0
+
+
+def test_a_control_record_of_another_kind_is_no_marker(place: Place) -> None:
+    """A leader change, as the metadata log has them: the transaction stays open, here and after a kill."""
+    on = Transactions(place)
+    on.append(0, verification=on.start(0))
+    record = Record(0, NOW_MS, control_record_key(ControlRecordType.LEADER_CHANGE), b"")
+    other = build_batch([record], producer_id=7, producer_epoch=0, is_control=True, base_offset=1)
+    log = on.log
+    log.append_as_follower(other, NOW_MS, 0)
+    assert log.last_stable_offset(2) == 0
+    again = place.open()
+    assert (again.log_end_offset, again.last_stable_offset(2)) == (2, 0)

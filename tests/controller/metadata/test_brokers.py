@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Endpoint, Partit
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds, ProducerIdBlock
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ProducerIdsRecord
 from tests.controller.world import World, directory_id
 
 
@@ -175,3 +176,12 @@ def test_p59_producer_ids_come_in_blocks_of_1000_and_never_twice() -> None:
     with pytest.raises(CommandRefused) as caught:
         world.do(AllocateProducerIds(1, 0))
     assert caught.value.error.code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_producer_ids_end() -> None:
+    """Kafka's ProducerIdControlManager, with its text."""
+    world = World()
+    world.apply([ProducerIdsRecord(broker_id=1, broker_epoch=epoch(world, 1), next_producer_id=(1 << 63) - 500)])
+    with pytest.raises(CommandRefused, match="Exhausted all producerIds") as caught:
+        world.do(AllocateProducerIds(1, epoch(world, 1)))
+    assert caught.value.error.code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata import periodic_elections
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.elect_leaders import PREFERRED, UNCLEAN, ElectLeaders
@@ -127,3 +128,18 @@ def test_an_election_that_changes_too_much_is_refused_as_a_whole() -> None:
     with pytest.raises(CommandRefused) as refused:
         world.do(ElectLeaders(PREFERRED))
     assert refused.value.error.code == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_round_of_elections_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other requests get their turn; the result says that partitions may be left."""
+    monkeypatch.setattr(periodic_elections, "ELECTION_COUNT_MAX", 2)
+    world = World([1, 2])
+    world.do(CreateTopics([NewTopic("t", assignments=[(number, (1, 2)) for number in range(3)])]))
+    topic = world.image.topics_by_name["t"]
+    world.apply(
+        [PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id, leader=2) for number in topic.partitions]
+    )
+    assert world.do(periodic_elections.ElectPreferredLeaders()) is True
+    assert [partition.leader for partition in world.image.topics_by_name["t"].partitions.values()] == [1, 1, 2]
+    assert world.do(periodic_elections.ElectPreferredLeaders()) is False
+    assert [partition.leader for partition in world.image.topics_by_name["t"].partitions.values()] == [1, 1, 1]

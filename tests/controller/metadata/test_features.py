@@ -178,3 +178,14 @@ def test_an_old_cluster_stays_at_level_0() -> None:
         "share.version": 1,
         "streams.version": 1,
     }
+
+
+def test_a_downgrade_to_a_newer_version_is_refused() -> None:
+    """Kafka's FeatureControlManager, with its text."""
+    world = World()
+    world.apply([FeatureLevelRecord(name="transaction.version", feature_level=1)])
+    for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        error = world.do(UpdateFeatures([FeatureUpdate("transaction.version", 2, kind)]))
+        assert error.code == ErrorCode.INVALID_UPDATE_VERSION
+        assert (error.message or "").endswith("Can't downgrade to a newer version.")
+    assert world.image.features["transaction.version"] == 1

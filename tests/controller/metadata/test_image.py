@@ -270,3 +270,50 @@ def test_an_empty_delta() -> None:
     world = World()
     world.apply([r.NoOpRecord()])
     assert world.image.delta == ImageDelta()
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (r.BeginTransactionRecord(), "a metadata transaction begins inside another one"),
+        (r.PartitionChangeRecord(partition_id=7), "a change of the unknown partition t-7"),
+        (r.ProducerIdsRecord(next_producer_id=1000), "the next producer id would go from 1000 to 1000"),
+    ],
+)
+def test_records_that_cannot_follow_the_ones_before_stop_the_image(record: Any, reason: str) -> None:
+    world = World()
+    world.do(CreateTopics([NewTopic("t", 1, 1)]))
+    world.do(AllocateProducerIds(1, epoch_of(world, 1)))
+    if isinstance(record, r.BeginTransactionRecord):
+        world.apply([r.BeginTransactionRecord()])
+    elif isinstance(record, r.PartitionChangeRecord):
+        record.topic_id = world.image.topics_by_name["t"].topic_id
+    with pytest.raises(InconsistentMetadata, match=reason):
+        world.apply([record])
+
+
+def test_logs_of_old_kafkas_fence_and_unfence_by_records_of_their_own() -> None:
+    """Since metadata.version 3.3-IV0 both are BrokerRegistrationChangeRecords; old records stay in the log."""
+    world = World()
+    epoch = epoch_of(world, 1)
+    for record, is_fenced in ((r.FenceBrokerRecord, True), (r.UnfenceBrokerRecord, False)):
+        world.apply([record(id=1, epoch=epoch)])
+        assert world.image.brokers[1].is_fenced is is_fenced
+        assert world.image.delta.brokers
+
+
+def test_of_names_that_collide_the_others_stay_when_one_goes() -> None:
+    """Records may have them though CreateTopics refuses them: Kafka before 0.10 made such topics."""
+    world = World()
+    ids = {name: bytes([number]) * 16 for number, name in enumerate(("a.b", "a_b", "a.b.c"), start=1)}
+    world.apply([r.TopicRecord(name=name, topic_id=topic_id) for name, topic_id in ids.items()])
+    world.apply([r.RemoveTopicRecord(topic_id=ids["a.b"])])
+    (result,) = world.do(CreateTopics([NewTopic("a.b", 1, 1)]))
+    assert "collides with existing topic: a_b" in (result.error.message or "")
+    world.apply([r.RemoveTopicRecord(topic_id=ids["a_b"])])
+    (result,) = world.do(CreateTopics([NewTopic("a.b", 1, 1)]))
+    assert not result.error.is_failure
+
+
+def test_an_image_is_no_other_thing() -> None:
+    assert World().image != 5

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykbroker.controller.metadata.image import BrokerImage
-from pykbroker.controller.metadata.placement import InvalidReplicationFactor, ReplicaPlacer
+from pykbroker.controller.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, BrokerImage
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.controller.metadata.placement import InvalidReplicationFactor, ReplicaPlacer, default_directory
+from tests.controller.world import World
 
 
 def broker(broker_id: int, rack: str | None = None, *, is_fenced: bool = False) -> BrokerImage:
@@ -64,3 +66,21 @@ def test_what_cannot_be_placed() -> None:
         place([broker(0, is_fenced=True)], 1, 1)
     with pytest.raises(InvalidReplicationFactor, match="must be positive"):
         place([broker(0)], 0, 1)
+
+
+def test_the_directory_of_a_new_replica() -> None:
+    """KIP-858: the only one of its broker; a reserved id where there is none, or where the broker has to choose."""
+    world = World([1, 2])
+    image = world.image
+    broker = image.brokers[1]
+    cases = [
+        (broker._replace(log_dirs=(b"d" * 16,)), b"d" * 16),
+        (broker._replace(log_dirs=(b"d" * 16, b"e" * 16)), UNASSIGNED_DIRECTORY),
+        (broker._replace(log_dirs=()), MIGRATING_DIRECTORY),
+    ]
+    for changed, expected in cases:
+        image.brokers = {1: changed}
+        assert default_directory(1, image) == expected
+    assert default_directory(9, image) == UNASSIGNED_DIRECTORY
+    old = World([1], metadata_version=DIRECTORY_ASSIGNMENT - 1)
+    assert default_directory(1, old.image) == MIGRATING_DIRECTORY

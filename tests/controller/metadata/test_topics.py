@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.controller.metadata.brokers import FenceBroker
+from pykbroker.controller.metadata.brokers import FenceBroker, StartControlledShutdown
 from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
@@ -366,3 +366,16 @@ def test_p149_too_many_partitions_at_once_refuse_their_topic_only() -> None:
     results = world.do(CreatePartitions([NewPartitions("a", 100_000), NewPartitions("b", 2)]))
     assert [result.error.code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
     assert len(world.image.topics_by_name["b"].partitions) == 2
+
+
+def test_p149_partitions_that_no_broker_can_take() -> None:
+    """P-149: the text is that of the placer alone, as in Kafka's createPartitions."""
+    text = "All brokers are currently fenced, or have all their log directories cordoned."
+    for leave in (FenceBroker, StartControlledShutdown):
+        world = World([1, 2])
+        create(world, NewTopic("t", 1, 2))
+        for broker_id in (1, 2):
+            world.do(leave(broker_id, world.image.brokers[broker_id].epoch))
+        (result,) = world.do(CreatePartitions([NewPartitions("t", 2)], False))
+        assert result.error == (ErrorCode.INVALID_REPLICATION_FACTOR, text)
+        assert len(world.image.topics_by_name["t"].partitions) == 1

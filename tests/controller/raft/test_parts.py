@@ -142,3 +142,10 @@ def test_what_could_not_be_written_was_never_there() -> None:
     assert node.log.end_offset == 1
     (entries,) = node.step(local.Propose(["y"], 1), 0).entries
     assert entries.base_offset == 1
+
+
+def test_voters_that_could_not_be_written_do_not_count() -> None:
+    """The leader of kraft.version 1 appends a voter set; the write fails, and the earlier set counts again."""
+    first, second = VoterSet([ReplicaKey(1)]), VoterSet([ReplicaKey(1), ReplicaKey(2)])
+    assert hash(first) == hash(VoterSet([ReplicaKey(1)]))
+    assert len({first, second, VoterSet([ReplicaKey(1)])}) == 2

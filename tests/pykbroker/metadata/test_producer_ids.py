@@ -56,3 +56,20 @@ async def test_a_refusal(code: int, expected: ErrorCode) -> None:
         await ids.next()
     assert raised.value.error_code is expected
     assert await ids.next() == 1
+
+
+async def test_no_answer_of_the_controller() -> None:
+    """Producers retry COORDINATOR_LOAD_IN_PROGRESS, as in Kafka's RPCProducerIdManager."""
+    ids = producer_ids(AllocateProducerIdsResponse(producer_id_start=1, producer_id_len=1))
+    channel: Any = ids._channel
+    request = channel.request
+
+    async def late(message: Any, timeout_ms: int) -> Any:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+
+    channel.request = late
+    with pytest.raises(KafkaError) as raised:
+        await ids.next()
+    assert raised.value.error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    channel.request = request
+    assert await ids.next() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import OsFileSystem
@@ -179,4 +181,79 @@ async def test_a_file_that_became_shorter_ends_the_connection(segment: Segment, 
     with pytest.raises(ExceptionGroup) as failed:
         await sent(chunks)
     assert failed.group_contains(OSError, match="file ended")
+    assert segment.leases == 0
+
+
+class Full:
+    """A socket that takes nothing at first although it is writable, as after a race with another buffer's use."""
+
+    def __init__(self, connection: socket.socket, refusals: int) -> None:
+        self._connection = connection
+        self._refusals = refusals
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        if self._refusals:
+            self._refusals -= 1
+            raise BlockingIOError
+        return self._connection.send(data[:1000], flags)
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+
+async def test_a_socket_that_takes_nothing_is_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    full: Any = Full(ours, 3)
+    with ours, theirs:
+        await reply._send_bytes(full, CONTENT[:5000], 0)
+        theirs.setblocking(False)
+        assert theirs.recv(10_000) == CONTENT[:5000]
+
+
+@pytest.mark.parametrize("has_sendfile", [True, False])
+async def test_a_range_waits_for_a_slow_reader_and_arrives_whole(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, has_sendfile: bool
+) -> None:
+    """More than the buffers of both sockets hold, and a reader that begins late."""
+    monkeypatch.setattr(reply, "HAS_SENDFILE", has_sendfile)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10_000)
+    received = bytearray()
+    chunk = segment.range(7, len(CONTENT) - 7)
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(theirs)) as stream, trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            with ours:
+                await reply._send_file_range(ours, chunk)
+
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        async for data in stream:
+            received += data
+    chunk.release()
+    assert received == CONTENT[7:]
+
+
+async def test_an_error_of_the_file_ends_the_reply(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for a file system that sendfile cannot read."""
+
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    chunk = segment.range(0, READ_MAX + 1)
+    with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="Input/output error")):
+        await sent([b"head", chunk])
+    assert segment.leases == 0
+
+
+async def test_a_file_that_is_copied_and_became_shorter_ends_the_reply(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reply, "HAS_SENDFILE", False)
+    segment.truncate(100)
+    with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="file ended")):
+        await sent([b"head", segment.range(0, READ_MAX + 1)])
     assert segment.leases == 0

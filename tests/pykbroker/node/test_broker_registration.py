@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,12 +12,27 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import KafkaError
-from pykbroker.node.broker_registration import Registration
+from pykbroker.logstore.errors import StorageError
+from pykbroker.node import broker_registration
+from pykbroker.node.broker_registration import (
+    AMEND_PAUSE_S,
+    NO_QUORUM_TIMEOUT_S,
+    STARTING_PAUSE_S,
+    Registration,
+    State,
+    register_again,
+    register_at_once,
+    report_cordoned_directories,
+)
+from pykbroker.node.controller_registration import ControllerRegistration
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from pykbroker.protocol.messages.broker_registration import BrokerRegistrationResponse
+from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
+from tests.support.replicas import broker_image
 
 OF_NEWER_SOFTWARE = 9999
 
@@ -73,3 +89,151 @@ async def test_an_unknown_code_is_told_as_an_unknown_error() -> None:
     with pytest.raises(KafkaError) as refused:
         await registration(Channel(BrokerHeartbeatResponse(error_code=OF_NEWER_SOFTWARE)))._send_heartbeat()
     assert refused.value.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def running(channel: Channel, *, is_quorum_gone: bool = False) -> Registration:
+    """A broker that serves, and is about to stop."""
+    tested = registration(channel)
+    tested.state = State.RUNNING
+    tested._is_quorum_gone = lambda: is_quorum_gone
+    return tested
+
+
+async def test_a_broker_that_does_not_serve_stops_at_once() -> None:
+    tested = registration(Channel(BrokerHeartbeatResponse()))
+    await tested.leave()
+    assert trio.current_time() == 0
+    assert tested.state is State.STARTING
+
+
+@pytest.mark.parametrize(
+    ("is_quorum_gone", "words"),
+    [(True, "too few controllers answer to elect one"), (False, "which did not come in time")],
+)
+async def test_without_a_controller_a_broker_stops_after_a_while(
+    is_quorum_gone: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last nodes of a cluster that stops as a whole have nobody to permit it."""
+    caplog.set_level(logging.INFO)
+    await running(Channel(), is_quorum_gone=is_quorum_gone).leave()
+    assert words in caplog.text
+    config = BrokerConfig.from_properties({})
+    silence_s = (2 * config.quorum.election_timeout_ms + config.quorum.fetch_timeout_ms) / 1000
+    expected = NO_QUORUM_TIMEOUT_S if is_quorum_gone else silence_s
+    assert expected <= trio.current_time() <= expected + 1
+
+
+async def test_a_broker_that_is_ready_and_still_fenced_asks_again_soon() -> None:
+    tested = registration(Channel(BrokerHeartbeatResponse(is_fenced=True)))
+    tested.state = State.RECOVERY
+    interval_s = BrokerConfig.from_properties({}).broker.heartbeat_interval_ms / 1000
+    assert await tested._send_heartbeat() == interval_s
+    tested._is_ready = True
+    assert await tested._send_heartbeat() == STARTING_PAUSE_S < interval_s
+    assert tested.state is State.RECOVERY
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+@pytest.mark.parametrize("owner", ["nobody", "itself", "another"])
+async def test_a_broker_that_was_unregistered_registers_again(
+    code: ErrorCode, owner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless another process has its id: they would take turns without end."""
+    tested = registration(Channel(BrokerHeartbeatResponse(error_code=code)))
+    tested._is_registered = True
+    image = tested._controller.image
+    if owner != "nobody":
+        incarnation = tested._incarnation_id if owner == "itself" else bytes(16)
+        image.brokers = {1: broker_image(1, 10)._replace(incarnation_id=incarnation)}
+    tested._config = BrokerConfig.from_properties({"node.id": "1"})
+    with pytest.raises(KafkaError):
+        await tested._send_heartbeat()
+    assert tested._is_registered is (owner == "another")
+    assert ("another process has registered as broker 1" in caplog.text) is (owner == "another")
+
+
+class Refusing:
+    """A controller in this process that refuses commands at first."""
+
+    def __init__(self, refusals: int, code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        self.image = ClusterImage()
+        self.image.brokers = {1: broker_image(1, 10)}
+        self.refusals = refusals
+        self.code = code
+        self.submitted: list[float] = []
+        self.on_taken: Any = lambda: None
+
+    def subscribe(self, subscriber: Any) -> None: ...
+
+    async def submit(self, command: Any, timeout_ms: int) -> None:
+        await trio.lowlevel.checkpoint()
+        self.submitted.append(trio.current_time())
+        if len(self.submitted) <= self.refusals:
+            raise CommandRefused(self.code, "no time")
+        self.on_taken()
+
+
+async def test_cordoned_directories_that_could_not_be_reported_are_reported_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """KIP-1066: the controller would go on placing replicas there until the next change of a setting."""
+    controller: Any = Refusing(2)
+
+    def take() -> None:
+        controller.image.brokers = {1: broker_image(1, 10)._replace(cordoned_log_dirs=(bytes(16),))}
+
+    controller.on_taken = take
+    with trio.move_on_after(10 * AMEND_PAUSE_S):
+        await report_cordoned_directories(controller, 1, lambda: [bytes(16)])
+    assert controller.submitted == pytest.approx([0, AMEND_PAUSE_S, 2 * AMEND_PAUSE_S])
+    assert caplog.text.count("cordoned log directories of this broker could not be reported") == 2
+
+
+async def test_a_directory_that_could_not_be_registered_is_registered_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an upgrade of metadata.version."""
+    controller: Any = Refusing(1)
+    lacking = {"is": True}
+    controller.on_taken = lambda: lacking.update({"is": False})
+    controller.subscribe = lambda check: check(controller.image, controller.image)
+    monkeypatch.setattr(broker_registration, "lacks_directories", lambda image, broker_id: lacking["is"])
+    registered: Any = SimpleNamespace(broker_id=1)
+    await register_again(controller, registered)
+    assert controller.submitted == pytest.approx([0, AMEND_PAUSE_S])
+    assert "the log directory of this broker could not be registered" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(ErrorCode.KAFKA_STORAGE_ERROR, StorageError), (ErrorCode.REQUEST_TIMED_OUT, CommandRefused)]
+)
+async def test_a_single_node_whose_registration_is_refused_does_not_start(
+    code: ErrorCode, kind: type[Exception]
+) -> None:
+    host: Any = SimpleNamespace(random=random.Random(1))
+    directory: Any = SimpleNamespace(path="/data", was_clean=True)
+    controller: Any = Refusing(1, code)
+    with pytest.raises(kind, match="no time"):
+        await register_at_once(controller, BrokerConfig.from_properties({}), [], directory, [bytes(16)], host)
+
+
+async def test_a_controller_whose_registration_fails_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It tries again, in growing pauses."""
+    refused = ControllerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="moved")
+    channel = Channel(refused, refused, ControllerRegistrationResponse())
+    image = ClusterImage()
+    image.features = {"metadata.version": 30}
+    node: Any = SimpleNamespace(
+        image=image, settings=SimpleNamespace(node_id=1, supported_features={}), subscribe=lambda subscriber: None
+    )
+    tested = ControllerRegistration.__new__(ControllerRegistration)
+    tested._controller = node
+    tested._channel = cast("Any", channel)
+    tested._node_id = 1
+    tested._endpoints = []
+    tested._incarnation_id = b"i" * 16
+    tested._changed = trio.Event()
+    with trio.move_on_after(2):
+        await tested.run()
+    assert len(channel.requests) >= 3
+    assert caplog.text.count("this controller is not registered yet: moved") == 1

@@ -16,10 +16,12 @@ import trio
 
 from pykbroker.logstore import filesystem
 from pykbroker.logstore.checkpoint_file import read_offsets
+from pykbroker.logstore.compaction import CompactionWork
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.network.listener import BindError, Listener, bind
+from pykbroker.node import housekeeping
 from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
@@ -316,3 +318,153 @@ def test_localhost_listens_on_all_its_addresses(monkeypatch: pytest.MonkeyPatch)
 def test_an_unknown_host_is_named() -> None:
     with pytest.raises(BindError, match=r"cannot listen on no\.such\.host\.invalid:9092"):
         bind("no.such.host.invalid", 9092)
+
+
+class Broken:
+    """A part of the log store whose method raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: int = 1 << 30) -> None:
+        self.left = times
+        method = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise StorageError("/data/t-0", "Input/output error")
+            return method(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+
+async def keep(path: DataPath, seconds: float) -> None:
+    """Housekeeping runs meanwhile."""
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(seconds)
+        nursery.cancel_scope.cancel()
+
+
+async def test_retention_of_one_log_that_fails_does_not_keep_others_from_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"segment.bytes": "1048576", "retention.ms": str(HOUR_MS)}
+    image = cluster_image(topic_image("a"), topic_image("b"), configs={"a": settings, "b": settings})
+    path = DataPath(tmp_path, image)
+    path.services.run_in_thread = InPlace().run
+    for partition in path.partitions.all():
+        for _ in range(2):
+            partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    path.clock.time_ms += HOUR_MS + 1
+    Broken(monkeypatch, PartitionLog, "delete_old_segments", 1)
+    await keep(path, path.services.config.log.retention_check_interval_ms / 1000 + 1)
+    assert [partition.log_start_offset for partition in path.partitions.all()] == [0, 2]
+    assert "retention of a-0 failed: /data/t-0: Input/output error" in caplog.text
+    path.close()
+
+
+async def test_other_tasks_run_between_the_logs_of_a_broker_with_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention, flushes, checkpoints, expiry of producers: each gives way after some logs."""
+    monkeypatch.setattr(housekeeping, "LOGS_PER_TURN", 2)
+    path = DataPath(tmp_path, cluster_image(topic_image("t", 9)))
+    path.services.run_in_thread = InPlace().run
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        for work in (
+            housekeeping._delete_old_segments,
+            housekeeping._flush_and_checkpoint,
+            housekeeping._expire_producers,
+        ):
+            before = turns
+            await work(path.services)
+            assert turns - before >= 3
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def test_directories_that_cannot_be_made_are_made_later(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says so, however often it is tried."""
+    broken = Broken(monkeypatch, path.directory, "finish_directories", 3)
+    await keep(path, 5.5 * DIRECTORIES_INTERVAL_S)
+    assert broken.left == 0
+    assert caplog.text.count("directories of logs could not be made or renamed, which will be tried again") == 1
+
+
+async def test_a_compaction_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    path = DataPath(tmp_path, cluster_image(topic_image("keyed"), configs={"keyed": settings}))
+    path.services.run_in_thread = InPlace().run
+    partition = path.partitions.get("keyed", 0)
+    assert partition is not None
+    for _ in range(4):
+        partition.append_as_leader(bytearray(batch(1, size=600_000, key=b"k")), NOW_MS)
+    broken = Broken(monkeypatch, CompactionWork, "run", 1)
+    await keep(path, 1.5 * path.services.config.log.cleaner_backoff_ms / 1000)
+    assert broken.left == 0
+    assert "compaction failed and will be tried again: /data/t-0: Input/output error" in caplog.text
+    assert path.partitions.cleaned is None
+    assert partition.log.size_bytes > 2_400_000
+    await keep(path, 1.5 * path.services.config.log.cleaner_backoff_ms / 1000)
+    assert partition.log.size_bytes < 1_300_000
+    path.close()
+
+
+class Flushed:
+    """A partition with this `flush.ms`."""
+
+    def __init__(self, flush_ms: int) -> None:
+        self.log = SimpleNamespace(config=SimpleNamespace(flush_ms=flush_ms))
+
+
+def test_a_log_that_is_never_flushed_by_time_has_no_place_in_the_schedule() -> None:
+    never, soon = (cast("Any", Flushed(flush_ms)) for flush_ms in (housekeeping.NEVER_MS, 1000))
+    schedule = FlushSchedule()
+    assert schedule.due([never, soon], 5.0) == [soon]
+    assert list(schedule._flushed_at) == [soon]
+
+
+class Copy:
+    """The copy of a log that moves to another directory."""
+
+    def __init__(self, error: StorageError | None = None) -> None:
+        self.log_end_offset = 7
+        self.error = error
+        self.calls: list[Any] = []
+
+    def advance_log_start(self, offset: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.calls.append(offset)
+
+    def delete_old_segments(self, now_ms: int, offset: int) -> int:
+        self.calls.append((now_ms, offset))
+        return 1
+
+
+@pytest.mark.parametrize(("log_start", "expected"), [(3, 3), (9, 7)])
+def test_retention_of_a_copy_follows_its_log(log_start: int, expected: int) -> None:
+    """At most to the end of the copy, which may not be there yet."""
+    copy: Any = Copy()
+    partition: Any = SimpleNamespace(log_start_offset=log_start)
+    housekeeping._delete_old_segments_of(copy, 5, partition)
+    assert copy.calls == [expected, (5, expected)]
+
+
+def test_retention_of_a_copy_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    copy: Any = Copy(StorageError("/b/t-0", "Input/output error"))
+    housekeeping._delete_old_segments_of(copy, 5, cast("Any", SimpleNamespace(log_start_offset=3)))
+    assert "retention of the copy of" in caplog.text

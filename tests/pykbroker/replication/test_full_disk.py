@@ -75,6 +75,8 @@ def test_room_is_space_that_can_be_used() -> None:
     assert not has_room(filesystem, "/data")
     filesystem.remove("/data/big")
     assert has_room(filesystem, "/data")
+    filesystem.fail_next["space"] = StorageError("/data", "Input/output error")
+    assert not has_room(filesystem, "/data")
 
 
 def image_with(isr: tuple[int, ...], directory: bytes, leader: int, eligible: tuple[int, ...] = ()) -> ClusterImage:

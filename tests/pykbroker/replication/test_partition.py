@@ -28,7 +28,9 @@ from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceReq
 from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.throttle import ReplicationThrottle
-from tests.support.connections import served
+from tests.pykbroker.network.test_tls_connection import context
+from tests.pykbroker.security.tls.certificates import listener_tls, server, texts
+from tests.support.connections import Client, served
 from tests.support.data_path import DataPath, batch, cluster_image, topic_id, topic_image, with_delta
 
 NO_DIRECTORY = bytes(16)
@@ -448,3 +450,62 @@ async def test_a_follower_that_has_everything_costs_nothing_and_stays_in_sync(pa
     brokers.brokers = {**brokers.brokers, 2: brokers.brokers[2]._replace(epoch=21)}
     found = (await ask(session, 6)).responses[0].partitions[0]
     assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_requests_that_come_while_others_wait_for_followers_are_served_next(
+    path: Replicated, is_encrypted: bool
+) -> None:
+    """After the oldest reply, those that have arrived meanwhile begin before the next reply is waited for."""
+    async with served(path.services, tls=listener_tls(texts(server())) if is_encrypted else None) as plain:
+        client = plain
+        if is_encrypted:
+            client = Client(
+                trio.SSLStream(plain.stream, context(), server_hostname="localhost", https_compatible=True),
+                plain.connection,
+            )
+        await client.stream.send_all(produce_frame(-1, 0) + produce_frame(-1, 1))
+        while path.partition.log.log_end_offset < 2:
+            await wait_all_tasks_blocked()
+        await client.stream.send_all(produce_frame(-1, 2))
+        for replica in (2, 3):
+            await path.fetch(replica, 1)
+        frame = await client.frame()
+        assert frame is not None
+        assert frame[:4] == bytes(4)
+        while path.partition.log.log_end_offset < 3:
+            await wait_all_tasks_blocked()
+        for replica in (2, 3):
+            await path.fetch(replica, 3)
+        for number in (1, 2):
+            frame = await client.frame()
+            assert frame is not None
+            assert int.from_bytes(frame[:4], "big") == number
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_a_client_that_ends_its_stream_while_requests_wait_gets_their_answers(
+    path: Replicated, is_encrypted: bool
+) -> None:
+    async with served(path.services, tls=listener_tls(texts(server())) if is_encrypted else None) as plain:
+        client = plain
+        if is_encrypted:
+            client = Client(
+                trio.SSLStream(plain.stream, context(), server_hostname="localhost", https_compatible=True),
+                plain.connection,
+            )
+        await client.stream.send_all(produce_frame(-1, 0) + produce_frame(-1, 1))
+        while path.partition.log.log_end_offset < 2:
+            await wait_all_tasks_blocked()
+        # The end of the socket's stream, and with TLS without a close_notify.
+        await plain.stream.send_eof()
+        for replica in (2, 3):
+            await path.fetch(replica, 1)
+        for number in (0, 1):
+            frame = await client.frame()
+            assert frame is not None
+            assert int.from_bytes(frame[:4], "big") == number
+            for replica in (2, 3):
+                await path.fetch(replica, 2)
+        await wait_all_tasks_blocked()
+        assert plain.connection.has_ended

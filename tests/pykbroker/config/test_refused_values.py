@@ -1,0 +1,162 @@
+"""Refused values, each with its reason: of server.properties, of topics and groups, and while a broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.config_providers import replace_variables
+from pykbroker.config.controller_rules import ServerConfigRules
+from pykbroker.config.definitions import CLASS, NonEmpty, parse_value
+from pykbroker.config.descriptions import ConfigViews
+from pykbroker.config.dynamic_changes import check_settings
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.protocol.error_codes import ErrorCode
+
+TOPIC, GROUP = 2, 32
+DIRECTORY = {
+    "config.providers": "d",
+    "config.providers.d.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+}
+CONTROLLER_AND_BROKER = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@a:9093,2@b:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "reason"),
+    [
+        ({"log.cleanup.policy": "delete,,compact"}, "log.cleanup.policy", "Values must not be empty."),
+        (
+            {"group.coordinator.rebalance.protocols": ""},
+            "group.coordinator.rebalance.protocols",
+            "must not be empty. Valid values include: [consumer, classic, share, streams]",
+        ),
+        (
+            {"offsets.topic.compression.codec": "5"},
+            "offsets.topic.compression.codec",
+            "must be the number of a compression codec, from 0 to 4",
+        ),
+        (
+            {"replica.selector.class": "org.example.Selector"},
+            "replica.selector.class",
+            "only org.apache.kafka.common.replica.RackAwareReplicaSelector is available",
+        ),
+        ({**CONTROLLER_AND_BROKER, "broker.session.timeout.ms": "0"}, "broker.session.timeout.ms", "at least 1"),
+        (
+            {
+                **CONTROLLER_AND_BROKER,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+                "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+            },
+            "listener.name.controller.oauthbearer.sasl.jaas.config",
+            "needs sasl.oauthbearer.token.endpoint.url",
+        ),
+    ],
+)
+def test_settings_with_which_no_broker_starts(settings: dict[str, str], key: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.from_properties(settings)
+    assert key in str(raised.value)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "configs", "text"),
+    [
+        (
+            TOPIC,
+            {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
+            "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
+        ),
+        (
+            GROUP,
+            {"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": "45000"},
+            "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms",
+        ),
+    ],
+)
+def test_settings_of_topics_and_groups_that_contradict_one_another(
+    kind: int, configs: dict[str, str], text: str
+) -> None:
+    """The texts are those of Kafka's LogConfig and GroupConfig."""
+    config = BrokerConfig.from_properties({"group.consumer.max.heartbeat.interval.ms": "60000"})
+    error = ServerConfigRules(config).validate(kind, "name", configs, {})
+    assert error == (ErrorCode.INVALID_CONFIG, text)
+
+
+def check(config: BrokerConfig, **settings: str) -> tuple[ErrorCode, str]:
+    error = check_settings(
+        {key.replace("_", "."): value for key, value in settings.items()}, "", config, ClusterImage()
+    )
+    return ErrorCode(error.code), error.message or ""
+
+
+def test_threads_and_retention_change_within_bounds() -> None:
+    """P-324: at most by half or double, and local.retention within retention."""
+    config = BrokerConfig.from_properties({"num.io.threads": "8", "log.retention.ms": "1000"})
+    code, text = check(config, num_io_threads="3")
+    assert code is ErrorCode.INVALID_REQUEST
+    assert "num.io.threads=3, value should be at least half the current value 8" in text
+    code, text = check(config, log_local_retention_ms="2000")
+    assert code is ErrorCode.INVALID_REQUEST
+    assert "log.local.retention.ms" in text
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe", "it is not UTF-8 text"), (None, "Permission denied")])
+def test_a_secret_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, reason: str
+) -> None:
+    """P-259: the reason has nothing of the content."""
+    (tmp_path / "token").write_bytes(content or b"secret")
+    if content is None:
+
+        def refuse(*_: object, **__: object) -> object:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(ConfigError) as raised:
+        replace_variables({**DIRECTORY, "key": f"${{d:{tmp_path}:token}}"}, {})
+    assert f"Could not read file {tmp_path}/token" in str(raised.value)
+    assert reason in str(raised.value)
+
+
+def test_a_pattern_of_allowed_names_that_is_no_pattern() -> None:
+    properties = {
+        "config.providers": "e",
+        "config.providers.e.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "config.providers.e.param.allowlist.pattern": "(",
+        "key": "${e:NAME}",
+    }
+    with pytest.raises(ConfigError, match=r"allowlist.pattern \( is not a regular expression"):
+        replace_variables(properties, {"NAME": "n"})
+
+
+def test_only_the_keys_of_groups_and_client_metrics_that_were_asked_for_are_described() -> None:
+    config = BrokerConfig.from_properties({})
+    views = ConfigViews(config, config, ClusterImage(), 1)
+    (entry,) = views.group({"consumer.session.timeout.ms": "50000"}, ["consumer.session.timeout.ms"])
+    assert (entry.name, entry.value) == ("consumer.session.timeout.ms", "50000")
+    (entry,) = views.client_metrics({}, ["interval.ms"])
+    assert entry.name == "interval.ms"
+    assert len(views.group({})) > 1
+    assert len(views.client_metrics({})) > 1
+
+
+def test_settings_of_an_unknown_kind_of_resource_have_no_default() -> None:
+    rules = ServerConfigRules(BrokerConfig.from_properties({}))
+    assert rules.is_list(99, "any") is False
+
+
+def test_an_empty_class_and_an_empty_text_are_refused() -> None:
+    """The texts are those of Kafka's ConfigDef."""
+    with pytest.raises(ConfigError, match="Class could not be found"):
+        parse_value("authorizer.class.name", " ", CLASS)
+    with pytest.raises(ConfigError, match="String must be non-empty"):
+        NonEmpty().check("key", "")

@@ -1,0 +1,151 @@
+"""Requests out of order in a login, and requests that only the active controller serves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.completion import Completion
+from pykbroker.errors import KafkaError
+from pykbroker.network.dispatch import _by_the_active_controller
+from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
+from pykbroker.network.suspended_turns import DEADLINES_MIN, SuspendedTurns
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.api_versions import ApiVersionsResponse
+from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from pykbroker.protocol.messages.vote import VoteRequest, VoteResponse
+from tests.pykbroker.network.test_connection import handshake, sasl, services
+from tests.support.connections import served
+
+NEXT_LOGIN = "closing the connection"
+
+
+async def test_api_versions_of_the_future_in_place_of_a_token_is_answered_in_version_0() -> None:
+    """As in Kafka's SaslServerAuthenticator, which reads any request for its response."""
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        await client.request(ApiKey.API_VERSIONS, 99, b"", flexible=True)
+        frame = await client.frame()
+        assert frame is not None
+        assert decode(ApiVersionsResponse, 0, frame[4:]).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.frame() is None
+
+
+async def test_a_request_for_controllers_in_place_of_a_token_is_answered_too() -> None:
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        response = await client.call(VoteRequest(), 2, VoteResponse)
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.frame() is None
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "words"),
+    [
+        (ApiKey.HEARTBEAT, 99, "Heartbeat version 99 is not supported; this broker has"),
+        (999, 0, "API key 999 was sent before authentication"),
+    ],
+)
+async def test_what_has_no_response_in_place_of_a_token_ends_the_connection(
+    key: int, version: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        await client.request(key, version, b"", flexible=key == ApiKey.HEARTBEAT)
+        assert await client.frame() is None
+    assert NEXT_LOGIN in caplog.text
+    assert words in caplog.text
+
+
+class Channel:
+    """To the active controller, which is in this process from the second request on."""
+
+    def __init__(self) -> None:
+        self.is_local = False
+        self.forwarded = 0
+
+    async def forward(self, connection: Any, frame: bytes) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        self.forwarded += 1
+        return None if self.forwarded < 3 else b"reply"
+
+
+def context(channel: Any) -> Any:
+    return SimpleNamespace(services=SimpleNamespace(channel=channel), connection=None, api_key=ApiKey.CREATE_TOPICS)
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+async def test_a_request_is_tried_again_when_the_controller_has_moved_meanwhile(is_raised: bool) -> None:
+    """The client never learns NOT_CONTROLLER, which a broker does not answer in KRaft."""
+    channel, handled = Channel(), 0
+    moved = CreatableTopicResult(name="t", error_code=ErrorCode.NOT_CONTROLLER)
+
+    async def handle(*_: Any) -> Any:
+        nonlocal handled
+        await trio.lowlevel.checkpoint()
+        handled += 1
+        if is_raised:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "moved")
+        return CreateTopicsResponse(topics=[moved])
+
+    assert await _by_the_active_controller(context(channel), None, handle, b"frame") == b"reply"
+    assert (handled, channel.forwarded) == (2, 3)
+
+
+async def test_the_only_node_has_no_channel() -> None:
+    async def handle(*_: Any) -> str:
+        await trio.lowlevel.checkpoint()
+        return "response"
+
+    assert await _by_the_active_controller(context(None), None, handle, b"frame") == "response"
+
+
+async def test_memory_that_is_released_is_taken_by_the_next_one_at_once() -> None:
+    """Nobody is closed for it."""
+    memory = RequestMemory(1000)
+    first: Any = Holder()
+    second: Any = Holder()
+    await memory.reserve(first, 1500)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(memory.reserve, second, 700)
+        await trio.sleep(RESERVATION_TIMEOUT_S / 2)
+        assert memory.reserved_bytes == 1500
+        memory.release(first)
+    assert memory.reserved_bytes == 700
+    assert trio.current_time() == RESERVATION_TIMEOUT_S / 2
+
+
+class Holder:
+    """A connection that must not be closed."""
+
+    def close(self, reason: str | None = None) -> None:
+        raise AssertionError(reason)
+
+
+async def test_deadlines_behind_one_that_still_waits_are_removed() -> None:
+    """A request with a near deadline waits while thousands with later ones come and go."""
+    turns = SuspendedTurns(lambda: None)
+
+    async def turn() -> bool:
+        return True
+
+    def add(deadline: float) -> Any:
+        connection: Any = SimpleNamespace(suspended=None)
+        coroutine, completion = turn(), Completion()
+        completion.deadline = deadline
+        turns.add(connection, coroutine, completion)
+        return connection.suspended
+
+    first = add(10.0)
+    for _ in range(3 * DEADLINES_MIN):
+        add(1000.0).close()
+        assert turns.next_deadline() == 10.0
+    assert len(turns._deadlines) <= DEADLINES_MIN + 2
+    first.close()
+    assert turns.next_deadline() == float("inf")

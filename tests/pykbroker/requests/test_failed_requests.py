@@ -1,0 +1,263 @@
+"""Requests to the active controller that fail on the way, and those of clients that may not send them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.controller.metadata.commands import NO_ERROR, CommandRefused
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.groups.streams.configured import InternalTopic
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.certificate_changes import check_tls
+from pykbroker.requests.config_alteration import check_broker_settings
+from pykbroker.requests.controller_calls import forwarded, quorum_of
+from pykbroker.requests.error_responses import _items
+from pykbroker.requests.share_requests import Acknowledgements
+from pykbroker.requests.share_state_calls import _error_of, _outcomes
+from pykbroker.requests.streams_topics import _create
+from pykbroker.requests.topic_creation import create_missing_topics, create_request
+from pykbroker.security.connection_info import ListenerKind
+from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
+from pykbroker.share_partitions.sessions import TopicPartition
+
+TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+OTHER_VERSION = CloseConnection("the active controller does not have this version of the request")
+REFUSED = CommandRefused(ErrorCode.POLICY_VIOLATION, "no more topics")
+
+
+class Channel:
+    """To an active controller in another process, which fails."""
+
+    is_local = False
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def forward(self, connection: Any, frame: bytes) -> Any:
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Controller:
+    """The active controller in this process, which refuses all."""
+
+    async def submit(self, command: Any, timeout_ms: int) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise REFUSED
+
+
+def context(failure: Exception, **services: Any) -> Any:
+    """Of a Metadata request, at a broker whose requests to the active controller fail."""
+    channel = None if failure is REFUSED else Channel(failure)
+    return SimpleNamespace(
+        services=SimpleNamespace(
+            channel=channel,
+            controller=Controller(),
+            config=BrokerConfig.from_properties({}),
+            metadata=SimpleNamespace(expected_broker_count=1),
+            **services,
+        ),
+        connection=None,
+        correlation_id=1,
+        client_id="client",
+        api_key=ApiKey.METADATA,
+        api_version=12,
+        quota=None,
+    )
+
+
+@pytest.mark.parametrize("failure", [TIMED_OUT, OTHER_VERSION, REFUSED])
+async def test_a_topic_that_cannot_be_created_for_a_metadata_request_is_unknown(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-23: as in Kafka's DefaultAutoTopicCreationManager the client gets its answer, also from a broker that is newer
+    than the active controller."""
+    codes = await create_missing_topics(context(failure), ["t", "not/a/name", "__cluster_metadata"])
+    assert codes == {
+        "t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "not/a/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "__cluster_metadata": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert "topics t could not be created:" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [(TIMED_OUT, str(TIMED_OUT)), (OTHER_VERSION, str(OTHER_VERSION)), (REFUSED, "no more topics")],
+)
+async def test_internal_topics_that_cannot_be_created_are_named_with_the_reason(
+    failure: Exception, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-1071: members of the group get it in the detail of their status."""
+    ended: list[tuple[list[str], dict[str, str], int, int]] = []
+    creation = SimpleNamespace(end=lambda *arguments: ended.append(arguments))
+    groups = SimpleNamespace(streams=SimpleNamespace(creation=creation))
+    clock = SimpleNamespace(now_ms=lambda: 77)
+    asked = context(failure, groups=groups, clock=clock)
+    await _create(asked, [InternalTopic("store-changelog", 2, 1, {})], 5000)
+    assert ended == [(["store-changelog"], {"store-changelog": text}, 77, 5000)]
+    assert f"internal topic store-changelog of a Streams group could not be created: {text}" in caplog.text
+
+
+async def test_a_controller_that_is_here_by_now_gets_no_forwarded_request() -> None:
+    asked = context(TIMED_OUT)
+    asked.services.channel.answer = None
+    assert await forwarded(asked, create_request([], 1000)) is None
+
+
+def test_a_node_that_is_alone_has_no_quorum() -> None:
+    alone: Any = SimpleNamespace(services=SimpleNamespace(peers=None))
+    with pytest.raises(CloseConnection, match="takes no part in a quorum"):
+        quorum_of(alone)
+
+
+def test_what_is_neither_a_message_nor_a_list_has_no_elements() -> None:
+    """An error response repeats the elements of the first array of a request."""
+    assert _items(5, 0) == ()
+    assert _items([1, 2], 0) == [1, 2]
+
+
+# Certificates
+
+
+class Tls:
+    """Refuses one key store."""
+
+    def refusal_of_change(self, config: BrokerConfig) -> str | None:
+        given = config.listener_property("X", "ssl.keystore.location")
+        return "the key store cannot be read" if given == "/bad" else None
+
+
+def tls_services(tls: Any) -> Any:
+    return SimpleNamespace(
+        tls=tls,
+        node_id=1,
+        config=BrokerConfig.from_properties(
+            {"listeners": "X://:9092", "listener.security.protocol.map": "X:PLAINTEXT"}
+        ),
+        metadata=SimpleNamespace(image=ClusterImage()),
+    )
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_key_store_that_cannot_be_used_is_refused(name: str) -> None:
+    """P-245: before it is written, for this broker as for all."""
+    key = "listener.name.x.ssl.keystore.location"
+    assert check_tls(tls_services(None), {key: "/bad"}, name) == NO_ERROR
+    assert check_tls(tls_services(Tls()), {key: "/good"}, name) == NO_ERROR
+    error = check_tls(tls_services(Tls()), {key: "/bad"}, name)
+    assert error == (ErrorCode.INVALID_REQUEST, "the key store cannot be read")
+
+
+def test_settings_were_checked_by_the_broker_that_forwarded_them() -> None:
+    """Only that broker has its own settings."""
+    asked: Any = SimpleNamespace(listener_kind=ListenerKind.CONTROLLER, services=None)
+    assert check_broker_settings(asked, "1", lambda: pytest.fail("not asked")) is None
+
+
+@pytest.mark.parametrize(("location", "is_refused"), [("/bad", True), ("/good", False)])
+def test_settings_of_tls_are_checked_after_the_others(location: str, is_refused: bool) -> None:
+    asked: Any = SimpleNamespace(listener_kind=ListenerKind.BROKER, services=tls_services(Tls()))
+    error = check_broker_settings(asked, "1", lambda: {"listener.name.x.ssl.keystore.location": location})
+    assert (error is not None) is is_refused
+
+
+# The state of share partitions
+
+
+async def test_share_state_is_for_brokers_alone() -> None:
+    partition = SimpleNamespace(partition=3)
+    topics: Any = [SimpleNamespace(topic_id=b"t" * 16, partitions=[partition])]
+    asked: Any = SimpleNamespace(authorize_cluster=lambda operation: False)
+
+    async def call(*_: Any) -> Any:
+        raise AssertionError("not asked")
+
+    failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert await _outcomes(asked, "group", topics, call, False) == [(b"t" * 16, [(3, failed)])]
+
+
+def test_texts_of_outcomes_without_a_state() -> None:
+    assert _error_of(None, "read state") == (ErrorCode.NONE, None)
+    code, text = _error_of(ErrorCode.NOT_COORDINATOR, "read state")
+    assert code is ErrorCode.NOT_COORDINATOR
+    assert (text or "").startswith("Unable to read state: ")
+    code, text = _error_of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "read state")
+    assert code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "Unable" not in (text or "")
+
+
+# Share requests
+
+
+def acknowledgements(*, is_renew: bool, partitions: tuple[int, ...] = (0,)) -> Acknowledgements:
+    """Of a request whose version knows RENEW, about a topic with these partitions."""
+    found = Acknowledgements.__new__(Acknowledgements)
+    topic = SimpleNamespace(partitions=dict.fromkeys(partitions))
+    metadata = SimpleNamespace(topic=lambda name: topic if name == "t" else None)
+    found._context = cast("Any", SimpleNamespace(services=SimpleNamespace(metadata=metadata)))
+    found._is_renew = is_renew
+    found._highest_type = RENEW
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_renew", "is_well_formed"),
+    [
+        ([(0, 4, [1])], False, True),
+        ([(0, 1, [1, 2]), (2, 2, [1])], False, True),
+        # Offsets that go backwards, in a batch and from one to the next; no type.
+        ([(4, 0, [1])], False, False),
+        ([(3, 4, [1]), (0, 1, [1])], False, False),
+        ([(0, 4, [])], False, False),
+        # Neither one type nor one for each offset.
+        ([(0, 4, [1, 1])], False, False),
+        # Types that do not exist, and RENEW in a request that is not one of renewals.
+        ([(0, 0, [-1])], False, False),
+        ([(0, 0, [RENEW + 1])], True, False),
+        ([(0, 0, [RENEW])], False, False),
+        ([(0, 0, [RENEW])], True, True),
+    ],
+)
+def test_batches_of_acknowledgements(batches: Any, is_renew: bool, is_well_formed: bool) -> None:
+    """KIP-932, as in Kafka's KafkaApis.validateAcknowledgementBatches."""
+    acknowledged = [AcknowledgedBatch(*batch) for batch in batches]
+    place = TopicPartition(bytes(16), 0)
+    error = acknowledgements(is_renew=is_renew)._error_of("t", place, acknowledged, frozenset())
+    assert error is (ErrorCode.NONE if is_well_formed else ErrorCode.INVALID_REQUEST)
+
+
+def test_acknowledgements_of_what_the_client_may_not_read_or_does_not_exist() -> None:
+    tested = acknowledgements(is_renew=False)
+    batch = [AcknowledgedBatch(0, 0, [1])]
+    cases: list[tuple[str, int, frozenset[str], ErrorCode]] = [
+        ("t", 0, frozenset(("t",)), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("t", 5, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("gone", 0, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    for name, number, refused, error in cases:
+        assert tested._error_of(name, TopicPartition(bytes(16), number), batch, refused) is error
+
+
+def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
+    tested = acknowledgements(is_renew=False)
+    tested._known, tested._outcomes = {}, {}
+    tested._context = cast(
+        "Any",
+        SimpleNamespace(
+            services=SimpleNamespace(metadata=SimpleNamespace(topic_by_id=lambda topic_id: None)),
+            refused=lambda *_: [],
+        ),
+    )
+    asked = SimpleNamespace(partition_index=3, acknowledgement_batches=[])
+    tested._begin([SimpleNamespace(topic_id=b"x" * 16, partitions=[asked])])
+    assert tested._known[TopicPartition(b"x" * 16, 3)].error is ErrorCode.UNKNOWN_TOPIC_ID
