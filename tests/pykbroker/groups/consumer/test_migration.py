@@ -610,7 +610,7 @@ def test_static_members_are_removed_by_their_instance_id(mixed: tuple[Rig, str, 
         MemberIdentity(member_id="", group_instance_id="nobody"),
         MemberIdentity(member_id="", group_instance_id="i"),
     ]
-    result = rig.shard.leave(LeaveGroupRequest(group_id=GROUP, members=identities), rig.now_ms)
+    result = rig.shard.leave(rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=identities))
     rig.carry_out(result)
     assert [member.error_code for member in result.response.members] == [
         ErrorCode.FENCED_INSTANCE_ID,
