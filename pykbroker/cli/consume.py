@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
@@ -80,7 +83,7 @@ def consume(
     bootstrap_servers: str,
     timeout_s: float,
 ) -> None:
-    """Print the records of TOPIC until Ctrl-C, --max-messages, --timeout or --until-end.
+    """Print the records of TOPIC until Ctrl-C or SIGTERM, --max-messages, --timeout or --until-end.
 
     An --offset behind the end of every partition is an error; one before a partition's first record begins there.
     """
@@ -92,7 +95,7 @@ def consume(
         )
     show = print_json_line_of if as_json else line_printer(template or (r"{key}\t{value}" if print_key else "{value}"))
     prepare_client_library()
-    with explained_errors(bootstrap_servers):
+    with explained_errors(bootstrap_servers), sigterm_as_ctrl_c():
         consumer = open_consumer(bootstrap_servers, timeout_s, group, from_beginning, read_committed)
         try:
             ends: dict[Any, int] | None = None
@@ -108,6 +111,25 @@ def consume(
         finally:
             consumer.close()
     note(f"consumed {count} record{'' if count == 1 else 's'} from {topic}")
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM raise KeyboardInterrupt, so that a consumer that `timeout` ends commits and leaves its group.
+
+    Kafka's console consumer does that in a shutdown hook. Only the first SIGTERM counts: `timeout` sends two, one to
+    the process and one to its group, and the second would interrupt the commit.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def open_consumer(
@@ -226,7 +248,7 @@ def _print_records(
     idle_s: float | None,
     ends: dict[Any, int] | None,
 ) -> int:
-    """Print records until one of the limits is reached or Ctrl-C, and return their number.
+    """Print records until one of the limits is reached or KeyboardInterrupt is raised, and return their number.
 
     A consumer of a group commits its position when it is closed, so the position must not be ahead of what was printed:
     a poll takes no more records than may be printed, and Ctrl-C in the middle of a batch seeks back to the first record

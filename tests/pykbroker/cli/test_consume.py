@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -167,6 +168,31 @@ def test_ctrl_c_leaves_the_position_at_the_first_record_that_was_not_printed(con
     assert (count, printed) == (2, [5, 6])
     assert consumer.position(TopicPartition("t", 0)) == 7
     assert consumer.position(TopicPartition("t", 1)) == 0
+
+
+def test_sigterm_closes_the_consumer_after_what_was_printed(
+    run: Run, consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kafka's console consumer: `timeout` ends the command, and the group is left with a committed position."""
+    before = signal.getsignal(signal.SIGTERM)
+    printed: list[int] = []
+
+    def show(item: SimpleNamespace) -> None:
+        if len(printed) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        printed.append(item.offset)
+
+    def close() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # as `timeout` does, which signals the process and then its group
+        consumer.is_closed = True
+
+    monkeypatch.setattr(consume, "line_printer", lambda template: show)
+    monkeypatch.setattr(consumer, "close", close)
+    code, _, errors = run("consume", "t", "--group", "g")
+    assert (code, errors, printed) == (0, "consumed 2 records from t\n", [5, 6])
+    assert consumer.is_closed
+    assert consumer.position(TopicPartition("t", 0)) == 7
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
