@@ -452,18 +452,19 @@ async def test_a_follower_that_has_everything_costs_nothing_and_stays_in_sync(pa
     assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def encrypted(plain: Client) -> Client:
+    """The same connection with TLS, whose handshake is made with the first bytes that are sent."""
+    stream = trio.SSLStream(plain.stream, context(), server_hostname="localhost", https_compatible=True)
+    return Client(stream, plain.connection)
+
+
 @pytest.mark.parametrize("is_encrypted", [False, True])
 async def test_requests_that_come_while_others_wait_for_followers_are_served_next(
     path: Replicated, is_encrypted: bool
 ) -> None:
     """After the oldest reply, those that have arrived meanwhile begin before the next reply is waited for."""
     async with served(path.services, tls=listener_tls(texts(server())) if is_encrypted else None) as plain:
-        client = plain
-        if is_encrypted:
-            client = Client(
-                trio.SSLStream(plain.stream, context(), server_hostname="localhost", https_compatible=True),
-                plain.connection,
-            )
+        client = encrypted(plain) if is_encrypted else plain
         await client.stream.send_all(produce_frame(-1, 0) + produce_frame(-1, 1))
         while path.partition.log.log_end_offset < 2:
             await wait_all_tasks_blocked()
@@ -488,12 +489,7 @@ async def test_a_client_that_ends_its_stream_while_requests_wait_gets_their_answ
     path: Replicated, is_encrypted: bool
 ) -> None:
     async with served(path.services, tls=listener_tls(texts(server())) if is_encrypted else None) as plain:
-        client = plain
-        if is_encrypted:
-            client = Client(
-                trio.SSLStream(plain.stream, context(), server_hostname="localhost", https_compatible=True),
-                plain.connection,
-            )
+        client = encrypted(plain) if is_encrypted else plain
         await client.stream.send_all(produce_frame(-1, 0) + produce_frame(-1, 1))
         while path.partition.log.log_end_offset < 2:
             await wait_all_tasks_blocked()
