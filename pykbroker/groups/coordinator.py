@@ -192,7 +192,8 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
-        requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
+        fresh_uuid = random_uuid(self._random.randbytes(16))
+        requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
         write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
@@ -515,7 +516,3 @@ class GroupCoordinator:
             self._runtime.carry_out_in_batches(number, shard, shard.expire_offsets(now_ms))
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
-
-    def _random_uuid(self) -> str:
-        digits = f"{self._random.getrandbits(128):032x}"
-        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

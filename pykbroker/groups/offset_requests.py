@@ -196,7 +196,8 @@ def fetch(
         error = streams_offsets.check_fetch(group, request.member_id, request.member_epoch)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    committed_topics = shard.offsets.of_group(group_id)
+    # Offsets may be left of a group that was forgotten without tombstones (P-381).
+    committed_topics = {} if group is None else shard.offsets.of_group(group_id)
     topics = []
     if request.topics is None:
         for name, partitions in committed_topics.items():

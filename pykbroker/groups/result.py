@@ -7,7 +7,7 @@ answered exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,15 +21,21 @@ from pykbroker.protocol.fields import Message
 class Requester:
     """The sender of a join: its client id and host, which the group stores, and the version of its request.
 
-    `fresh_id` is a random UUID as text, as in Kafka; a new member id ends with it. `may_describe` returns True if the
-    client may DESCRIBE a topic that a regular expression of the group matches.
+    `fresh_uuid` is a random UUID, for a new member id. `may_describe` returns True if the client may DESCRIBE a topic
+    that a regular expression of the group matches.
     """
 
     client_id: str
     client_host: str
     api_version: int
-    fresh_id: str
+    fresh_uuid: bytes
     may_describe: Callable[[str], bool] = field(default=lambda topic: False)
+
+    @property
+    def fresh_id(self) -> str:
+        """The UUID in Java's notation, with which a new member id of a classic group ends."""
+        digits = self.fresh_uuid.hex()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 @dataclass(slots=True)
@@ -124,6 +130,7 @@ class GroupResult(CoordinatorResult):
         regex_refresh: a `RegexRefresh` that the coordinator has to run after a join or heartbeat; None for none.
         initialization: an `Initialization` of share partitions that the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
+        forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
     """
 
     stored: Stored | None = None
@@ -134,6 +141,7 @@ class GroupResult(CoordinatorResult):
     regex_refresh: Any = None
     initialization: Any = None
     missing_topics: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: Sequence[Any] = ()
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

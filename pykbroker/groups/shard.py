@@ -71,7 +71,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
 NO_PRODUCER_ID = -1
@@ -108,6 +108,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self._reset: dict[str, int] = {}
         """Groups that were made Empty because the record of their creation was late, though an earlier one had stored
         them; the number of their records that were in flight then and will be replayed."""
+        self._forgotten: list[ConsumerGroup | StreamsGroup] = []
+        """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
     # The log
 
@@ -164,7 +166,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             else:
                 assert isinstance(value, GroupMetadataValue)
                 for groups in self.newer_groups:
-                    # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
+                    # The log has no tombstone of an empty group that was forgotten (P-381).
                     groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
         else:
@@ -187,6 +189,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
         An offset that was committed later, outside of the transaction, stays.
         """
+        self._hide(self._take_forgotten())
         for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
             current = self.offsets.get(group_id, topic, partition)
             if is_commit and (current is None or committed.record_offset > current.record_offset):
@@ -228,18 +231,27 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         if error is not ErrorCode.NONE and result.on_failed_append is not None:
             result.on_failed_append(now_ms)
+        if error is not ErrorCode.NONE:
+            self._restore_forgotten()
+        elif self._forgotten:
+            self._hide(self._take_forgotten())
         if error is ErrorCode.NONE and result.applies_at_append:
             self._apply(result, now_ms, first_offset)
         elif error is ErrorCode.NONE:
-            for record_offset, record in enumerate(result.records, first_offset):
-                is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
-                if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
-                    self._unstored.discard(record.key.group)
-                elif is_group and self.newer(record.key.group) is not None:
-                    pass  # a later record, which took effect when it was appended, has made a newer group of it
-                else:
-                    self.replay(record, now_ms, record_offset, result.producer.producer_id)
+            return self._take_effect(result, now_ms, first_offset)
         return self._report(result, error, now_ms)
+
+    def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
+        """Lets records take effect that do not do so at their append; returns what follows."""
+        for record_offset, record in enumerate(result.records, first_offset):
+            is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
+            if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
+                self._unstored.discard(record.key.group)
+            elif is_group and self.newer(record.key.group) is not None:
+                pass  # a later record, which took effect when it was appended, has made a newer group of it
+            else:
+                self.replay(record, now_ms, record_offset, result.producer.producer_id)
+        return self._report(result, ErrorCode.NONE, now_ms)
 
     def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Lets records of the newer protocols take effect, which may replace a group by one of the other type."""
@@ -258,6 +270,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Notes that the records of a result are in flight, until `replicated`; those of newer groups take effect."""
         self.in_flight.add(result)
+        result.forgotten = self._take_forgotten()
         for group_id in groups_of(result):
             self.committed.add(group_id, self._before(group_id, result))
         if isinstance(result.stored, ClassicJoined):
@@ -268,11 +281,42 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
+        self._hide(result.forgotten)
         for group_id in groups_of(result):
             self.committed.remove(group_id)
         if result.applies_at_append:
             return self._report(result, ErrorCode.NONE, now_ms)
-        return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
+        return self._take_effect(result, now_ms, first_offset)
+
+    def _forget(self, group: ConsumerGroup | StreamsGroup) -> None:
+        """Forgets an empty group without tombstones; the log still has it, and its committed offsets stay (P-381)."""
+        self.consumer.remove(group.group_id)
+        self.streams.remove(group.group_id)
+        self.committed.add(group.group_id, group)
+        self._forgotten.append(group)
+
+    def _take_forgotten(self) -> list[ConsumerGroup | StreamsGroup]:
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+    def _hide(self, forgotten: Iterable[ConsumerGroup | StreamsGroup]) -> None:
+        """Hides forgotten groups from readers, too."""
+        for group in forgotten:
+            self.committed.remove(group.group_id)
+
+    def _restore_forgotten(self) -> None:
+        """Brings back what was forgotten since the last append: as in Kafka a failed one takes back all that."""
+        for group in self._take_forgotten():
+            self.committed.remove(group.group_id)
+            if self.any_group(group.group_id) is None:
+                self._restore(group)
+
+    def _restore(self, group: object) -> None:
+        if isinstance(group, StreamsGroup):
+            self.streams.restore(group)
+        else:
+            assert isinstance(group, ConsumerGroup)
+            self.consumer.restore(group)
 
     def _before(self, group_id: str, result: GroupResult) -> object | None:
         """A group as readers may see it before the records of a result are appended."""
@@ -353,12 +397,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error))])
         is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
+        replaced = consumer_group or streams_group
         if is_ending or (is_new and request.member_id != ""):
+            if replaced is not None and not is_ending:
+                self._forget(replaced)
             result = GroupResult()
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
             result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return result
-        replaced = consumer_group or streams_group
         tombstones = [] if replaced is None else self._tombstones(request.group_id)
         self.consumer.remove(request.group_id)
         self.streams.remove(request.group_id)
@@ -385,7 +431,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             requester.may_describe,
         )
         try:
-            return classic_members.join(group, request, requester.api_version, requester.fresh_id, waiter, context)
+            new_member_id = uuid_to_text(requester.fresh_uuid)
+            return classic_members.join(group, request, requester.api_version, new_member_id, waiter, context)
         except GroupError as error:
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.code))])
 
@@ -643,11 +690,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if event.replaced is not None:
             del self.groups[group_id]
             self._unstored.discard(group_id)
-            if isinstance(event.replaced, StreamsGroup):
-                self.streams.restore(event.replaced)
-            else:
-                assert isinstance(event.replaced, ConsumerGroup)
-                self.consumer.restore(event.replaced)
+            self._restore(event.replaced)
             return group.unload(now_ms, error)
         del self.groups[group_id]
         if group_id in self._unstored:
