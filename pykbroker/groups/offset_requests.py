@@ -69,9 +69,7 @@ def commit(
     """
     result = GroupResult(producer=producer)
     metadata_max = shard.settings.offset_metadata_max_bytes
-    if shard.in_flight.is_ending(request.group_id):
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif producer is NO_PRODUCER:
+    if producer is NO_PRODUCER:
         error = check_commit(shard, request, api_version, now_ms)
     else:
         error = _check_transactional_commit(shard, request, now_ms)

@@ -7,7 +7,7 @@ answered exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,10 +76,12 @@ class StaticMemberStored:
 class EmptyGroupStored:
     """Event: the record of a group that a join has created is stored, or its append has failed.
 
-    `replaced` is the empty consumer or Streams group whose tombstones are in the same batch, if there is one.
+    `waiter` is that of the join. `replaced` is the empty consumer or Streams group whose tombstones are in the same
+    batch, if there is one.
     """
 
     group_id: str
+    waiter: Waiter
     replaced: object | None = None
 
 
@@ -131,6 +133,9 @@ class GroupResult(CoordinatorResult):
         initialization: an `Initialization` of share partitions that the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
         forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
+        changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
+        have_groups_ended: True if the tombstones of groups among the records have taken effect.
+        group: the classic group of `stored` when the records were appended; set by the shard.
     """
 
     stored: Stored | None = None
@@ -142,6 +147,9 @@ class GroupResult(CoordinatorResult):
     initialization: Any = None
     missing_topics: Mapping[str, Any] = field(default_factory=dict)
     forgotten: Sequence[Any] = ()
+    changed_groups: Collection[str] = ()
+    have_groups_ended: bool = False
+    group: object | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

@@ -305,19 +305,113 @@ def test_an_empty_consumer_group_becomes_a_classic_one_while_that_is_in_flight()
     assert GROUP not in rig.shard.consumer.by_id
 
 
-def test_nobody_deletes_a_group_that_is_being_converted() -> None:
-    rig = Rig({"t": 2})
+def converting(rig: Rig) -> Client:
+    """A client of the classic protocol has joined an empty consumer group, and the records of that are in flight."""
     new = Client(rig, "new", ["t"])
     new.beat()
     new.leave()
     rig.is_replicated = True
     rig.join_classic(join_request("", subscription("t")))
-    assert rig.shard.delete(GROUP).response is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    with pytest.raises(GroupError):
-        rig.shard.in_flight.check_not_ending(GROUP)
+    return new
+
+
+def kinds(rig: Rig) -> list[str]:
+    """Types of the groups that readers see."""
+    return [group.group_type for group in rig.shard.listed(set(), set())]
+
+
+def test_p431_a_member_joins_a_group_whose_conversion_is_in_flight() -> None:
+    """P-431: the classic group is there, and gives way to a new consumer group; readers follow what is replicated."""
+    rig = Rig({"t": 2})
+    new = converting(rig)
+    assert new.beat().member_epoch == 2, "a new group"
+    assert new.beat().member_epoch == 2
+    assert (kinds(rig), rig.describe(GROUP).group_epoch) == (["consumer"], 3)
+    rig.replicate(1)
+    assert kinds(rig) == ["classic"]
     rig.replicate()
-    assert rig.shard.delete(GROUP).response is ErrorCode.NONE
-    rig.shard.in_flight.check_not_ending(GROUP)
+    assert (kinds(rig), rig.describe(GROUP).group_epoch) == (["consumer"], 2)
+    assert list(rig.group.members) == ["new"]
+    assert rig.loaded_shard().consumer.by_id[GROUP].members == rig.group.members
+
+
+def test_p431_a_conversion_that_is_late_is_not_taken_back() -> None:
+    """P-431: the client that caused it is told the error, and its member stays in the classic group."""
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    rig.is_replicated = True
+    first = rig.join_classic(join_request("", subscription("t"), "first"))
+    second = rig.join_classic(join_request("", subscription("t"), "second"))
+    assert (first.response, second.response) == (None, None)
+    rig.late(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    answer: Any = first.response
+    assert (answer.error_code, second.response) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    assert len(rig.shard.groups[GROUP].members) == 2
+    rig.replicate()
+    assert (kinds(rig), list(rig.shard.consumer.by_id)) == (["classic"], [])
+
+
+def test_p431_a_group_is_deleted_while_its_conversion_is_in_flight() -> None:
+    """P-431."""
+    rig = Rig({"t": 2})
+    converting(rig)
+    result = rig.shard.delete(GROUP)
+    assert result.response is ErrorCode.NONE
+    rig.carry_out(result)
+    assert rig.shard.any_group(GROUP) is None
+    assert rig.shard.delete(GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
+    assert kinds(rig) == ["consumer"]
+    rig.replicate(1)
+    assert kinds(rig) == ["classic"]
+    rig.replicate()
+    assert (kinds(rig), rig.shard.any_group(GROUP)) == ([], None)
+    assert rig.loaded_shard().any_group(GROUP) is None
+
+
+def test_p431_a_group_is_made_anew_while_its_deletion_is_in_flight() -> None:
+    """P-431: by a member, whose records the tombstones before them do not remove."""
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    assert commit(rig) is ErrorCode.NONE
+    rig.is_replicated = True
+    rig.carry_out(rig.shard.delete(GROUP))
+    assert new.beat().member_epoch == 2
+    assert (rig.describe(GROUP).group_epoch, fetched(rig)) == (3, [5])
+    rig.replicate(1)
+    with pytest.raises(GroupError):
+        rig.describe(GROUP)
+    rig.replicate()
+    assert (rig.describe(GROUP).group_epoch, fetched(rig)) == (2, [])
+
+
+def test_p431_records_before_a_deletion_do_not_bring_the_group_back() -> None:
+    """P-431: a commit and the record of a classic group, both in flight when the group is deleted."""
+    rig = Rig({"t": 2})
+    rig.is_replicated = True
+    rig.join_classic(join_request("", subscription("t")))
+    assert commit(rig) is ErrorCode.NONE
+    rig.carry_out(rig.shard.delete(GROUP))
+    rig.replicate()
+    assert (rig.shard.any_group(GROUP), fetched(rig, require_stable=True)) == (None, [])
+    assert rig.loaded_shard().any_group(GROUP) is None
+
+
+def test_p431_a_commit_after_a_deletion_makes_a_new_group() -> None:
+    """P-431: readers see the old one, then none, then the new one."""
+    rig = Rig({"t": 2})
+    assert commit(rig) is ErrorCode.NONE
+    rig.is_replicated = True
+    rig.carry_out(rig.shard.delete(GROUP))
+    assert commit(rig) is ErrorCode.NONE
+    assert kinds(rig) == ["classic"]
+    rig.replicate(1)
+    assert (kinds(rig), fetched(rig)) == ([], [])
+    rig.replicate()
+    assert (kinds(rig), fetched(rig)) == (["classic"], [5])
 
 
 def commit(rig: Rig, group_id: str = GROUP, epoch: int = -1) -> ErrorCode:

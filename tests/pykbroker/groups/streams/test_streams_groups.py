@@ -546,7 +546,8 @@ def test_a_conversion_that_is_not_stored_is_taken_back() -> None:
     assert GROUP not in rig.shard.groups
 
 
-def test_a_group_whose_tombstone_is_not_replicated_is_ending() -> None:
+def test_p431_a_group_whose_tombstone_is_not_replicated_is_gone_for_writes() -> None:
+    """P-431."""
     rig = StreamsRig({"clicks": 2})
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
@@ -554,7 +555,8 @@ def test_a_group_whose_tombstone_is_not_replicated_is_ending() -> None:
     result = rig.shard.delete(GROUP)
     rig.shard.appended(result, rig.now_ms, len(rig.log))
     assert rig.shard.in_flight.is_ending(GROUP)
-    assert rig.shard.delete(GROUP).response == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.shard.delete(GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
+    assert rig.describe(GROUP).group_state == "Empty"
     rig.shard.replicated(result, rig.now_ms, len(rig.log))
     assert not rig.shard.in_flight.is_ending(GROUP)
     assert rig.shard.any_group(GROUP) is None
