@@ -139,6 +139,14 @@ class GroupCoordinator:
                 for result in shard.share.delete_topics(deleted.values()):
                     self._runtime.carry_out(number, shard, result)
 
+    def follow_config(self, config: BrokerConfig) -> None:
+        """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
+        if config is self._config:
+            return
+        self._config, self._settings = config, GroupSettings.from_config(config)
+        for shard in self._runtime.shards.values():
+            shard.use_settings(self._settings)
+
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
         self._runtime.request_topic_creation(offsets_topic(self._config.groups, live_broker_count))

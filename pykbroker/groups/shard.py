@@ -113,6 +113,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self._forgotten: list[ConsumerGroup | StreamsGroup] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
+    def use_settings(self, settings: GroupSettings) -> None:
+        """Uses other settings of the broker, for all groups and at once."""
+        self.settings = settings
+        self.consumer.settings = settings.consumer
+        self.share.settings = settings.share
+        self.streams.settings = settings.streams
+
     # The log
 
     def encode(self, record: LogRecord) -> tuple[bytes, bytes | None]:
