@@ -43,10 +43,10 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
         context.connection.software_version = request.client_software_version
     if context.connection.sasl is not None:
         context.connection.sasl.versions_were_sent()
-    settings = context.services.config.broker
+    broker = context.services.config.broker
     is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
     # A controller registers the features of the second key, and lists those of the first one here (P-450).
-    unstable = settings.unstable_api_versions_enable if is_controller else settings.unstable_feature_versions_enable
+    unstable = broker.unstable_api_versions_enable if is_controller else broker.unstable_feature_versions_enable
     image = context.services.metadata.image
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
