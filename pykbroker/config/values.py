@@ -56,6 +56,7 @@ class BrokerValues(Frozen):
     session_end_on_refusal: bool
     session_timeout_ms: int
     telemetry_max_bytes: int
+    unstable_api_versions_enable: bool
     unstable_feature_versions_enable: bool
 
 
@@ -354,6 +355,7 @@ class TransactionValues(Frozen):
     state_log_replication_factor: int
     state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    two_phase_commit_enable: bool
 
 
 class ConfigValues(Frozen):

@@ -42,19 +42,25 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
         context.connection.software_version = request.client_software_version
     if context.connection.sasl is not None:
         context.connection.sasl.versions_were_sent()
-    unstable = context.services.config.broker.unstable_feature_versions_enable
+    settings = context.services.config.broker
     image = context.services.metadata.image
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
+            ApiVersion(
+                api_key=api.key,
+                min_version=api.advertised_lowest,
+                max_version=api.highest_with(unstable=settings.unstable_api_versions_enable),
+            )
             for api in APIS_OF[context.connection.listener_kind].values()
             if not api.needs_telemetry or _has_telemetry(context)
         ],
         # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in supported_features(unstable=unstable).items()
+            for name, (lowest, highest) in supported_features(
+                unstable=settings.unstable_feature_versions_enable
+            ).items()
             if lowest > 0 or context.api_version >= ZERO_MINIMUM_VERSION
         ],
         finalized_features_epoch=image.offset,

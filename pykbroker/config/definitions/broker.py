@@ -629,7 +629,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "transaction.state.log.segment.bytes": ConfigDefinition(
         INT, "104857600", AT_LEAST_1, attribute="transactions.state_log_segment_bytes"
     ),
-    "transaction.two.phase.commit.enable": ConfigDefinition(BOOLEAN, "false"),
+    "transaction.two.phase.commit.enable": ConfigDefinition(
+        BOOLEAN, "false", attribute="transactions.two_phase_commit_enable"
+    ),
     "transactional.id.expiration.ms": ConfigDefinition(
         INT, "604800000", AT_LEAST_1, attribute="transactions.transactional_id_expiration_ms"
     ),
@@ -674,7 +676,7 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "unclean.leader.election.interval.ms": ConfigDefinition(
         LONG, "300000", AT_LEAST_1, attribute="replication.unclean_leader_election_interval_ms"
     ),
-    "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false"),
+    "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false", attribute="broker.unstable_api_versions_enable"),
     "unstable.feature.versions.enable": ConfigDefinition(
         BOOLEAN, "false", attribute="broker.unstable_feature_versions_enable"
     ),
