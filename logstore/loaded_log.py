@@ -412,7 +412,7 @@ class LoadedLog:
         segments = self.segments
         ends = [*segments.base_offsets[1:], segments.end_offset]
         facts = [
-            SegmentFacts(segment.size, _retention_timestamp(segment), end)
+            SegmentFacts(segment.size, segment.largest_timestamp(), end)
             for segment, end in zip(segments.segments, ends, strict=True)
         ]
         count = count_to_delete(facts, self._config, now_ms, self.log_start_offset, high_watermark)
@@ -565,11 +565,3 @@ def _followed_headers(view: memoryview) -> Iterable[tuple[int, BatchHeader]]:
         from pykbroker.protocol.records.legacy import stored_headers
 
         return stored_headers(view)
-
-
-def _retention_timestamp(segment: Segment) -> int:
-    """Largest timestamp of a segment in ms, or the time of the last write to its file if no record has a timestamp."""
-    timestamp_ms = segment.max_timestamp()[0]
-    if timestamp_ms >= 0 or segment.size == 0:
-        return timestamp_ms
-    return segment.filesystem.modified_ms(segment.file.path)

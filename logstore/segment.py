@@ -261,6 +261,13 @@ class Segment:
         self.load_indexes()
         return self.time_index.last()
 
+    def largest_timestamp(self) -> int:
+        """Largest timestamp in ms, or the time of the last write to the file if no record has one; -1 if empty."""
+        timestamp_ms = self.max_timestamp()[0]
+        if timestamp_ms >= 0 or self.size == 0:
+            return timestamp_ms
+        return self.filesystem.modified_ms(self.file.path)
+
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch in ms, -1 if empty: the beginning of `segment.ms` (P-165)."""
         for _, header in self.headers():
@@ -280,13 +287,18 @@ class Segment:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has this segment's largest timestamp (P-81), -1 if no record has a timestamp."""
+        """The first record that has this segment's largest timestamp (P-81), -1 if no record has a timestamp.
+
+        None in an empty segment, and, as in Kafka, for messages of format 0, which cannot have one.
+        """
         timestamp_ms, offset = self.max_timestamp()
         found = self.locate(offset)
         if found is None:
             return None
         for position, header in self.headers(found.position):
             if header.max_timestamp == timestamp_ms:
+                if header.magic == 0:
+                    return None
                 for record in self.records_at(position, header.size_bytes):
                     if record.timestamp == timestamp_ms:
                         return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)

@@ -56,6 +56,21 @@ def test_offsets_by_time(place: Place, codec: int, is_recovered: bool) -> None:
     assert later[:2] == (3, NOW_MS + 20)
 
 
+def test_a_segment_without_times_counts_by_its_file(memory: Place) -> None:
+    """P-83: as in Kafka nothing is found from before the last write to it; P-81: format 0 has no largest time."""
+    old_log(memory, at_offset(message_set(0, 0, [(0, b"k", b"x" * 60)]), 0))
+    log = memory.open(segment_bytes=100)
+    assert log.max_timestamp_offset() is None
+    written_ms = memory.filesystem.modified_ms(f"{memory.folder}/t-0/{LOG}")
+    append(log, batch(1, timestamp=written_ms + 1000))
+    append(log, batch(1, timestamp=written_ms + 2000))
+    assert log.segment_base_offsets == (0, 1, 2)
+    assert log.offset_for_timestamp(written_ms) is None
+    found = log.offset_for_timestamp(written_ms + 1)
+    assert found is not None
+    assert found.offset == 1
+
+
 def test_indexes_that_are_rebuilt_have_the_times_of_old_messages(place: Place) -> None:
     """P-83: an index that is missing after a clean stop."""
     old_log(place, b"".join(message(number, NOW_MS + number) for number in range(9)))
