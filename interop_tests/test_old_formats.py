@@ -51,14 +51,20 @@ def offset_by_time(bootstrap: str, topic: str, time_ms: int) -> tuple[int, int, 
 def test_a_log_of_old_formats(start_broker: Callable[..., BrokerProcess]) -> None:
     """P-83, P-168: each record is found by its own time; messages of format 0 have none."""
     broker = start_broker("old-formats", {})
-    topic = "old"
-    create_topic(broker.bootstrap, topic)
+    topic, untimed = "old", "untimed"
+    for name in (topic, untimed):
+        create_topic(broker.bootstrap, name)
     assert broker.stop() in (0, 143)
     assert broker.data_dir is not None
     (segment,) = broker.data_dir.glob(f"**/{topic}-0/*.log")
-    for index in segment.parent.glob("*index"):
-        index.unlink()
+    (first,) = broker.data_dir.glob(f"**/{untimed}-0/*.log")
+    for folder in (segment.parent, first.parent):
+        for index in folder.glob("*index"):
+            index.unlink()
     now = RECENT_MS
+    later = now + 10 * 3_600_000
+    first.write_bytes(message(0, 0, 0, b"without a time"))
+    (first.parent / f"{1:020d}.log").write_bytes(message(1, 1, later, b"with one"))
     segment.write_bytes(
         message(0, 0, 0, b"without a time")
         + message(1, 1, now, b"with one")
@@ -74,6 +80,12 @@ def test_a_log_of_old_formats(start_broker: Callable[..., BrokerProcess]) -> Non
         (now + 50, 3, -1),
         (now + 90, 5, -1),
         (now + 90, 5, -1),
+        (-1, -1, -1),
+    ]
+    # The first segment reaches times up to the last write to it, and has no record with one.
+    assert [offset_by_time(broker.bootstrap, untimed, time) for time in (now, later, later + 1)] == [
+        (-1, -1, -1),
+        (later, 1, -1),
         (-1, -1, -1),
     ]
     assert offset_by_time(broker.bootstrap, topic, MAX_TIMESTAMP) == (now + 90, 5, -1)

@@ -32,7 +32,7 @@ def highest_version(bootstrap: str) -> int:
         reply = connection.exchange(request_header(API_VERSIONS, 0))
     (count,) = struct.unpack_from(">i", reply, 6)
     entries = (struct.unpack_from(">hhh", reply, 10 + 6 * number) for number in range(count))
-    return next(highest for key, _, highest in entries if key == INIT_PRODUCER_ID)
+    return int(next(highest for key, _, highest in entries if key == INIT_PRODUCER_ID))
 
 
 def init(bootstrap: str, transactional_id: str, timeout_ms: int, *, two_phase: bool, keep: bool) -> tuple[int, ...]:
