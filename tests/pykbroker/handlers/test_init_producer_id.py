@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pykbroker.controller.metadata.acls import Acl
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.handlers.init_producer_id import handle_init_producer_id
 from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TRANSACTIONAL_ID, TWO_PHASE_COMMIT, WRITE
