@@ -6,8 +6,6 @@ CRCs are checked, records are not decoded. Old message formats, which a log writ
 from __future__ import annotations
 
 import zlib
-from struct import Struct
-from typing import Final
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.layout import (
@@ -16,13 +14,10 @@ from pykbroker.protocol.records.layout import (
     LEGACY_CRC_POSITION,
     LEGACY_LENGTH_MIN,
     LEGACY_MAGIC_POSITION,
-    LEGACY_TIMESTAMP_POSITION,
     LENGTH_OVERHEAD,
 )
 
 Buffer = bytes | bytearray | memoryview
-
-_TIMESTAMP: Final = Struct(">q")
 
 
 class Located(NamedTuple):
@@ -68,8 +63,3 @@ def is_valid(view: memoryview, position: int, length: int) -> bool:
     end = position + LENGTH_OVERHEAD + length
     crc = int.from_bytes(view[position + LEGACY_CRC_POSITION : position + LEGACY_MAGIC_POSITION], "big")
     return zlib.crc32(view[position + LEGACY_MAGIC_POSITION : end]) == crc
-
-
-def timestamp_of(view: Buffer, position: int, magic: int) -> int:
-    """Timestamp of the message of an old format at `position`: -1 for magic 0, which has none."""
-    return int(_TIMESTAMP.unpack_from(view, position + LEGACY_TIMESTAMP_POSITION)[0]) if magic == 1 else -1

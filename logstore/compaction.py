@@ -24,6 +24,7 @@ from pykbroker.protocol.records.layout import read_header
 
 if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
+    from pykbroker.protocol.records.batch import RecordBatch
 
 KEY_BYTES_MAX: Final = 64 << 20
 """Bytes of keys in memory while a log is cleaned; a log with more keys is cleaned in several runs."""
@@ -249,7 +250,7 @@ class CompactionWork:
                 data = batch_filter.filtered(batch)
                 if data is None:
                     continue
-                builder.add(position + waiting, batch.last_offset, read_header(data).max_timestamp)
+                builder.add(position + waiting, batch.last_offset, _max_timestamp(batch, data))
                 parts.append(data)
                 waiting += len(data)
                 if waiting >= _WRITE_SIZE:
@@ -267,6 +268,11 @@ class CompactionWork:
         self._filesystem.sync(descriptor)
         for path in (cleaned.offset_index.path, cleaned.time_index.path, cleaned.aborted.path):
             self._filesystem.sync_file(path)
+
+
+def _max_timestamp(batch: RecordBatch, data: bytes) -> int:
+    """Largest timestamp in the remaining bytes of a batch; a message of an old format stays as it was."""
+    return batch.max_timestamp if batch.magic < 2 else read_header(data).max_timestamp
 
 
 def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:

@@ -79,7 +79,13 @@ class BatchFilter:
         self._tracker = tracker
 
     def filtered(self, batch: RecordBatch) -> bytes | None:
-        """The remaining bytes of a batch: all, fewer records, a header without records, or None."""
+        """The remaining bytes of a batch: all, fewer records, a header without records, or None.
+
+        A message of an old format, which can hold several records, stays as it is or goes.
+        """
+        if batch.magic < 2:
+            stays = batch.next_offset == self._high_watermark or any(self._stays(r, False) for r in batch.records())
+            return batch.to_bytes() if stays else None
         horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
         is_past = horizon_ms is not None and horizon_ms <= self._now_ms
         if batch.is_control:

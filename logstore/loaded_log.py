@@ -6,12 +6,13 @@ Callers use it through `PartitionLog`, which documents the methods and their err
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.batch_scan import is_valid as is_valid_message
 from pykbroker.logstore.durability import Durability
 from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
 from pykbroker.logstore.file_range import FileRange
@@ -29,7 +30,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches, iter_headers
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import codec_of_topic
-from pykbroker.protocol.records.errors import CorruptRecord
+from pykbroker.protocol.records.errors import CorruptRecord, UnsupportedRecordFormat
 from pykbroker.protocol.records.layout import ASSIGNED, ASSIGNED_SIZE, ATTRIBUTES_POSITION, LENGTH_OVERHEAD, BatchHeader
 from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
 
@@ -258,13 +259,17 @@ class LoadedLog:
         """(position, header) of the batches to append. Raises as `append_as_follower` for invalid batches."""
         next_offset = self.segments.end_offset
         batches: list[tuple[int, BatchHeader]] = []
-        for position, header in iter_headers(view):
+        for position, header in _followed_headers(view):
             base_offset = header.base_offset
             if header.leader_epoch > leader_epoch:
                 break
             if base_offset < next_offset:
                 raise UnexpectedAppendOffset(f"{self._name}: a batch at {base_offset}, the log ends at {next_offset}")
-            if crc32c(view[position + ATTRIBUTES_POSITION : position + header.size_bytes]) != header.crc:
+            if header.magic < 2:
+                is_valid = is_valid_message(view, position, header.length)
+            else:
+                is_valid = crc32c(view[position + ATTRIBUTES_POSITION : position + header.size_bytes]) == header.crc
+            if not is_valid:
                 raise CorruptRecord(f"{self._name}: CRC of the batch at {base_offset} is wrong")
             next_offset = header.last_offset + 1
             if next_offset <= base_offset:
@@ -282,7 +287,9 @@ class LoadedLog:
                 self.epochs.assign(epoch, header.base_offset, with_records=True)
             metas.append((header.size_bytes, header.last_offset, header.max_timestamp))
         (start, first), (end, last) = batches[0], batches[-1]
-        self._write_batches([view[start : end + last.size_bytes]], metas, first.base_offset, now_ms)
+        # An old message begins below the offset in its header, if it is compressed.
+        first_offset = first.base_offset if first.magic >= 2 else self.segments.end_offset
+        self._write_batches([view[start : end + last.size_bytes]], metas, first_offset, now_ms)
         for position, header in batches:
             if header.producer_id >= 0:
                 self._record_trusted(view, position, header, header.base_offset)
@@ -405,7 +412,7 @@ class LoadedLog:
         segments = self.segments
         ends = [*segments.base_offsets[1:], segments.end_offset]
         facts = [
-            SegmentFacts(segment.size, _retention_timestamp(segment), end)
+            SegmentFacts(segment.size, segment.largest_timestamp(), end)
             for segment, end in zip(segments.segments, ends, strict=True)
         ]
         count = count_to_delete(facts, self._config, now_ms, self.log_start_offset, high_watermark)
@@ -550,9 +557,11 @@ class LoadedLog:
         self.epochs.path = f"{path}/{EPOCHS_FILE}"
 
 
-def _retention_timestamp(segment: Segment) -> int:
-    """Largest timestamp of a segment in ms, or the time of the last write to its file if no record has a timestamp."""
-    timestamp_ms = segment.max_timestamp()[0]
-    if timestamp_ms >= 0 or segment.size == 0:
-        return timestamp_ms
-    return segment.filesystem.modified_ms(segment.file.path)
+def _followed_headers(view: memoryview) -> Iterable[tuple[int, BatchHeader]]:
+    """(position, header) of the batches that a follower has fetched; old formats are in logs of old brokers alone."""
+    try:
+        return list(iter_headers(view))
+    except UnsupportedRecordFormat:
+        from pykbroker.protocol.records.legacy import stored_headers
+
+        return stored_headers(view)

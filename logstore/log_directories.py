@@ -22,6 +22,8 @@ from pykbroker.logstore.partition_log import PartitionLog
 
 R = TypeVar("R")
 
+UNASSIGNED: Final = bytes(15) + b"\1"
+"""Id in the metadata of a replica that no directory has had yet."""
 ANY_DIRECTORY: Final = frozenset(bytes(15) + bytes([number]) for number in range(3))
 """Reserved ids, which name no directory: migrating, unassigned, lost (KIP-858)."""
 NO_PLACE: Final = b""
@@ -282,9 +284,10 @@ class LogDirectories:
         preferred = self._preferred.get(key)
         if preferred in self.online:
             return self.online[preferred]
-        is_assigned = assigned is not None and assigned not in ANY_DIRECTORY
-        if key in self._unreachable or (is_assigned and self.has_failed and assigned not in self.online):
-            raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline")
+        # P-443: a replica of an older metadata.version, which has no directories, may have its log in the failed one.
+        may_be_offline = self.has_failed and assigned != UNASSIGNED and assigned not in self.online
+        if key in self._unreachable or may_be_offline:
+            raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline, or may be")
         if assigned is not None and assigned in self.online:
             return self.online[assigned]
         # A replica may have come just before all directories were cordoned; then the first one takes it, as in Kafka.

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
-from pykbroker.logstore.batch_scan import is_valid, timestamp_of
+from pykbroker.logstore.batch_scan import is_valid
 from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.producer_state import BATCHES_KEPT, CompletedTransaction, ProducerState
@@ -34,6 +34,7 @@ from pykbroker.protocol.records.layout import (
     RECOVERED,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    legacy_timestamp,
     read_header,
 )
 
@@ -84,7 +85,7 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
                 if not is_valid(view, position, length):
                     break
                 delta = 0
-                max_timestamp = timestamp_of(view, position, magic)
+                max_timestamp = legacy_timestamp(view, position, magic)
                 leader_epoch = producer_id = -1
             elif length < HEADER_SIZE - LENGTH_OVERHEAD or end > size or delta < 0:
                 break

@@ -27,6 +27,8 @@ from pykbroker.protocol.records.layout import (
     LEGACY_SIZE_MIN,
     LENGTH_OVERHEAD,
     LENGTH_POSITION,
+    LENGTH_TO_MAGIC,
+    MAGIC_POSITION,
     BatchHeader,
     read_header,
 )
@@ -146,7 +148,7 @@ class Segment:
         return found.position if found is not None else 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from `position`, where one begins; fields that old magics lack are junk."""
+        """(position, header) of every batch from `position`, where one begins."""
         size = self.size
         start = end = position
         chunk = b""
@@ -159,6 +161,8 @@ class Segment:
             header = read_header(chunk, position - start)
             if header.length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
+            if header.magic < 2:
+                header = _old_header(chunk, position - start, header)
             yield position, header
             # Between large batches only the headers are read.
             want = HEADER_SIZE if header.length > _SEARCH_SIZE else _SCAN_SIZE
@@ -193,7 +197,8 @@ class Segment:
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""
-        return RecordBatch(self.filesystem.read(self.file.descriptor(), size, position))
+        data = self.filesystem.read(self.file.descriptor(), size, position)
+        return _old_batch(data, 0) if data[MAGIC_POSITION] < 2 else RecordBatch(data)
 
     def records_at(self, position: int, size: int) -> list[Record]:
         """The records of one whole batch. Raises CorruptSegment where they cannot be read."""
@@ -208,18 +213,19 @@ class Segment:
         while position < size:
             chunk = self.filesystem.read(self.file.descriptor(), min(_REPLAY_SIZE, size - position), position)
             start = 0
-            while start + HEADER_SIZE <= len(chunk):
-                end = start + read_header(chunk, start).size_bytes
-                if end - start < HEADER_SIZE:
+            while start + LEGACY_SIZE_MIN <= len(chunk):
+                length, _, magic = LENGTH_TO_MAGIC.unpack_from(chunk, start + LENGTH_POSITION)
+                end = start + LENGTH_OVERHEAD + length
+                if end - start < (HEADER_SIZE if magic == 2 else LEGACY_SIZE_MIN) or not 0 <= magic <= 2:
                     raise CorruptSegment(self.file.path, position + start, "no record batch where one should begin")
                 if end > len(chunk):
                     break
-                yield RecordBatch(chunk, start)
+                yield RecordBatch(chunk, start) if magic == 2 else _old_batch(chunk, start)
                 start = end
             if start == 0:
                 # A batch that is larger than a step, or an end without a complete batch.
                 length = read_header(chunk.ljust(HEADER_SIZE, b"\0")).size_bytes
-                if length < HEADER_SIZE or position + length > size:
+                if length < LEGACY_SIZE_MIN or position + length > size:
                     raise CorruptSegment(self.file.path, position, "the last record batch is cut off")
                 yield self.read_batch(position, length)
                 start = length
@@ -230,11 +236,11 @@ class Segment:
         builder = IndexBuilder(self, _REBUILT_INTERVAL_BYTES)
         next_offset = self.base_offset
         for position, header in self.headers():
-            last_offset = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0)
+            last_offset = header.base_offset + header.last_offset_delta
             if not next_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
                 raise CorruptSegment(self.file.path, position, f"offset {last_offset} where {next_offset} was expected")
             next_offset = last_offset + 1
-            builder.add(position, last_offset, header.max_timestamp if header.magic >= 2 else -1)
+            builder.add(position, last_offset, header.max_timestamp)
         builder.finish()
 
     def next_offset(self) -> int:
@@ -244,7 +250,7 @@ class Segment:
         end_position = 0
         if self.size:
             for position, header in self.headers(self._search_start(self.base_offset + MAX_RELATIVE_OFFSET)):
-                end = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0) + 1
+                end = header.base_offset + header.last_offset_delta + 1
                 end_position = position + header.size_bytes
         if end_position != self.size:
             raise CorruptSegment(self.file.path, min(end_position, self.size), "the last record batch is cut off")
@@ -254,6 +260,13 @@ class Segment:
         """(largest timestamp in ms, last offset of its batch), (-1, base offset) without a timestamp."""
         self.load_indexes()
         return self.time_index.last()
+
+    def largest_timestamp(self) -> int:
+        """Largest timestamp in ms, or the time of the last write to the file if no record has one; -1 if empty."""
+        timestamp_ms = self.max_timestamp()[0]
+        if timestamp_ms >= 0 or self.size == 0:
+            return timestamp_ms
+        return self.filesystem.modified_ms(self.file.path)
 
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch in ms, -1 if empty: the beginning of `segment.ms` (P-165)."""
@@ -274,13 +287,18 @@ class Segment:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has this segment's largest timestamp (P-81), -1 if no record has a timestamp."""
+        """The first record that has this segment's largest timestamp (P-81), -1 if no record has a timestamp.
+
+        None in an empty segment, and, as in Kafka, for messages of format 0, which cannot have one.
+        """
         timestamp_ms, offset = self.max_timestamp()
         found = self.locate(offset)
         if found is None:
             return None
         for position, header in self.headers(found.position):
             if header.max_timestamp == timestamp_ms:
+                if header.magic == 0:
+                    return None
                 for record in self.records_at(position, header.size_bytes):
                     if record.timestamp == timestamp_ms:
                         return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
@@ -322,6 +340,19 @@ class Segment:
     def close(self) -> None:
         """Close the file; a later read opens it again."""
         self.file.close()
+
+
+def _old_batch(buffer: bytes, position: int) -> RecordBatch:
+    # Imported here: few logs have messages of old formats.
+    from pykbroker.protocol.records.legacy import LegacyBatch
+
+    return LegacyBatch(buffer, position)
+
+
+def _old_header(buffer: bytes, position: int, header: BatchHeader) -> BatchHeader:
+    from pykbroker.protocol.records.legacy import as_batch_header
+
+    return as_batch_header(buffer, position, header)
 
 
 class SealedSegment(Segment):

@@ -201,9 +201,13 @@ class SegmentList:
                 yield from segment.batches(found.position)
 
     def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-        """The first record at or above `start_offset` with this timestamp or a later one; None when there is none."""
+        """The first record at or above `start_offset` with this timestamp or a later one; None when there is none.
+
+        The first segment that reaches the time decides, as in Kafka, also if that is the time of its file, because its
+        records have none.
+        """
         for segment in self.segments:
-            if segment.max_timestamp()[0] >= timestamp_ms:
+            if segment.largest_timestamp() >= timestamp_ms:
                 return segment.offset_for_timestamp(timestamp_ms, start_offset)
         return None
 

@@ -107,6 +107,8 @@ def row(api: KafkaApi) -> str:
         remarks.append(
             f"as in Kafka, ApiVersions names versions from {ours.advertised_lowest}, which old librdkafka looks for"
         )
+    if ours.unstable is not None:
+        remarks.append(f"as in Kafka, {ours.unstable} only with `unstable.api.versions.enable`")
     port = ", ".join(sorted(listener.name.lower() for listener in ours.listeners))
     return f"| {api.key} | {api.name} | {versions} | {theirs} | {port} | {'; '.join(remarks)} |"
 

@@ -77,8 +77,10 @@ LEGACY_SIZE_MIN: Final = LENGTH_OVERHEAD + LEGACY_LENGTH_MIN
 LEGACY_CRC_POSITION: Final = 12
 LEGACY_MAGIC_POSITION: Final = 16
 """First byte that the CRC of an old message covers."""
+LEGACY_ATTRIBUTES_POSITION: Final = 17
 LEGACY_TIMESTAMP_POSITION: Final = 18
 """Of magic 1; magic 0 has no timestamp."""
+_TIMESTAMP: Final = Struct(">q")
 
 
 class BatchHeader(NamedTuple):
@@ -120,3 +122,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, where 61 bytes must be. Of old formats only offset, length and magic are valid."""
     # As BatchHeader._make without its check of the number of fields, which is measurable when done once per batch.
     return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
+
+
+def legacy_timestamp(buffer: Buffer, position: int, magic: int) -> int:
+    """Timestamp of the message of an old format at `position`: -1 for magic 0, which has none."""
+    return int(_TIMESTAMP.unpack_from(buffer, position + LEGACY_TIMESTAMP_POSITION)[0]) if magic == 1 else -1

@@ -355,6 +355,7 @@ class TransactionValues(Frozen):
     state_log_replication_factor: int
     state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    two_phase_commit_enable: bool
 
 
 class ConfigValues(Frozen):

@@ -51,7 +51,11 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
+            ApiVersion(
+                api_key=api.key,
+                min_version=api.advertised_lowest,
+                max_version=api.highest_with(unstable=broker.unstable_api_versions_enable),
+            )
             for api in APIS_OF[context.connection.listener_kind].values()
             if not api.needs_telemetry or _has_telemetry(context)
         ],

@@ -64,7 +64,8 @@ async def handle_describe_topic_partitions(
             response.topics.append(_missing(context, name))
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        end = min(start + remaining, len(topic.partitions))
+        # As in Kafka the sum is an int32, which becomes negative behind 2147483647, and so does the next cursor.
+        end = min((start + remaining + (1 << 31)) % (1 << 32) - (1 << 31), len(topic.partitions))
         partitions: list[Any] = []
         for number in range(start, end):
             partitions.append(_partition(view, topic.partitions[number]))

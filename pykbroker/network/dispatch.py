@@ -82,7 +82,7 @@ async def dispatch(
     api = APIS_OF[kind].get(key)
     if api is None:
         raise CloseConnection(f"API key {key} version {version} is not known to this {kind.value}")
-    if not api.lowest <= version <= api.highest:
+    if not api.lowest <= version <= api.highest and not _is_enabled_unstable(services, api, version):
         if key == ApiKey.API_VERSIONS:
             return _reply(header, _unsupported_api_versions(), 0, False)
         raise _unsupported_version(api, version, kind)
@@ -201,6 +201,11 @@ def _unsupported_api_versions() -> Any:
     return unsupported_version_response()
 
 
+def _is_enabled_unstable(services: NodeServices, api: Api, version: int) -> bool:
+    """True for the version of an API that may still change, if this node serves such versions (P-440)."""
+    return version == api.unstable and services.config.broker.unstable_api_versions_enable
+
+
 def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseConnection:
     return CloseConnection(
         f"{camel_case(api.name)} version {version} is not supported; this {kind.value} has "
@@ -224,7 +229,7 @@ async def _in_place_of_a_token(
     if api is None:
         raise CloseConnection(error.message)
     request_type, _ = handlers_of[kind].get(key) or load(api, kind)
-    if api.lowest <= version <= api.highest:
+    if api.lowest <= version <= api.highest or _is_enabled_unstable(services, api, version):
         request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     elif key == ApiKey.API_VERSIONS:
         request, version = request_type(), 0

@@ -28,7 +28,8 @@ class Api(NamedTuple):
     `advertised_lowest` differs from `lowest` only for Produce: old librdkafka requires version 0 there, although no
     version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers' listeners have their own
     handler. `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
-    `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics (P-203).
+    `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics (P-203). `unstable`: a
+    version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).
     """
 
     key: ApiKey
@@ -40,6 +41,11 @@ class Api(NamedTuple):
     is_own_at_controller: bool
     is_forwardable: bool
     needs_telemetry: bool
+    unstable: int | None
+
+    def highest_with(self, *, unstable: bool) -> int:
+        """The highest version of a node with `unstable.api.versions.enable` (`unstable`) or without it."""
+        return self.unstable if unstable and self.unstable is not None else self.highest
 
     @property
     def name(self) -> str:
@@ -58,9 +64,10 @@ def _api(
     own: bool = False,
     forwardable: bool = False,
     telemetry: bool = False,
+    unstable: int | None = None,
 ) -> Api:
     advertised = lowest if advertised_lowest is None else advertised_lowest
-    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable, telemetry)
+    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable, telemetry, unstable)
 
 
 _BOTH = (ListenerKind.BROKER, ListenerKind.CONTROLLER)
@@ -85,7 +92,7 @@ _ALL = (
     _api(ApiKey.CREATE_TOPICS, 2, 7, 5, _BOTH, forwardable=True),
     _api(ApiKey.DELETE_TOPICS, 1, 6, 4, _BOTH, forwardable=True),
     _api(ApiKey.DELETE_RECORDS, 0, 2, 2),
-    _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
+    _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, unstable=6),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
     _api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
     _api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),

@@ -154,15 +154,32 @@ class StandardAuthorizer:
                 is_allowed = is_allowed or acl.operation in allowed_by
             elif acl.operation in (operation, ALL):
                 return False
+        if name.startswith(WILDCARD) and self._is_denied_everywhere(principal, host, operation, resource_type):
+            return False
         return is_allowed if has_entry else self._default
 
+    def _is_denied_everywhere(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """True if an entry for all resources of a type denies the operation."""
+        entries = self._entries.get(resource_type)
+        return entries is not None and any(
+            acl.permission_type == DENY
+            and acl.principal in (principal, ANY_PRINCIPAL)
+            and acl.host in (host, WILDCARD)
+            and acl.operation in (operation, ALL)
+            for acl in entries.literal.get(WILDCARD, ())
+        )
+
     def _matching_entries(self, resource_type: int, name: str) -> Iterable[Acl]:
-        """Entries whose pattern matches the resource."""
+        """Entries whose pattern matches the resource, as Kafka finds them.
+
+        Kafka takes the entry for all resources for a literal prefix of a name that begins with the wildcard, and passes
+        over it (P-444).
+        """
         entries = self._entries.get(resource_type)
         if entries is None:
             return
         yield from entries.literal.get(name, ())
-        if name != WILDCARD:
+        if not name.startswith(WILDCARD):
             yield from entries.literal.get(WILDCARD, ())
         for length in entries.prefix_lengths:
             if length <= len(name):

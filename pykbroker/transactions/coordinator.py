@@ -160,15 +160,30 @@ class TransactionCoordinator:
     # Requests of producers
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        *,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
     ) -> Answer:
         """Handles InitProducerId (P-127 to P-129): returns producer id and epoch, and fences the id's former producer.
 
-        `expected` is the producer id and epoch in the request; None if it has none.
+        `expected` is the producer id and epoch in the request; None if it has none. With `two_phase_commit` the
+        transaction has no timeout; `keep_prepared` is refused, as in Kafka 4.3.1, which has not built it (P-441).
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
+        if two_phase_commit and not self._config.transactions.two_phase_commit_enable:
+            return Answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keep_prepared:
+            return Answer(ErrorCode.UNSUPPORTED_VERSION)
+        if two_phase_commit:
+            from pykbroker.transactions.states import NO_TIMEOUT_MS
+
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         error = await self._create_if_new(transactional_id, timeout_ms)
         if error is not ErrorCode.NONE:

@@ -9,6 +9,8 @@ from pykbroker.named_tuple import NamedTuple
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_TIME_MS = -1
+NO_TIMEOUT_MS = 2**31 - 1
+"""Timeout of a transaction of a two-phase commit: it is never aborted because of its age (KIP-939)."""
 
 LAST_EPOCH = 32767
 """The largest epoch, never given to a producer, so that every producer can be fenced."""

@@ -20,6 +20,7 @@ from pykbroker.transactions.states import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIME_MS,
+    NO_TIMEOUT_MS,
     LoggedState,
     TopicPartition,
     TransactionState,
@@ -265,9 +266,14 @@ class Transaction:
     # Time
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """True if the ongoing transaction takes longer than its timeout (P-140)."""
+        """True if the ongoing transaction has outlived its timeout (P-140); never in a two-phase commit (P-441)."""
         now = self.now
-        return self.pending is None and now.state is TransactionState.ONGOING and now.start_ms + now.timeout_ms < now_ms
+        return (
+            self.pending is None
+            and now.state is TransactionState.ONGOING
+            and now.timeout_ms != NO_TIMEOUT_MS
+            and now.start_ms + now.timeout_ms < now_ms
+        )
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
         """True if the id has been unused for `expiration_ms`, so that it is to be deleted (P-56)."""

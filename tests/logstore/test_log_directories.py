@@ -258,7 +258,7 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
         create(directories, 1, UNASSIGNED)
     assert create(directories, 4, UNASSIGNED) == "/a/t-4"
     directories.delete_log("t", 1, NOW_MS)
-    assert create(directories, 1) == "/a/t-1", "a new topic of this name"
+    assert create(directories, 1, UNASSIGNED) == "/a/t-1", "a new topic of this name"
     directories.close()
     assert filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
     assert not filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
@@ -271,6 +271,16 @@ def test_a_directory_that_was_missing_at_the_start() -> None:
         create(directories, 0, B)
     assert create(directories, 1, A) == "/a/t-1"
     assert create(directories, 2, UNASSIGNED) == "/a/t-2"
+
+
+@pytest.mark.parametrize("assigned", [None, bytes(16), bytes(15) + b"\2"], ids=["none", "migrating", "lost"])
+def test_a_log_that_may_be_in_the_missing_directory_is_not_made_anew(assigned: bytes | None) -> None:
+    """P-443: an empty log in another directory would lead in place of the one on the missing disk."""
+    directories = opened(FakeFileSystem(), A, unopened=("/b",))
+    with pytest.raises(StorageError, match="offline, or may be"):
+        create(directories, 0, assigned)
+    whole = opened(FakeFileSystem(), A, B)
+    assert create(whole, 0, assigned) == "/a/t-0"
 
 
 def test_a_directory_is_known_by_the_paths_in_it() -> None:

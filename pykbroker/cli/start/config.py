@@ -38,7 +38,7 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     if options.config_file is not None:
         properties = read_properties_file(options.config_file)
     properties |= properties_from_environment(environment)
-    properties |= options.overrides
+    properties = _with_variables(properties | options.overrides)
     if options.data_dir is not None:
         properties.pop("log.dir", None)
         properties["log.dirs"] = options.data_dir
@@ -57,12 +57,27 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     for key in ("log.dirs", "log.dir", "cordoned.log.dirs"):
         if properties.get(key) and properties[key] != "*":
             # An absolute path in the log or on the screen is clear without the working directory.
-            properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
+            properties[key] = ",".join(_absolute_paths(key, properties[key]))
     if options.tls:
         properties |= tls.tls_properties(properties)
         if options.nodes is None:
             properties |= tls.ONE_NODE_PROPERTIES
-    return _with_variables(properties)
+    return properties
+
+
+def _absolute_paths(key: str, paths: str) -> list[str]:
+    """The directories of a list. As in Kafka the same text may come twice, and counts once.
+
+    Raises:
+        CliError: two texts are the same directory, which Kafka finds out when it opens them.
+    """
+    texts: dict[str, str] = {}
+    for text in dict.fromkeys(path.strip() for path in paths.split(",")):
+        # An empty one is left as it is, and refused with the other settings.
+        other = texts.setdefault(text and os.path.abspath(text), text)
+        if other != text:
+            raise CliError(f"{key}={paths}: {other} and {text} are the same directory", EXIT_USAGE)
+    return list(texts)
 
 
 def _with_variables(properties: dict[str, str]) -> dict[str, str]:

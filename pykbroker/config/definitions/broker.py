@@ -629,7 +629,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "transaction.state.log.segment.bytes": ConfigDefinition(
         INT, "104857600", AT_LEAST_1, attribute="transactions.state_log_segment_bytes"
     ),
-    "transaction.two.phase.commit.enable": ConfigDefinition(BOOLEAN, "false"),
+    "transaction.two.phase.commit.enable": ConfigDefinition(
+        BOOLEAN, "false", attribute="transactions.two_phase_commit_enable"
+    ),
     "transactional.id.expiration.ms": ConfigDefinition(
         INT, "604800000", AT_LEAST_1, attribute="transactions.transactional_id_expiration_ms"
     ),

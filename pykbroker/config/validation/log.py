@@ -40,6 +40,7 @@ def check_compaction_lags(config: ConfigValues) -> None:
 
 
 def check_directories(config: ConfigValues) -> None:
+    # P-442
     places = [os.path.realpath(path) for path in config.log.dirs]
     if len(set(places)) < len(places):
         raise ConfigError("log.dirs", ",".join(config.log.dirs), "has a directory twice")

@@ -67,6 +67,8 @@ def test_pages_follow_one_another() -> None:
     assert _page(context, limit=2) == ([("a", [0, 1])], ("a", 2))
     assert _page(context, limit=2, cursor=("a", 2)) == ([("a", [2]), ("b", [0])], ("c", 0))
     assert _page(context, limit=2, cursor=("c", 0)) == ([("c", [0, 1])], None)
+    # The last index that a cursor can name, plus the limit, is beyond an int32 in Kafka.
+    assert _page(context, limit=1, cursor=("c", 2147483647)) == ([("c", [])], ("c", -2147483648))
 
 
 def test_the_setting_limits_a_page_too_and_a_page_is_never_empty() -> None:

@@ -6,10 +6,13 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.handlers.init_producer_id import handle_init_producer_id
+from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TRANSACTIONAL_ID, TWO_PHASE_COMMIT, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
 
 
@@ -60,6 +63,20 @@ def test_id_and_epoch_come_together(producer_id: int, epoch: int) -> None:
     """P-129."""
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
     assert call(handle_init_producer_id, make_context(4), request).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_two_phase_commit_needs_an_operation_of_its_own() -> None:
+    """P-441: WRITE on the transactional id is not enough, and does not come with TWO_PHASE_COMMIT."""
+    acls = {
+        bytes([number]): Acl(TRANSACTIONAL_ID, transactional_id, LITERAL, "User:ANONYMOUS", "*", operation, ALLOW)
+        for number, (transactional_id, operation) in enumerate([("x", WRITE), ("y", TWO_PHASE_COMMIT)])
+    }
+    authorizer = StandardAuthorizer(lambda: acls, frozenset(), False)
+    services = make_services().replaced(authorizer=authorizer)
+    for transactional_id in ("x", "y"):
+        request = InitProducerIdRequest(transactional_id=transactional_id, enable2_pc=True)
+        answer = call(handle_init_producer_id, make_context(6, services=services), request)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykbroker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -45,7 +46,7 @@ RECEIVE_SIZE_MAX = 524288
 HANDLERS = handlers_of[ListenerKind.BROKER]
 
 
-def services() -> Any:
+def services(*, unstable_apis: bool = False) -> Any:
     image = ClusterImage()
     image.features = {"metadata.version": 30, "group.version": 0}
     image.offset = 12
@@ -54,9 +55,10 @@ def services() -> Any:
         clock=SystemWallClock(),
         metadata=SimpleNamespace(image=image),
         quotas=QuotaSwitch(),
+        authorizer=None,
         controller=SimpleNamespace(kraft_version=0),
         config=SimpleNamespace(
-            broker=SimpleNamespace(unstable_api_versions_enable=False, unstable_feature_versions_enable=False),
+            broker=SimpleNamespace(unstable_api_versions_enable=unstable_apis, unstable_feature_versions_enable=False),
             connections=SimpleNamespace(failed_authentication_delay_ms=100),
         ),
     )
@@ -75,6 +77,25 @@ async def test_api_versions_at_every_version(version: int) -> None:
     assert listed[ApiKey.PRODUCE] == (0, 13)
     assert APIS[ApiKey.PRODUCE].lowest == 3
     assert response.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_enabled", [False, True])
+async def test_a_version_that_may_still_change_is_served_only_if_enabled(
+    is_enabled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-440: InitProducerId 6 is the only one; without the setting its connection is closed."""
+    request = InitProducerIdRequest(transactional_id="x", producer_id=5)
+    async with served(services(unstable_apis=is_enabled)) as client:
+        listed = await client.call(ApiVersionsRequest(), 0, ApiVersionsResponse)
+        highest = {entry.api_key: entry.max_version for entry in listed.api_keys}
+        assert highest[ApiKey.INIT_PRODUCER_ID] == (6 if is_enabled else 5)
+        if is_enabled:
+            answer = await client.call(request, 6, InitProducerIdResponse)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+        else:
+            await client.request(ApiKey.INIT_PRODUCER_ID, 6, encode(request, 6), flexible=True)
+            assert await client.frame() is None
+            assert "InitProducerId version 6 is not supported; this broker has 0 to 5" in caplog.text
 
 
 async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:

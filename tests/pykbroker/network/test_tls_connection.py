@@ -54,7 +54,7 @@ def services() -> Any:
         quotas=QuotaSwitch(),
         principal_builder=None,
         config=SimpleNamespace(
-            broker=SimpleNamespace(unstable_feature_versions_enable=False),
+            broker=SimpleNamespace(unstable_api_versions_enable=False, unstable_feature_versions_enable=False),
             connections=SimpleNamespace(failed_authentication_delay_ms=100),
         ),
     )

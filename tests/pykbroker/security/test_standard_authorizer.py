@@ -193,8 +193,19 @@ def model(acls: list[Acl], default: bool, principal: str, host: str, operation: 
         and (
             name.startswith(entry.resource_name)
             if entry.pattern_type == PREFIXED
-            else entry.resource_name in (name, "*")
+            else entry.resource_name == name or (entry.resource_name == "*" and not name.startswith("*"))
         )
+    ]
+    # P-444: only these entries for all resources hold for a name that begins with the wildcard.
+    about += [
+        entry
+        for entry in acls
+        if name.startswith("*")
+        and (entry.resource_type, entry.resource_name, entry.pattern_type) == (kind, "*", LITERAL)
+        and entry.permission_type == DENY
+        and entry.principal in (principal, "User:*")
+        and entry.host in (host, "*")
+        and entry.operation in (operation, ALL)
     ]
     if not about:
         return default
@@ -213,3 +224,18 @@ def test_as_the_model_says(acls: list[Acl], default: bool, principal: str, host:
         expected = model(acls, default, principal, host, operation, TOPIC, name)
         assert what.allows(principal, host, operation, TOPIC, name) is expected
         assert what.allows(principal, host, operation, TOPIC, name) is expected, "the remembered answer"
+
+
+def test_names_that_begin_with_the_wildcard() -> None:
+    """P-444: the entry for all resources allows nothing on them, and denies."""
+    everything = authorizer(acl("*"))
+    assert allowed(everything, "a")
+    assert allowed(everything, "*")
+    assert not allowed(everything, "*a")
+    assert allowed(authorizer(acl("*a")), "*a")
+    assert allowed(authorizer(acl("*", PREFIXED)), "*a")
+    assert allowed(authorizer(acl("*"), default=True), "*a")
+    denied = acl("*", permission_type=DENY)
+    assert not allowed(authorizer(denied, acl("*a")), "*a")
+    assert not allowed(authorizer(denied, default=True), "*a")
+    assert allowed(authorizer(acl("*", permission_type=DENY, principal="User:b"), default=True), "*a")

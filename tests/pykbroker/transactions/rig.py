@@ -117,6 +117,8 @@ class Rig(CoordinatorRig):
         *,
         timeout_ms: int = 60_000,
         version: int = 5,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
     ) -> tuple[int, Known]:
         """Error, and producer id with epoch."""
         request = InitProducerIdRequest(
@@ -124,6 +126,8 @@ class Rig(CoordinatorRig):
             transaction_timeout_ms=timeout_ms,
             producer_id=expected[0],
             producer_epoch=expected[1],
+            enable2_pc=two_phase_commit,
+            keep_prepared_txn=keep_prepared,
         )
         response = await self.call(handle_init_producer_id, request, version)
         return response.error_code, (response.producer_id, response.producer_epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -356,6 +357,38 @@ async def test_a_transaction_that_takes_too_long_is_aborted_p_140(tmp_path: Path
         assert await rig.init(expected=known) == (
             (ErrorCode.NONE, (P, 1)) if level else (ErrorCode.PRODUCER_FENCED, (-1, -1))
         )
+
+
+async def test_a_two_phase_commit_has_no_timeout(tmp_path: Path) -> None:
+    """P-441: whatever the request says of it, also when a later coordinator has loaded the log."""
+    rig = Rig(tmp_path, {"transaction.two.phase.commit.enable": "true"})
+    async with rig.running():
+        known = await rig.begin(timeout_ms=-5, version=6, two_phase_commit=True)
+        await rig.add(known, 0)
+        rig.clock.time_ms += 30 * 24 * 3600 * 1000
+        await trio.sleep(20)
+        assert rig.transaction().now.state is TransactionState.ONGOING
+    again = Rig(tmp_path, {"transaction.two.phase.commit.enable": "true"})
+    again.clock.time_ms += 60 * 24 * 3600 * 1000
+    async with again.running():
+        await trio.sleep(60)
+        assert again.transaction().now.state is TransactionState.ONGOING
+        assert again.transaction().now.timeout_ms == 2**31 - 1
+        assert (await again.end(known))[0] == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_enabled", [False, True])
+async def test_two_phase_commits_that_are_refused(tmp_path: Path, is_enabled: bool) -> None:
+    """P-441: without `transaction.two.phase.commit.enable`, and the prepared transaction of another producer."""
+    rig = Rig(tmp_path, {"transaction.two.phase.commit.enable": str(is_enabled).lower()})
+    async with rig.running():
+        refused = ErrorCode.UNSUPPORTED_VERSION if is_enabled else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        options: dict[str, Any] = {"version": 6, "timeout_ms": 0, "keep_prepared": True}
+        assert (await rig.init(two_phase_commit=True, **options))[0] == refused
+        assert (await rig.init(**options))[0] == ErrorCode.UNSUPPORTED_VERSION
+        assert (await rig.init("", two_phase_commit=True, **options))[0] == ErrorCode.INVALID_REQUEST
+        assert (await rig.init(version=6, timeout_ms=0))[0] == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        assert await rig.init(version=6) == (ErrorCode.NONE, (P, 0))
 
 
 async def test_timeouts_go_on_after_a_restart_p_140(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start.config import broker_properties, with_address
 from pykbroker.cli.start.options import parse_start_options
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.config.definitions import ConfigError
 
 
 def properties(words: list[str], environment: dict[str, str] | None = None) -> dict[str, str]:
@@ -58,6 +60,35 @@ def test_a_data_dir_from_the_file_is_kept_and_made_absolute(monkeypatch: pytest.
     given = properties(["--config", "f", "--data-dir", "there"])
     assert given["log.dirs"] == str(tmp_path / "there")
     assert "log.dir" not in given
+
+
+def test_log_directories_of_a_provider(tmp_path: Path) -> None:
+    """P-259: the variable is a whole path, and not a name in the working directory."""
+    (tmp_path / "f").write_text("config.providers=env\n")
+    with (tmp_path / "f").open("a") as file:
+        file.write("config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n")
+        file.write("log.dirs=${env:PYKBROKER_TEST_DIRECTORY},/b\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYKBROKER_TEST_DIRECTORY", "/a")
+        assert properties(["--config", str(tmp_path / "f")])["log.dirs"] == "/a,/b"
+
+
+@pytest.mark.parametrize("second", ["/data/../data/a", "/data/a/", "a"])
+def test_two_spellings_of_a_log_directory_are_refused(second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-442: the same text twice counts once."""
+    monkeypatch.setattr("os.getcwd", lambda: "/data")
+    with pytest.raises(CliError, match=f"log.dirs=/data/a,{second}: /data/a and {second} are the same directory"):
+        properties(["--override", f"log.dirs=/data/a,{second}"])
+    assert properties(["--override", "log.dirs=/data/a,/b, /data/a"])["log.dirs"] == "/data/a,/b"
+
+
+@pytest.mark.parametrize("text", ["/a,", "/a,,/b"])
+def test_an_empty_log_directory_is_not_the_working_directory(text: str) -> None:
+    """P-442: it is refused with the other settings."""
+    given = properties(["--override", f"log.dirs={text}"])
+    assert given["log.dirs"] == text
+    with pytest.raises(ConfigError, match="must not be empty"):
+        BrokerConfig.from_properties(given)
 
 
 @pytest.mark.parametrize(
