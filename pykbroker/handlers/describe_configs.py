@@ -186,7 +186,7 @@ def _shown(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: i
 
 
 def _documentation(name: str, request: DescribeConfigsRequest, resource_type: int) -> str | None:
-    """The text on one config: null unless asked for, and for a logger always empty, since Kafka leaves the field alone."""
+    """The text on one config: null unless asked for. That of a logger is always "", as Kafka never sets the field."""
     if resource_type == BROKER_LOGGER_RESOURCE:
         return ""
     if not request.include_documentation:

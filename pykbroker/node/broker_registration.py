@@ -165,9 +165,10 @@ async def report_cordoned_directories(
 
     controller.subscribe(check)
     while True:
-        broker = controller.image.brokers[broker_id]
+        # None after UnregisterBroker: this broker registers no more until its next start, and has nothing to report.
+        broker = controller.image.brokers.get(broker_id)
         cordoned = list(cordoned_directory_ids())
-        if set(cordoned) != set(broker.cordoned_log_dirs or ()):
+        if broker is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
             try:
                 await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), AT_ONCE_TIMEOUT_MS)
             except CommandRefused as refused:

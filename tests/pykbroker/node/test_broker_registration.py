@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import CommandRefused
@@ -187,6 +188,30 @@ async def test_cordoned_directories_that_could_not_be_reported_are_reported_agai
         await report_cordoned_directories(controller, 1, lambda: [bytes(16)])
     assert controller.submitted == pytest.approx([0, AMEND_PAUSE_S, 2 * AMEND_PAUSE_S])
     assert caplog.text.count("cordoned log directories of this broker could not be reported") == 2
+
+
+async def test_an_unregistered_broker_reports_no_cordoned_directories_and_goes_on() -> None:
+    """It was a KeyError in a task of the node: UnregisterBroker and any change of a setting ended the process."""
+    controller: Any = Refusing(0)
+    subscribers: list[Any] = []
+    controller.subscribe = subscribers.append
+    asked: list[float] = []
+
+    def cordoned() -> list[bytes]:
+        asked.append(trio.current_time())
+        return [bytes(16)] if len(asked) > 1 else []
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(report_cordoned_directories, controller, 1, cordoned)
+        await trio.testing.wait_all_tasks_blocked()
+        old, controller.image = controller.image, ClusterImage()
+        controller.image.configs = {(4, "1"): {"cordoned.log.dirs": "*"}}
+        for subscriber in subscribers:
+            subscriber(old, controller.image)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(asked) == 2
+    assert controller.submitted == []
 
 
 async def test_a_directory_that_could_not_be_registered_is_registered_again(
