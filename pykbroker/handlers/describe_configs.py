@@ -175,7 +175,7 @@ def _shown(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: i
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         config_type=entry.type,
-        documentation=_documentation(entry.name, resource_type) if request.include_documentation else None,
+        documentation=_documentation(entry.name, request, resource_type),
     )
     if request.include_synonyms:
         result.synonyms = [
@@ -185,8 +185,11 @@ def _shown(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: i
     return result
 
 
-def _documentation(name: str, resource_type: int) -> str | None:
+def _documentation(name: str, request: DescribeConfigsRequest, resource_type: int) -> str | None:
+    """The text on one config: null unless asked for. That of a logger is always "", as Kafka never sets the field."""
     if resource_type == BROKER_LOGGER_RESOURCE:
+        return ""
+    if not request.include_documentation:
         return None
     from pykbroker.config.definitions import documentation
 

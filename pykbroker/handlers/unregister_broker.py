@@ -1,6 +1,6 @@
 """UnregisterBroker (key 64): removes a broker that will not come back (KIP-746).
 
-Version 0.
+Version 0. A broker that still runs stays away until its next start (P-460).
 """
 
 from __future__ import annotations

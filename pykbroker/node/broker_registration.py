@@ -165,9 +165,10 @@ async def report_cordoned_directories(
 
     controller.subscribe(check)
     while True:
-        broker = controller.image.brokers[broker_id]
+        # None after UnregisterBroker: this broker registers no more until its next start, and has nothing to report.
+        broker = controller.image.brokers.get(broker_id)
         cordoned = list(cordoned_directory_ids())
-        if set(cordoned) != set(broker.cordoned_log_dirs or ()):
+        if broker is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
             try:
                 await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), AT_ONCE_TIMEOUT_MS)
             except CommandRefused as refused:
@@ -302,6 +303,9 @@ class Registration:
         """
         if self.state is not State.RUNNING:
             return
+        if self._config.node_id not in self._controller.image.brokers:
+            log.info("stopping without the controller's permission: this broker was unregistered and leads nothing")
+            return
         self.state = State.PENDING_CONTROLLED_SHUTDOWN
         self._wake.set()
         config = self._config
@@ -398,9 +402,17 @@ class Registration:
         return interval_s
 
     def _check_own_registration(self) -> None:
-        """Registers again if this broker was unregistered (UnregisterBroker), but not if another process has its id."""
+        """Registers again if the registration in the metadata is this broker's own, of another epoch.
+
+        Not if another process has its id: the two would take turns without end. Nor if this broker was unregistered
+        (UnregisterBroker): as in Kafka's BrokerLifecycleManager it stays away until its next start, or an
+        administrator could not remove a broker that still runs.
+        """
         broker = self._controller.image.brokers.get(self._config.node_id)
-        if broker is None or broker.incarnation_id == self._incarnation_id:
+        if broker is None:
+            if self._failures == 0 and self._caught_up.is_set():
+                log.error("broker %d was unregistered; no client finds it before its next start", self._config.node_id)
+        elif broker.incarnation_id == self._incarnation_id:
             self._is_registered = False
         elif self._failures == 0:
             log.error("another process has registered as broker %d", self._config.node_id)

@@ -91,8 +91,10 @@ class DirectoryReports:
                     yield wanted, topic.topic_id, number
 
     async def _report(self, replicas: list[Replica]) -> None:
-        broker_epoch = self._image().brokers[self._node_id].epoch
-        request = assignment_request(self._node_id, broker_epoch, replicas)
+        broker = self._image().brokers.get(self._node_id)
+        if broker is None:  # it was unregistered (UnregisterBroker) during an earlier request
+            return
+        request = assignment_request(self._node_id, broker.epoch, replicas)
         try:
             response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
         except KafkaError as error:

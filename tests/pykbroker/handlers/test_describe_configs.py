@@ -171,8 +171,14 @@ def test_documentation_is_given_when_asked_for() -> None:
         assert all(config.documentation is None for config in _describe(_services(), kind, name).configs)
         documented = _describe(_services(), kind, name, include_documentation=True)
         assert all(config.documentation for config in documented.configs)
-    loggers = _describe(_services(), BROKER_LOGGER, "1", include_documentation=True).configs
-    assert all(logger.documentation is None for logger in loggers), "as in Kafka a level has none"
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_documentation_of_a_logger_is_empty_and_never_null(asked_for: bool) -> None:
+    """P-151: Kafka's ConfigHelper does not set the field for a logger, and an unset string of the protocol is empty."""
+    loggers = _describe(_services(), BROKER_LOGGER, "1", include_documentation=asked_for).configs
+    assert loggers
+    assert {logger.documentation for logger in loggers} == {""}
 
 
 def test_synonyms_are_given_when_asked_for() -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import CommandRefused
@@ -29,8 +30,8 @@ from pykbroker.node.broker_registration import (
 )
 from pykbroker.node.controller_registration import ControllerRegistration
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
-from pykbroker.protocol.messages.broker_registration import BrokerRegistrationResponse
+from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
 from tests.support.replicas import broker_image
 
@@ -95,6 +96,8 @@ def running(channel: Channel, *, is_quorum_gone: bool = False) -> Registration:
     """A broker that serves, and is about to stop."""
     tested = registration(channel)
     tested.state = State.RUNNING
+    node_id = tested._config.node_id
+    tested._controller.image.brokers = {node_id: broker_image(node_id, 10)}
     tested._is_quorum_gone = lambda: is_quorum_gone
     return tested
 
@@ -135,12 +138,13 @@ async def test_a_broker_that_is_ready_and_still_fenced_asks_again_soon() -> None
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
 @pytest.mark.parametrize("owner", ["nobody", "itself", "another"])
-async def test_a_broker_that_was_unregistered_registers_again(
+async def test_a_broker_registers_again_under_its_own_registration_alone(
     code: ErrorCode, owner: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless another process has its id: they would take turns without end."""
+    """P-460: not when it was unregistered. With another process of its id it would take turns without end."""
     tested = registration(Channel(BrokerHeartbeatResponse(error_code=code)))
     tested._is_registered = True
+    tested._caught_up.set()
     image = tested._controller.image
     if owner != "nobody":
         incarnation = tested._incarnation_id if owner == "itself" else bytes(16)
@@ -148,8 +152,34 @@ async def test_a_broker_that_was_unregistered_registers_again(
     tested._config = BrokerConfig.from_properties({"node.id": "1"})
     with pytest.raises(KafkaError):
         await tested._send_heartbeat()
-    assert tested._is_registered is (owner == "another")
+    assert tested._is_registered is (owner != "itself")
     assert ("another process has registered as broker 1" in caplog.text) is (owner == "another")
+    assert ("broker 1 was unregistered" in caplog.text) is (owner == "nobody")
+
+
+async def test_an_unregistered_broker_stays_away_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """P-460: it goes on with its heartbeats, which are all refused."""
+    channel = Channel(
+        BrokerRegistrationResponse(broker_epoch=7),
+        BrokerHeartbeatResponse(is_caught_up=True),
+        BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
+    )
+    tested = registration(channel)
+    with trio.move_on_after(600):
+        await tested.run()
+    first, *others = channel.requests
+    assert type(first) is BrokerRegistrationRequest
+    assert {type(request) for request in others} == {BrokerHeartbeatRequest}
+    assert len(others) > 100
+    assert caplog.text.count("was unregistered") == 1
+
+
+async def test_an_unregistered_broker_stops_at_once() -> None:
+    """It leads nothing that the controller could move."""
+    tested = running(Channel())
+    tested._controller.image.brokers = {}
+    await tested.leave()
+    assert trio.current_time() == 0
 
 
 class Refusing:
@@ -187,6 +217,30 @@ async def test_cordoned_directories_that_could_not_be_reported_are_reported_agai
         await report_cordoned_directories(controller, 1, lambda: [bytes(16)])
     assert controller.submitted == pytest.approx([0, AMEND_PAUSE_S, 2 * AMEND_PAUSE_S])
     assert caplog.text.count("cordoned log directories of this broker could not be reported") == 2
+
+
+async def test_an_unregistered_broker_reports_no_cordoned_directories_and_goes_on() -> None:
+    """It was a KeyError in a task of the node: UnregisterBroker and any change of a setting ended the process."""
+    controller: Any = Refusing(0)
+    subscribers: list[Any] = []
+    controller.subscribe = subscribers.append
+    asked: list[float] = []
+
+    def cordoned() -> list[bytes]:
+        asked.append(trio.current_time())
+        return [bytes(16)] if len(asked) > 1 else []
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(report_cordoned_directories, controller, 1, cordoned)
+        await trio.testing.wait_all_tasks_blocked()
+        old, controller.image = controller.image, ClusterImage()
+        controller.image.configs = {(4, "1"): {"cordoned.log.dirs": "*"}}
+        for subscriber in subscribers:
+            subscriber(old, controller.image)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(asked) == 2
+    assert controller.submitted == []
 
 
 async def test_a_directory_that_could_not_be_registered_is_registered_again(
