@@ -20,10 +20,10 @@ from itertools import chain, islice, starmap
 from typing import Any, Final
 
 from pykbroker.logstore.blocking_step import BlockingStep, replace_file
+from pykbroker.logstore.callbacks import Report, no_listener
 from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
-from pykbroker.logstore.listeners import Report, no_listener
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles

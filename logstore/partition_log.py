@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.callbacks import Report, no_listener, no_report
 from pykbroker.logstore.errors import OffsetOutOfRange
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import LeaderEpochs
-from pykbroker.logstore.listeners import Report, no_listener, no_report
 from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog, append_policy
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut

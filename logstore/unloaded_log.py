@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykbroker.logstore.callbacks import Report
 from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
-from pykbroker.logstore.listeners import Report
 from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, load_log

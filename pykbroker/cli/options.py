@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pykbroker.cli.client.config import command_config_option
+from pykbroker.cli.client.client_settings import command_config_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError

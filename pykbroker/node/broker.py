@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.meta_properties import MetaProperties
-    from pykbroker.network.listening import Bound
+    from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.controller_server import ControllerServer
     from pykbroker.protocol.fields import Message
     from pykbroker.security.tls.node_tls import NodeTls
@@ -91,7 +91,7 @@ async def run_broker(
     """
     host = _with_tls(host or Host.real(), config)
     descriptor_limit = raise_descriptor_limit()
-    bound: list[Bound] = []
+    bound: list[BoundListener] = []
     directory: LogDirectory | None = None
     directories: LogDirectories | None = None
     try:
@@ -126,7 +126,7 @@ async def run_broker(
 
 async def _run_in_directory(
     config: BrokerConfig,
-    bound: list[Bound],
+    bound: list[BoundListener],
     directory: LogDirectory,
     log_directories: LogDirectory | LogDirectories,
     identity: MetaProperties,
@@ -207,7 +207,7 @@ async def _watch_certificates(tls: NodeTls) -> None:
 class LocalController:
     """The controller of this process: called by its own broker and, where there are other nodes, served on a port."""
 
-    def __init__(self, parts: NodeParts, for_nodes: list[Bound]) -> None:
+    def __init__(self, parts: NodeParts, for_nodes: list[BoundListener]) -> None:
         self._parts = parts
         self._for_nodes = for_nodes
 
@@ -268,7 +268,7 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
-def _address_of(bound: Bound) -> BrokerAddress:
+def _address_of(bound: BoundListener) -> BrokerAddress:
     """Address of a listener, for clients on this machine."""
     address: ListenerAddress = bound[0]
     port: int = bound[1][0].getsockname()[1]

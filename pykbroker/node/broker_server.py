@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.broker_clients import BrokerClients
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
-    from pykbroker.network.listening import Bound
+    from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.node_parts import NodeParts
     from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.directory_reports import DirectoryReports
@@ -88,7 +88,7 @@ class BrokerServer:
         call: sends a request to the controller in this process.
     """
 
-    def __init__(self, parts: NodeParts, bound: Sequence[Bound], call: LocalCall) -> None:
+    def __init__(self, parts: NodeParts, bound: Sequence[BoundListener], call: LocalCall) -> None:
         self._parts = parts
         self._call = call
         self._bound = bound

@@ -16,8 +16,8 @@ from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.security.kerberos import ContextFailed
-from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.plain import PLAIN
+from pykbroker.security.sasl_mechanism import InvalidCredentials
 from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:

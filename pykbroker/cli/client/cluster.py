@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from pykbroker.cli.client.acls import ClusterAcls
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.configs import ClusterConfigs
 from pykbroker.cli.client.errors import error_text, explained_errors, prepare_client_library
 from pykbroker.cli.client.groups import ClusterGroups

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.errors import CliError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NODE_MECHANISMS, NodeLogin
-from pykbroker.security.mechanism import InvalidCredentials
+from pykbroker.security.sasl_mechanism import InvalidCredentials
 from pykbroker.security.scram import TOKEN_AUTH, ScramLogin
 
 if TYPE_CHECKING:
