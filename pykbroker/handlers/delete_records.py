@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import DELETE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode

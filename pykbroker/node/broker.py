@@ -195,7 +195,7 @@ def _with_tls(host: Host, config: BrokerConfig) -> Host:
 def _apply_tls(tls: NodeTls, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
     """Uses changed TLS settings and files when any setting changes. A subscriber of metadata changes."""
     if old.configs is not new.configs:
-        tls.apply(metadata.config_under(new))
+        tls.apply(metadata.settings.under(new))
 
 
 async def _watch_certificates(tls: NodeTls) -> None:

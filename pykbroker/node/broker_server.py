@@ -229,7 +229,7 @@ def make_services(
     if not isinstance(directory, LogDirectory):
         load = partial(directory.load_logs, place_of=partial(directory_of, image, config.node_id))
         _cordon(parts, directory, image, image)
-    load(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
+    load(lambda topic: metadata.settings.log_config(image, topic), host.clock.now_ms(), log.warning)
     brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
     if broker_clients is None:
@@ -333,7 +333,7 @@ def make_services(
 def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
     # Lag times are measured by the controller's clock, which stops while this process does not run: a leader that
     # stalled has received no fetches, and its followers do not lag because of that.
-    partitions = Partitions(environment, parts.log_directories, parts.metadata.log_config, parts.host.clock)
+    partitions = Partitions(environment, parts.log_directories, parts.metadata.settings.log_config, parts.host.clock)
     partitions.mark_stray_logs(parts.controller.image)
     return partitions
 
@@ -427,9 +427,10 @@ def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Pa
     from pykbroker.replication.throttle import ReplicationThrottle
 
     directories, controller, quotas = parts.log_directories, parts.controller, parts.config.quotas
+    metadata = parts.metadata
     assert not isinstance(directories, LogDirectory)
     throttle = ReplicationThrottle(
-        lambda: parts.metadata.throttled_rate("replica.alter.log.dirs.io.max.bytes.per.second"),
+        lambda: metadata.settings.throttled_rate(metadata.image, "replica.alter.log.dirs.io.max.bytes.per.second"),
         lambda topic: "*",
         parts.config.node_id,
         SimpleWindowedRate(
@@ -456,7 +457,7 @@ def _throttle(metadata: MetadataCache, config: BrokerConfig, side: str) -> Repli
     from pykbroker.replication.throttle import ReplicationThrottle
 
     return ReplicationThrottle(
-        lambda: metadata.throttled_rate(f"{side}.replication.throttled.rate"),
+        lambda: metadata.settings.throttled_rate(metadata.image, f"{side}.replication.throttled.rate"),
         lambda topic: metadata.image.topic_config(topic).get(f"{side}.replication.throttled.replicas", ""),
         config.node_id,
         SimpleWindowedRate(

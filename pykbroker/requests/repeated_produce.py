@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import TOPIC, WRITE
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
