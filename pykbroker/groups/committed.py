@@ -1,4 +1,4 @@
-"""Groups of the newer kinds as their replicated records say, for readers, while later records are in flight.
+"""Modern groups as their replicated records describe them, for readers, while later records are in flight.
 
 Records of these groups take effect when they are appended. Until they are replicated, ConsumerGroupDescribe and its
 siblings, ListGroups and OffsetFetch show the group as it was before, as Kafka's timeline data structures do.
@@ -54,5 +54,5 @@ class CommittedGroups:
 
 
 def groups_of(result: GroupResult) -> set[str]:
-    """Ids of the groups of newer kinds to which the records of a result belong."""
+    """Ids of the modern groups to which the records of a result belong."""
     return {group_id for record in result.records if (group_id := getattr(record.key, "group_id", None)) is not None}

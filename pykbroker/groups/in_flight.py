@@ -47,7 +47,7 @@ class InFlight:
         return group_id in self._ending_groups
 
     def is_converting(self, group_id: str) -> bool:
-        """True if the tombstone of a newer group is in flight with the record of a classic group that replaces it."""
+        """True if the tombstone of a modern group is in flight with the record of a classic group that replaces it."""
         return group_id in self._converting_groups
 
     def check_not_ending(self, group_id: str) -> None:

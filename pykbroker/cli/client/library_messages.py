@@ -1,4 +1,4 @@
-"""Messages that kafka-python lacks (newer kinds of groups), made for it from our own declarations in `protocol`."""
+"""Messages that kafka-python lacks (those of modern groups), made for it from our own declarations in `protocol`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of one newer type in one partition of `__consumer_offsets`: the part that all types share."""
+"""The modern groups of one type in one partition of `__consumer_offsets`: the part that all types share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that groups of each newer kind have in `__consumer_offsets`: of the group, its members and its target."""
+"""The records of modern groups in `__consumer_offsets`: those of the group, of its members and of its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times that all newer group kinds have: of the broker, and of one group within the broker's bounds."""
+"""Times that all types of modern groups have: of the broker, and of one group within the broker's bounds."""
 
 from __future__ import annotations
 

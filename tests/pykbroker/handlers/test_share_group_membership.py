@@ -124,7 +124,7 @@ async def test_nobody_joins_a_group_whose_tombstone_is_in_flight(tmp_path: Path)
     async with rig.running():
         await beat(rig, "m", 0, "clicks")
         await beat(rig, "m", -1)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.newer("g") is not None]
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.modern_group("g") is not None]
         deletion = shard.delete("g")
         shard.in_flight.add(deletion)
         assert (await beat(rig, "n", 0, "clicks")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
