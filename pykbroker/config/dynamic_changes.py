@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
-    """Return an error unless the resource is this broker or, with the empty name, all brokers."""
+    """Returns an error unless the resource is this broker or, with the empty name, all brokers."""
     if not name:
         return NO_ERROR
     asked = java_int(name)
@@ -35,7 +35,7 @@ def check_resource_name(name: str, node_id: int) -> ApiError:
 
 
 def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
-    """Refuse a key given twice or a null value, which is Kafka's first check."""
+    """Refuses a key given twice or a null value, which is Kafka's first check."""
     if any(count > 1 for count in Counter(names).values()):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if names_of_nulls:
@@ -125,7 +125,7 @@ def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiEr
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
-    """Check the dynamic settings of this broker or, with the empty name, of all brokers.
+    """Checks the dynamic settings of this broker or, with the empty name, of all brokers.
 
     Args:
         settings: all settings that the resource would have, from `with_own_variables`.

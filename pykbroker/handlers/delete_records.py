@@ -65,7 +65,7 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 def _advance(context: BrokerContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
-    """Advance the log start offset; return the partition and the new offset. Raises KafkaError, LogError."""
+    """Advances the log start offset; returns the partition and the new offset. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
     missing = missing_partition_error(context, topic, index) if partition is None else ErrorCode.NONE
     if topic in INTERNAL_TOPICS and missing is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

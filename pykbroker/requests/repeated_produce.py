@@ -81,7 +81,7 @@ class RepeatedProduce:
         return len(self._kinds)
 
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Keep the kind of a request that was answered, if others of this kind can be served by `serve`."""
+        """Keeps the kind of a request that was answered, if others of this kind can be served by `serve`."""
         if len(request.topic_data) != 1 or request.acks not in (1, ACKS_ALL):
             return
         topic = request.topic_data[0]
@@ -116,7 +116,7 @@ class RepeatedProduce:
             self._kinds[key] = KindOfRequest(request, version)
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | RepliedAfterReplication | None:
-        """Serve a request of a known kind; None for any other, of which nothing was done.
+        """Serves a request of a known kind; None for any other, of which nothing was done.
 
         Returns:
             The chunks of the reply, as of `dispatch`; with acks=all, if there are followers, in waiting.
@@ -209,7 +209,7 @@ class RepeatedProduce:
 def note_produce(
     services: BrokerServices, connection: ConnectionInfo, frame: memoryview, header: RequestHeader, request: Any
 ) -> None:
-    """Keep the kind of a Produce request for the next one, if neither client nor broker needs the general path."""
+    """Keeps the kind of a Produce request for the next one, if neither client nor broker needs the general path."""
     if header.api_version < FLEXIBLE_VERSION or not (
         services.authorizer is None or services.authorizer.may_be_asked_again
     ):
