@@ -300,7 +300,7 @@ class PartitionLog:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """Begins the verification of a transactional batch; `append_as_leader` takes it when the coordinator has agreed.
+        """Begins the verification of a transactional batch; `append_as_leader` takes it once the coordinator agrees.
 
         None if no verification is needed, because the transaction is open in this log (P-135). `supports_epoch_bump`:
         the client begins every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch

@@ -22,7 +22,7 @@ _HOW_TO_INSTALL = "pip install 'pykbroker[cli]'"
 
 
 def prepare_client_library() -> None:
-    """Check that what the client commands need is installed, and keep kafka-python's log lines off the terminal.
+    """Checks that what the client commands need is installed, and keeps kafka-python's log lines off the terminal.
 
     Their cause reaches the user as one explained error.
 
@@ -49,7 +49,7 @@ def prepare_client_library() -> None:
 
 @contextmanager
 def explained_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn the client library's exceptions into CliError."""
+    """Turns the client library's exceptions into CliError."""
     from kafka.errors import (
         BrokerResponseError,
         IncompatibleBrokerVersion,
@@ -88,7 +88,7 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
 
 
 def error_text(error_code: int) -> str:
-    """Return the meaning of a Kafka error code in a few words."""
+    """Returns the meaning of a Kafka error code in a few words."""
     from kafka.errors import for_code
 
     known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}
@@ -96,7 +96,7 @@ def error_text(error_code: int) -> str:
 
 
 def refusal_text(result: Any) -> str:
-    """Return the error message of a result with an error code, or the meaning of the code if there is no message."""
+    """Returns the error message of a result with an error code, or the meaning of the code if there is no message."""
     return str(result.error_message or error_text(result.error_code))
 
 
@@ -111,10 +111,10 @@ def _words(error: BaseException) -> str:
 
 
 def error_number(error: Any) -> int:
-    """Return the Kafka error code of one of the client library's errors, 0 for none."""
+    """Returns the Kafka error code of one of the client library's errors, 0 for none."""
     return int(getattr(error, "errno", 0) or 0)
 
 
 def error_name(error: Any) -> str:
-    """Return the name of an error or error class of the client library."""
+    """Returns the name of an error or error class of the client library."""
     return str(getattr(error, "__name__", None) or type(error).__name__)

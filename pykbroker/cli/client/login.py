@@ -22,7 +22,7 @@ NONCE_BYTES = 18
 
 
 def login_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Turn Kafka's settings of a login into the client library's.
+    """Turns Kafka's settings of a login into the client library's.
 
     With GSSAPI and a key table the environment of this process is changed, where MIT's library looks for both.
 

@@ -33,7 +33,7 @@ LEAVE_WITHOUT_PARENT_S = 3.0
 
 
 def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerConfig:
-    """Return the checked settings.
+    """Returns the checked settings.
 
     Raises:
         CliError: a setting is invalid; the text has its source.
@@ -57,7 +57,7 @@ def run_until_stopped(
     *,
     stop_with_stdin: bool,
 ) -> int:
-    """Run a broker in this process until a signal or, with `stop_with_stdin`, the end of standard input.
+    """Runs a broker in this process until a signal or, with `stop_with_stdin`, the end of standard input.
 
     Args:
         config: its settings.
@@ -148,7 +148,7 @@ async def _serve(
 
 
 async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> None:
-    """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
+    """Stops the broker when standard input ends: the kernel closes it even when the parent was killed.
 
     A broker that is stopping already then no longer waits for the controller's permission to shut down, which never
     comes when a whole cluster stops.
@@ -194,7 +194,7 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
 
 
 def raise_expected(error: BaseException) -> None:
-    """Raise CliError if the user can mend this failure; return if it is a bug, which keeps its traceback."""
+    """Raises CliError if the user can mend this failure; returns if it is a bug, which keeps its traceback."""
     from pykbroker.config.broker_config import ConfigError
     from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
@@ -230,7 +230,7 @@ def _set_up_logging() -> None:
 
 
 def _log_compilation() -> None:
-    """Log at DEBUG whether the hot loop was compiled."""
+    """Logs at DEBUG whether the hot loop was compiled."""
     import logging
 
     log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def start(words: list[str], tell_address: Callable[[str], None] | None = None) -> int:
-    """Run a broker until it is told to stop.
+    """Runs a broker until it is told to stop.
 
     Args:
         words: those after `pykbroker start`.
