@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 OLDEST_KAFKA_PYTHON = 3
 """First major version with the requests and responses that the client commands use."""
 _HOW_TO_INSTALL = "pip install 'pykbroker[cli]'"
+_SECURITY_DISABLED = 54
 
 
 def prepare_client_library() -> None:
@@ -97,7 +98,10 @@ def error_text(error_code: int) -> str:
 
 def refusal_text(result: Any) -> str:
     """Returns the error message of a result with an error code, or the meaning of the code if there is no message."""
-    return str(result.error_message or error_text(result.error_code))
+    text = str(result.error_message or error_text(result.error_code))
+    if result.error_code == _SECURITY_DISABLED:
+        return f"{text.rstrip('.')}: set authorizer.class.name on the brokers"
+    return text
 
 
 def _words(error: BaseException) -> str:

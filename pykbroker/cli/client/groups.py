@@ -33,8 +33,8 @@ class ClusterGroups(ClusterCalls):
             CliError: refused, or the group is of a type that is not known here.
         """
         found = self._ask(lambda: self._admin.describe_groups([group_id]))[group_id]
-        if found["group_state"] == "Dead" and (newer := self._describe_newer_group(group_id)):
-            return newer
+        if found["group_state"] == "Dead" and (modern := self._describe_modern_group(group_id)):
+            return modern
         return {
             "group_id": group_id,
             "group_type": CLASSIC,
@@ -44,7 +44,7 @@ class ClusterGroups(ClusterCalls):
             "members": [_member(item) for item in found["members"]],
         }
 
-    def _describe_newer_group(self, group_id: str) -> dict[str, Any] | None:
+    def _describe_modern_group(self, group_id: str) -> dict[str, Any] | None:
         """Returns a group that is not classic, None if it is classic or does not exist."""
         known = next((item for item in self.groups() if item["group_id"] == group_id), None)
         group_type = str((known or {}).get("group_type") or CLASSIC).lower()
@@ -147,7 +147,7 @@ def _member(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _newer_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
+def _modern_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
     return {
         "member_id": item.member_id,
         "group_instance_id": getattr(item, "instance_id", None),
@@ -159,7 +159,7 @@ def _newer_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
 
 def _consumer_member(item: Any) -> dict[str, Any]:
     topics = item.assignment.topic_partitions
-    return _newer_member(item, [(topic.topic_name, partition) for topic in topics for partition in topic.partitions])
+    return _modern_member(item, [(topic.topic_name, partition) for topic in topics for partition in topic.partitions])
 
 
 def _streams_member(group: Any) -> Any:
@@ -176,7 +176,7 @@ def _streams_member(group: Any) -> Any:
             for topic in sources.get(task.subtopology_id, ())
             for partition in task.partitions
         ]
-        found = _newer_member(item, partitions)
+        found = _modern_member(item, partitions)
         found["tasks"] = {
             kind: sorted(
                 f"{task.subtopology_id}_{partition}"
