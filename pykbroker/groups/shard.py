@@ -533,7 +533,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 group_state=group.state.value,
                 group_type=CLASSIC_GROUP_TYPE,
             )
-            for group in self.committed.of_kind(self.groups, Group)
+            for group in self.committed.of_type(self.groups, Group)
             if group.group_id not in self._unstored and (not states or group.state.value.lower() in states)
         ]
 

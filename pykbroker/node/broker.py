@@ -56,8 +56,8 @@ CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
 
 
-class BrokerAddress(NamedTuple):
-    """Address of the first listener, for clients on this machine."""
+class ReadyAddress(NamedTuple):
+    """Address of the first listener of a node that is ready, for clients on this machine."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ async def run_broker(
     config: BrokerConfig,
     *,
     cluster_id: str | None = None,
-    on_ready: Callable[[BrokerAddress], None] = lambda address: None,
+    on_ready: Callable[[ReadyAddress], None] = lambda address: None,
     host: Host | None = None,
     stop: trio.Event | None = None,
 ) -> None:
@@ -131,7 +131,7 @@ async def _run_in_directory(
     log_directories: LogDirectory | LogDirectories,
     identity: MetaProperties,
     host: Host,
-    on_ready: Callable[[BrokerAddress], None],
+    on_ready: Callable[[ReadyAddress], None],
     stop: trio.Event | None,
 ) -> None:
     quorum = make_quorum_node(config, directory, identity, host)
@@ -268,8 +268,8 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
-def _address_of(bound: BoundListener) -> BrokerAddress:
+def _address_of(bound: BoundListener) -> ReadyAddress:
     """Address of a listener, for clients on this machine."""
     address: ListenerAddress = bound[0]
     port: int = bound[1][0].getsockname()[1]
-    return BrokerAddress("localhost" if is_every_address(address.host) else address.host, port)
+    return ReadyAddress("localhost" if is_every_address(address.host) else address.host, port)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.node.broker import BrokerAddress
+    from pykbroker.node.broker import ReadyAddress
 
 GARBAGE_INTERVAL_S = 10.0
 """Time, in seconds, between two checks whether a full garbage collection is due."""
@@ -52,7 +52,7 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
 def run_until_stopped(
     config: BrokerConfig,
     cluster_id: str | None,
-    announce: Callable[[BrokerAddress], Awaitable[None]],
+    announce: Callable[[ReadyAddress], Awaitable[None]],
     on_stop: Callable[[bool], None],
     *,
     stop_with_stdin: bool,
@@ -93,7 +93,7 @@ def run_until_stopped(
 async def _serve(
     config: BrokerConfig,
     cluster_id: str | None,
-    announce: Callable[[BrokerAddress], Awaitable[None]],
+    announce: Callable[[ReadyAddress], Awaitable[None]],
     on_stop: Callable[[bool], None],
     *,
     stop_with_stdin: bool,
@@ -106,9 +106,9 @@ async def _serve(
 
     ready, stop = trio.Event(), trio.Event()
     settled = SettledObjects()
-    addresses: list[BrokerAddress] = []
+    addresses: list[ReadyAddress] = []
 
-    def on_ready(address: BrokerAddress) -> None:
+    def on_ready(address: ReadyAddress) -> None:
         settled.begin()
         gc.enable()
         addresses.append(address)
@@ -166,7 +166,7 @@ async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> 
     broker_scope.cancel()
 
 
-def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
+def ready_text(address: ReadyAddress, config: BrokerConfig) -> str:
     """Text to print when the broker is ready: its address, its data directory, and how to stop it."""
     return (
         f"pykbroker {__version__} is ready\n"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.node.broker import BrokerAddress
+    from pykbroker.node.broker import ReadyAddress
 
 STOP_TIMEOUT_S = 30.0
 """Time, in seconds, between SIGTERM and SIGKILL for a node that does not end."""
@@ -214,7 +214,7 @@ class Supervisor:
     def _run_node_in_fork(self, node_id: int, ready: int) -> int:  # pragma: no cover: a fork of the process of --nodes
         """Runs one node; returns the exit code."""
 
-        async def announce(address: BrokerAddress) -> None:
+        async def announce(address: ReadyAddress) -> None:
             from pykbroker.config.listener_addresses import host_and_port
 
             os.write(ready, f"{host_and_port(*address)}\n".encode())

@@ -232,7 +232,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
 
     @abstractmethod
     def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
-        """Applies a record that only this kind of group has."""
+        """Applies a record that only this type of group has."""
 
     def replay_epoch(self, value: Any) -> None:
         """Applies the record of the group epoch."""
