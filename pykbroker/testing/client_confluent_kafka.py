@@ -120,7 +120,7 @@ class ConfluentKafka:
             consumer.assign([TopicPartition(topic, number, begin) for number in numbers])
             found: list[Record] = []
             at_end: set[int] = set()
-            while len(found) < (count or len(found) + 1) and (count or at_end != numbers):
+            while len(found) < count if count is not None else at_end != numbers:
                 if (left := deadline - time.monotonic()) <= 0:
                     if count is None:
                         raise LocalBrokerError(f"the end of {topic} was not reached within {timeout_s:g} s")
