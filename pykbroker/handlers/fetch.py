@@ -359,7 +359,7 @@ class FetchSteps:
     def _note_progress(
         self, partition: Partition, follower: Follower, asked: FetchedPartition, found: PartitionRead
     ) -> None:
-        """Record a follower's fetch offset as its log end offset. May advance the high watermark of this response."""
+        """Records a follower's fetch offset as its log end offset. May advance the high watermark of this response."""
         try:
             partition.on_follower_fetch(follower, asked.fetch_offset, asked.log_start_offset, self._replica_epoch)
         except KafkaError:

@@ -132,6 +132,25 @@ def test_docstrings_say_what_a_thing_is() -> None:
     assert found == []
 
 
+def test_docstrings_of_functions_say_what_they_do() -> None:
+    """Returns, not Return, as in most of the code. The texts of click's commands are help for users."""
+    orders = (
+        "Add|Append|Ask|Begin|Call|Check|Close|Create|Decode|Delete|Drop|Encode|End|Find|Fork|Give|Load|Make|Move|Note|"
+        "Parse|Print|Raise|Read|Release|Remove|Rename|Replace|Return|Run|Scan|Send|Show|Start|Stop|Take|Turn|Update|"
+        "Wait|Write"
+    )
+    order = re.compile(rf"({orders}) (a|all|an|and|at|each|every|for|from|it|its|one|that|the|this|to|until|up)\b")
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and order.match(ast.get_docstring(node) or "")
+        and not any(re.search(r"command\(|group\(", ast.unparse(each)) for each in node.decorator_list)
+    ]
+    assert found == []
+
+
 def test_annotations_are_never_evaluated() -> None:
     missing = [
         name_of(path)
