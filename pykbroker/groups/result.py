@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorResult
-from pykbroker.groups.classic.members import Member
-from pykbroker.groups.waiter import Waiter
+from pykbroker.groups.classic.members import Member, Waiter
 from pykbroker.protocol.fields import Message
 
 

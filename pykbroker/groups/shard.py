@@ -14,6 +14,7 @@ from typing import Any
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups.classic import joins, leaves, syncs
 from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
+from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -46,7 +47,6 @@ from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import StreamsGroup, StreamsGroupKey
 from pykbroker.groups.streams.groups import StreamsGroups
-from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
