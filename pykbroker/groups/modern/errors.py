@@ -1,4 +1,4 @@
-"""Errors of operations on groups of the new protocols."""
+"""Errors of operations on modern groups."""
 
 from __future__ import annotations
 
