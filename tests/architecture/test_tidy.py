@@ -124,6 +124,17 @@ def test_every_module_says_what_it_is_for() -> None:
     assert empty == []
 
 
+def test_a_package_names_modules_that_exist() -> None:
+    packages = [path for path in python_files() if path.name == "__init__.py"]
+    gone = [
+        f"{name_of(path)}: {named}"
+        for path in packages
+        for named in re.findall(r"\b[a-z0-9_]+\.py\b", ast.get_docstring(tree_of(path)) or "")
+        if not (path.parent / named).exists()
+    ]
+    assert gone == []
+
+
 def test_docstrings_say_what_a_thing_is() -> None:
     """ "Log settings of a topic", and not "What the logs of a topic obey", which the reader has to turn round."""
     question = re.compile(r'^\s*r?"""(Who|Whose|Whom|What|Whether|Where|Which|How|When|Why)\b', re.MULTILINE)
