@@ -122,6 +122,13 @@ def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiEr
         return ApiError(ErrorCode.INVALID_REQUEST, error.text)
 
 
+def usable_levels(image: ClusterImage, node_id: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Stored dynamic settings that a broker uses: those of all brokers, and its own, which win over them."""
+    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
+    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(node_id)), {}), is_one_broker=True)
+    return cluster_wide, own
+
+
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
@@ -136,8 +143,7 @@ def check_settings(
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
-    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
-    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(config.node_id)), {}), is_one_broker=True)
+    cluster_wide, own = usable_levels(image, config.node_id)
     try:
         for name, text in settings.items():
             definition = definition_of_broker_key(name)
