@@ -154,7 +154,7 @@ class Supervisor:
         self._is_announced = False
         self._has_failed = False
 
-    def run(self) -> int:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
+    def run(self) -> int:  # pragma: no cover: the process of --nodes
         """Runs until no node lives any more; returns the exit code."""
         self._catch_signals()
         if self._options.stop_with_stdin:
@@ -172,7 +172,7 @@ class Supervisor:
             self._pass_on(node)
         return EXIT_FAILED if self._has_failed else 0
 
-    def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
+    def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes
         ours, handlers_end = os.pipe()
         os.set_blocking(ours, False)
         os.set_blocking(handlers_end, False)
@@ -184,9 +184,7 @@ class Supervisor:
 
     # Starting nodes
 
-    def _fork(
-        self, node_id: int
-    ) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
+    def _fork(self, node_id: int) -> None:  # pragma: no cover: the process of --nodes
         output, nodes_output = os.pipe()
         ready, nodes_ready = os.pipe()
         nodes_stdin, lifeline = os.pipe()
