@@ -59,7 +59,7 @@ spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 
 	@$(RUN) -m pytest interop_tests/test_spark*.py $(ARGS)
 	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark*.py $(ARGS)
 
-coverage: setup ## which lines of the four folders the unit tests do not run; ARGS go to pytest. Processes that tests start are not counted
+coverage: setup ## which lines of the four directories the unit tests do not run; ARGS go to pytest. Processes that tests start are not counted
 	@mkdir -p reports/coverage && $(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q -m "not java" $(or $(ARGS),tests --ignore=tests/examples --ignore=tests/hostile --ignore=tests/installation --ignore=tests/simulation)
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report

@@ -38,7 +38,7 @@ class AbortedTransactions(IndexFile):
         super().__init__(path, filesystem)
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose marker is behind all others. It is written to the file at once, if possible."""
+        """Adds a transaction whose marker is behind all others. It is written to the file at once, if possible."""
         self.entries += _ENTRY.pack(0, *transaction)
         self._write_or_later()
 
@@ -52,7 +52,7 @@ class AbortedTransactions(IndexFile):
         return [AbortedTransaction(*fields[1:]) for fields in _ENTRY.iter_unpack(bytes(self.entries))]
 
     def truncate_to(self, offset: int) -> None:
-        """Drop transactions whose marker is at `offset` or above."""
+        """Drops transactions whose marker is at `offset` or above."""
         kept = sum(1 for transaction in self.all() if transaction.last_offset < offset)
         if kept < len(self):
             self._cut(kept)

@@ -53,7 +53,7 @@ class ActiveSegment(Segment):
         return self.max_timestamp_so_far, self.max_timestamp_offset
 
     def resume(self) -> None:
-        """Continue a segment that is on disk with valid indexes."""
+        """Continues a segment that is on disk with valid indexes."""
         if not (self.offset_index.load() and self.offset_index.is_sane(self.size)) or not (
             self.time_index.load() and self.time_index.is_sane()
         ):
@@ -64,7 +64,7 @@ class ActiveSegment(Segment):
     def append(
         self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Write one batch, given in parts of `size` bytes together. On an error nothing has changed.
+        """Writes one batch, given in parts of `size` bytes together. On an error nothing has changed.
 
         Raises StorageFull and StorageError.
         """
@@ -82,7 +82,7 @@ class ActiveSegment(Segment):
         *,
         is_bulk: bool = False,
     ) -> None:
-        """Write several batches in one step, each (size, last offset, max timestamp). All or nothing.
+        """Writes several batches in one step, each (size, last offset, max timestamp). All or nothing.
 
         `is_bulk` does without a mapping of space ahead, which pays only for many small appends.
         """
@@ -134,7 +134,7 @@ class ActiveSegment(Segment):
         self._check_indexes()
 
     def _check_indexes(self) -> None:
-        """Note if the indexes can take another entry; one entry of the time index is kept for the end."""
+        """Notes if the indexes can take another entry; one entry of the time index is kept for the end."""
         limit = self._roll_index_bytes
         self._is_index_full = (
             len(self.offset_index.entries) > limit - ENTRY_SIZE
@@ -142,14 +142,14 @@ class ActiveSegment(Segment):
         )
 
     def create_file(self) -> None:
-        """Create the empty log file now, so that the base offset survives a restart."""
+        """Creates the empty log file now, so that the base offset survives a restart."""
         self.file.descriptor(create=True)
         # The file is empty, so a failed close loses nothing.
         with suppress(StorageError):
             self.file.close()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all batches from the one that holds `offset` on."""
+        """Drops all batches from the one that holds `offset` on."""
         found = self.locate(offset)
         self._roll_config = None
         self.offset_index.truncate_to(offset)
@@ -174,7 +174,7 @@ class ActiveSegment(Segment):
             self.first_batch_timestamp = None
 
     def write_indexes(self, *, is_final: bool) -> None:
-        """Write the indexes to their files; `is_final` adds the largest timestamp and trims the log file."""
+        """Writes the indexes to their files; `is_final` adds the largest timestamp and trims the log file."""
         if is_final and self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
             if self.file.is_open:
@@ -188,7 +188,7 @@ class ActiveSegment(Segment):
         self.time_index.write()
 
     def sync_all(self, epochs_path: str, snapshots: Sequence[int]) -> None:
-        """Make log, indexes, leader epochs, producer snapshots (by offset) and directory durable, if there are records.
+        """Makes log, indexes, leader epochs, producer snapshots (by offset) and directory durable, unless it is empty.
 
         A start after a clean stop trusts these files: with zeros in its time index a segment would look old enough for
         retention. Raises StorageError.

@@ -30,7 +30,7 @@ class BlockingStep:
         self._error: StorageError | None = None
 
     def run(self) -> None:
-        """Do the work, and keep its StorageError for `finish`."""
+        """Does the work, and keeps its StorageError for `finish`."""
         self._is_done = True
         try:
             self._work()
@@ -38,7 +38,7 @@ class BlockingStep:
             self._error = error
 
     def finish(self) -> None:
-        """Do the work if nobody has. Raises its StorageError."""
+        """Does the work if nobody has. Raises its StorageError."""
         if not self._is_done:
             self.run()
         if self._error is not None:
@@ -48,7 +48,7 @@ class BlockingStep:
 def replace_file(
     filesystem: FileSystem, path: str, content: Buffer, still_holds: Callable[[], bool]
 ) -> Iterator[BlockingStep]:
-    """Replace a file durably, as `FileSystem.write_file` does, with the syncs as steps of their own.
+    """Replaces a file durably, as `FileSystem.write_file` does, with the syncs as steps of their own.
 
     The new content is made durable beside the file first. Then the file is replaced at once if `still_holds` returns
     True, and stays as it is otherwise: older content never replaces what was written to the file meanwhile.

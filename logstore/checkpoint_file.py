@@ -34,12 +34,12 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
 
 
 def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, durable: bool = True) -> None:
-    """Replace the file's entries."""
+    """Replaces the file's entries."""
     filesystem.write_file(path, encode_lines(entries), durable=durable)
 
 
 def create_lines(filesystem: FileSystem, path: str, entries: Iterable[str]) -> None:
-    """Create a new file, without syncing it. A crash may leave a part of it, which `read_lines` detects."""
+    """Creates a new file, without syncing it. A crash may leave a part of it, which `read_lines` detects."""
     filesystem.create_file(path, encode_lines(entries))
 
 
@@ -63,7 +63,7 @@ def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int
 
 
 def write_offsets(filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Replace a checkpoint file of a data directory, durably."""
+    """Replaces a checkpoint file of a data directory, durably."""
     write_lines(filesystem, path, starmap(offset_line, offsets.items()))
 
 

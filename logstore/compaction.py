@@ -129,7 +129,7 @@ class CompactionWork:
         return self._log.topic, self._log.partition
 
     def run(self) -> None:
-        """Write the cleaned segments to `.cleaned` files, durably.
+        """Writes the cleaned segments to `.cleaned` files, durably.
 
         Raises StorageError, and CorruptSegment for unreadable records; `finish` must be called even then.
         """
@@ -164,7 +164,7 @@ class CompactionWork:
         self._is_complete = True
 
     def finish(self, now_ms: int) -> int:
-        """Replace the old segments by the cleaned ones, unless `run` failed or the old ones changed meanwhile.
+        """Replaces the old segments by the cleaned ones, unless `run` failed or the old ones changed meanwhile.
 
         Returns the offset up to which the log is clean now, for the cleaner checkpoint.
         """
@@ -238,7 +238,7 @@ class CompactionWork:
         batch_filter: BatchFilter,
         tracker: TransactionTracker,
     ) -> None:
-        """Write the remaining records of a group of segments to one `.cleaned` segment."""
+        """Writes the remaining records of a group of segments to one `.cleaned` segment."""
         for path in cleaned.paths():
             self._filesystem.remove(path)
         builder = IndexBuilder(cleaned, self._config.index_interval_bytes)
@@ -276,7 +276,7 @@ def _max_timestamp(batch: RecordBatch, data: bytes) -> int:
 
 
 def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:
-    """Capture the state of the log for a cleaning. Call `run` and then, always, `finish` on the result.
+    """Captures the state of the log for a cleaning. Call `run` and then, always, `finish` on the result.
 
     Raises StorageError if the files of an earlier cleaning still cannot be renamed.
     """

@@ -105,7 +105,7 @@ class Durability:
         self._truncations += 1
 
     def lower(self, offset: int) -> None:
-        """Lower the recovery point to `offset`, durably, before records from there on are written again.
+        """Lowers the recovery point to `offset`, durably, before records from there on are written again.
 
         After a loss of power only records from the recovery point on are checked; incomplete new records below it would
         be taken for valid. Raises StorageError; the recovery point is then unchanged.

@@ -66,7 +66,7 @@ class FileRange:
             position += len(data)
 
     def release(self) -> None:
-        """Release the lease; a second call does nothing."""
+        """Releases the lease; a second call does nothing."""
         if not self._released:
             self._released = True
             self._file.release()

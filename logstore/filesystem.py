@@ -39,16 +39,16 @@ class FileSystem(Protocol):
     """The log store's calls to a file system. Methods raise `StorageError`, `StorageFull` when out of space."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing; with `create` make it when missing. Returns a file descriptor."""
+        """Opens for reading and writing; with `create` makes it when missing. Returns a file descriptor."""
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor of `open`."""
+        """Closes a descriptor of `open`."""
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
-        """Write all parts, `size` bytes together, from `position`, the end of the file.
+        """Writes all parts, `size` bytes together, from `position`, the end of the file.
 
         On failure the file keeps its old length.
         """
@@ -61,19 +61,19 @@ class FileSystem(Protocol):
         """
 
     def trim(self, descriptor: int) -> None:
-        """Truncate a file that was written by `append_mapped` to its data."""
+        """Truncates a file that was written by `append_mapped` to its data."""
 
     def trim_idle(self) -> int:
-        """Trim the mapped files with less than 64 KiB of appends since the last call; returns how many stay mapped."""
+        """Trims the mapped files with less than 64 KiB of appends since the last call; returns how many stay mapped."""
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Set the length of a file."""
+        """Sets the length of a file."""
 
     def sync(self, descriptor: int) -> None:
-        """Make content and length of a file durable."""
+        """Makes content and length of a file durable."""
 
     def sync_file(self, path: str) -> None:
-        """Make content and length of the file at a path durable; a missing file is no error."""
+        """Makes content and length of the file at a path durable; a missing file is no error."""
 
     def view(self, descriptor: int, size: int) -> memoryview:
         """A read-only view of the first `size` bytes; the caller releases it. The file must not shrink meanwhile."""
@@ -94,41 +94,41 @@ class FileSystem(Protocol):
         """Whole content, None when there is no such file."""
 
     def write_file(self, path: str, content: Buffer, *, durable: bool = True) -> None:
-        """Replace the file in one step: a reader sees the old or the new content (temporary file and rename)."""
+        """Replaces the file in one step: a reader sees the old or the new content (temporary file and rename)."""
 
     def create_file(self, path: str, content: Buffer) -> None:
-        """Create a new file without syncing it. A crash may leave it with a part of the content.
+        """Creates a new file without syncing it. A crash may leave it with a part of the content.
 
         Cheaper than `write_file`, for files whose content is checked by their readers. On failure there is no file.
         """
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Rename a file or directory; an existing file at the new path is replaced."""
+        """Renames a file or directory; an existing file at the new path is replaced."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing file is no error."""
+        """Removes a file; a missing file is no error."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its missing parents; an existing one is no error."""
+        """Creates a directory and its missing parents; an existing one is no error."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with its files and directories; a missing directory is no error."""
+        """Removes a directory with its files and directories; a missing directory is no error."""
 
     def sync_directory(self, path: str) -> None:
-        """Make created, renamed and removed names of a directory durable."""
+        """Makes created, renamed and removed names of a directory durable."""
 
     def sync_volume(self, handle: int) -> bool:
-        """Make all files and names durable on the volume of a `lock` file, in one call.
+        """Makes all files and names durable on the volume of a `lock` file, in one call.
 
         False without doing anything if the system has no such call, or has one that does not report failures. It raises
         for any write to the volume that failed since the lock was taken; the error does not name the file.
         """
 
     def lock(self, path: str) -> int:
-        """Take an exclusive lock on a file, which is created when missing. Raises DirectoryLocked if it is taken."""
+        """Takes an exclusive lock on a file, which is created when missing. Raises DirectoryLocked if it is taken."""
 
     def unlock(self, handle: int) -> None:
-        """Release a lock of `lock`."""
+        """Releases a lock of `lock`."""
 
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume that holds `path`."""
@@ -164,7 +164,7 @@ _sync_data: Callable[[int], None] = _choose_sync()
 
 
 def _write_whole(path: str, content: Buffer, *, durable: bool) -> None:
-    """Create or overwrite a file with this content. Raises OSError; the file may then have a part of it."""
+    """Creates or overwrites a file with this content. Raises OSError; the file may then have a part of it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         rest = memoryview(content)

@@ -49,7 +49,7 @@ class FlushWork:
         self._files = []
 
     def run(self, *, with_side_files: bool = True) -> None:
-        """Sync logs, side files, directory. Raises StorageError.
+        """Syncs logs, side files, directory. Raises StorageError.
 
         Without side files, for logs that are synced with every append, recovery after an unclean stop must begin at an
         offset before this flush's, because it rebuilds the side files.
@@ -64,6 +64,6 @@ class FlushWork:
         self._done = True
 
     def finish(self) -> None:
-        """Release the leases, and move the recovery point if `run` succeeded."""
+        """Releases the leases, and moves the recovery point if `run` succeeded."""
         self._release()
         self._on_end(self.offset, self._done)

@@ -27,7 +27,7 @@ class LeaderEpochs:
     __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "is_durable", "latest_epoch", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
-        """Read the file, unless the log is new and has none."""
+        """Reads the file, unless the log is new and has none."""
         self._filesystem = filesystem
         self.path = path
         self._entries: list[tuple[int, int]] = []
@@ -71,7 +71,7 @@ class LeaderEpochs:
         self._set(entries)
 
     def assign(self, epoch: int, start_offset: int, *, with_records: bool = False) -> None:
-        """Note that `epoch` begins at `start_offset`; later epochs and those with later start offsets are removed.
+        """Notes that `epoch` begins at `start_offset`; later epochs and those with later start offsets are removed.
 
         An epoch that begins `with_records` is not written to the file at once: see `write_pending`.
         """
@@ -91,7 +91,7 @@ class LeaderEpochs:
             self._write(entries)
 
     def write_pending(self) -> None:
-        """Write pending epochs to the file. Raises StorageError; it must then be called again."""
+        """Writes pending epochs to the file. Raises StorageError; it must then be called again."""
         if self._is_pending:
             self._write(self._entries)
 
@@ -115,7 +115,7 @@ class LeaderEpochs:
         return self._entries[number - 1][0] if number else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop epochs that begin at or after `end_offset`."""
+        """Drops epochs that begin at or after `end_offset`."""
         count = len(self._entries)
         while count and self._entries[count - 1][1] >= end_offset:
             count -= 1
@@ -123,7 +123,7 @@ class LeaderEpochs:
             self._write(self._entries[:count])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop epochs that ended before `start_offset`; the one that holds it now begins there."""
+        """Drops epochs that ended before `start_offset`; the one that holds it now begins there."""
         number = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         if number and self._entries[number - 1][1] != start_offset:
             self._write([(self._entries[number - 1][0], start_offset), *self._entries[number:]])
@@ -131,5 +131,5 @@ class LeaderEpochs:
             self._write(self._entries[number - 1 :])
 
     def clear(self) -> None:
-        """Remove all epochs."""
+        """Removes all epochs."""
         self._write([])

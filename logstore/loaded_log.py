@@ -122,7 +122,7 @@ class LoadedLog:
         self.pending = PendingFiles(parts.segments.active.filesystem, parts.history)
 
     def use_config(self, config: LogConfig) -> None:
-        """Use these settings of the topic from now on."""
+        """Uses these settings of the topic from now on."""
         self._config = config
         self._policy = append_policy(config)
 
@@ -208,7 +208,7 @@ class LoadedLog:
         verification: Verification | None,
         transaction_version: int,
     ) -> AppendResult:
-        """Append batches that this broker has built: offset and leader epoch are assigned to each, and the append time
+        """Appends batches that this broker has built: offset and leader epoch are assigned to each, and the append time
         if the topic uses LogAppendTime; nothing else changes."""
         if self._config.message_timestamp_type == "LogAppendTime":
             data = bytearray(data)
@@ -298,7 +298,7 @@ class LoadedLog:
     def _write_batches(
         self, parts: list[Buffer], metas: list[tuple[int, int, int]], first_offset: int, now_ms: int
     ) -> None:
-        """Write batches, each (size, last offset, max timestamp) of `metas`, in one step to one segment."""
+        """Writes batches, each (size, last offset, max timestamp) of `metas`, in one step to one segment."""
         size = sum(meta[0] for meta in metas)
         if size > self._config.segment_bytes:
             raise BatchTooLarge(f"{self._name}: {size} bytes in one append are more than segment.bytes")
@@ -317,7 +317,7 @@ class LoadedLog:
         verification: Verification | None,
         transaction_version: int,
     ) -> Marker | None:
-        """Check a batch of a producer by the producer's state. Returns the marker that it is, if it is one."""
+        """Checks a batch of a producer by the producer's state. Returns the marker that it is, if it is one."""
         producers = self.history.state
         if not header.is_control:
             if header.is_transactional and self._config.transaction_partition_verification_enable:
@@ -332,7 +332,7 @@ class LoadedLog:
     def _record_trusted(
         self, view: memoryview, position: int, header: BatchHeader, offset: int, marker: Marker | None = None
     ) -> None:
-        """Update the producer's state by a batch or marker that is in the log at `offset`."""
+        """Updates the producer's state by a batch or marker that is in the log at `offset`."""
         producers = self.history.state
         if header.is_control:
             completed = record_marker(producers, RecordBatch(view, position), offset, marker)
@@ -426,7 +426,7 @@ class LoadedLog:
         return count
 
     def _remove_segments(self, removed: list[Segment], now_ms: int) -> None:
-        """Remove segments from the log and rename their files and producer snapshots to `.deleted`.
+        """Removes segments from the log and renames their files and producer snapshots to `.deleted`.
 
         Raises StorageError if a file could not be renamed; the segments are removed from the log even then.
         """
@@ -493,7 +493,7 @@ class LoadedLog:
         self.durability.note_restart()
 
     def _drop_from(self, number: int, now_ms: int) -> None:
-        """Remove the segments from a number on, the last one first, each after its files were renamed: a new segment
+        """Removes the segments from a number on, the last one first, each after its files were renamed: a new segment
         may begin at the same offset."""
         segments = self.segments
         while len(segments.segments) > number:
@@ -524,7 +524,7 @@ class LoadedLog:
                 work.finish()
 
     def _flush_if_due(self) -> None:
-        """Sync the log if `flush.messages` requires it. If the sync fails, the records are still in the log; so call
+        """Syncs the log if `flush.messages` requires it. If the sync fails, the records are still in the log; so call
         this after the state of producers and transactions was updated."""
         if self.segments.end_offset - self.durability.recovery_point >= self._config.flush_messages:
             self.flush()

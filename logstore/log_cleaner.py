@@ -59,7 +59,7 @@ class LogCleaner:
         return begin_compaction(log, plan, high_watermark, now_ms)
 
     def finish(self, work: CompactionWork, now_ms: int) -> int:
-        """Replace the segments; returns the offset up to which the log is clean.
+        """Replaces the segments; returns the offset up to which the log is clean.
 
         Raises StorageError; the log is then complete, and the next start finishes the replacement.
         """
@@ -71,7 +71,7 @@ class LogCleaner:
         return end_offset
 
     def write_checkpoint(self) -> Iterator[BlockingStep]:
-        """Write the cleaner checkpoint, in steps. A log whose offset is missing there is cleaned again after a start.
+        """Writes the cleaner checkpoint, in steps. A log whose offset is missing there is cleaned again after a start.
 
         Raises StorageError.
         """

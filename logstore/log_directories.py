@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from pykbroker.logstore.blocking_step import BlockingStep
+from pykbroker.logstore.callbacks import Report
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
-from pykbroker.logstore.listeners import Report
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import ENTRIES_PER_STEP, LogDirectory, TopicPartition
 from pykbroker.logstore.partition_log import PartitionLog

@@ -20,10 +20,10 @@ from itertools import chain, islice, starmap
 from typing import Any, Final
 
 from pykbroker.logstore.blocking_step import BlockingStep, replace_file
+from pykbroker.logstore.callbacks import Report, no_listener
 from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
-from pykbroker.logstore.listeners import Report, no_listener
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
@@ -101,7 +101,7 @@ class LogDirectory:
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
-        """Create the directory if it is missing, lock it, and read the mark of the last clean stop.
+        """Creates the directory if it is missing, locks it, and reads the mark of the last clean stop.
 
         Raises DirectoryLocked, StorageError. The logs are not read; `load_logs` does that.
         """
@@ -123,7 +123,7 @@ class LogDirectory:
         return read_meta_properties(self.filesystem, self.path)
 
     def format(self, meta: MetaProperties) -> None:
-        """Write the identity of an empty directory, durably."""
+        """Writes the identity of an empty directory, durably."""
         write_meta_properties(self.filesystem, self.path, meta)
 
     def _read_clean_shutdown(self) -> None:
@@ -139,7 +139,7 @@ class LogDirectory:
     # Logs
 
     def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
-        """Find every log in the directory, and recover the logs unless the last stop was clean (P-171).
+        """Finds every log in the directory, and recovers the logs unless the last stop was clean (P-171).
 
         `config_for` returns the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
         The clean-shutdown mark is removed; the next clean stop writes it again. `report` is called with a text for each
@@ -231,8 +231,8 @@ class LogDirectory:
         return log
 
     def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete the copy of a log whose move here has ended. Raises StorageError; the copy is forgotten even then, and
-        the next start finds it again."""
+        """Deletes the copy of a log whose move here has ended. Raises StorageError; even then the copy is forgotten
+        until the next start finds it again."""
         log = self.futures.pop((topic, partition), None)
         if log is not None:
             self._removed.add((topic, partition))
@@ -240,7 +240,7 @@ class LogDirectory:
             self._remove(log, now_ms)
 
     def forget_futures(self, keys: Iterable[TopicPartition]) -> None:
-        """Close the copies of some logs and leave them on the disk for the next start."""
+        """Closes the copies of some logs and leaves them on the disk for the next start."""
         for key in keys:
             log = self.futures.pop(key, None)
             if log is not None:
@@ -260,7 +260,7 @@ class LogDirectory:
         return True
 
     def promote_future(self, topic: str, partition: int) -> PartitionLog:
-        """Make the copy of a log the partition's log. Raises StorageError; it then remains a copy."""
+        """Makes the copy of a log the partition's log. Raises StorageError; it then remains a copy."""
         key = topic, partition
         log = self.futures[key]
         log.move(f"{self.path}/{topic}-{partition}")
@@ -271,7 +271,7 @@ class LogDirectory:
         return log
 
     def give_away(self, topic: str, partition: int) -> PartitionLog | None:
-        """Rename a log for its deletion, because another directory has a copy; returns it, None if it is not here.
+        """Renames a log for its deletion, because another directory has a copy; returns it, None if it is not here.
 
         Call `finish_giving` or `take_back` next. Raises StorageError; then nothing has changed.
         """
@@ -285,14 +285,14 @@ class LogDirectory:
         return log
 
     def take_back(self, log: PartitionLog) -> None:
-        """Undo `give_away`. Raises StorageError; the log is then left renamed."""
+        """Undoes `give_away`. Raises StorageError; the log is then left renamed."""
         key = log.topic, log.partition
         if not log.is_directory_due:
             log.move(f"{self.path}/{log.topic}-{log.partition}")
         self.logs[key] = log
 
     def finish_giving(self, log: PartitionLog, now_ms: int) -> None:
-        """Close the files of a log that was given away; `delete_due_logs` removes them later."""
+        """Closes the files of a log that was given away; `delete_due_logs` removes them later."""
         log.on_shortened = no_listener
         if not log.is_directory_due:
             self._close_deleted(log, now_ms)
@@ -345,7 +345,7 @@ class LogDirectory:
         return log
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
-        """Create and rename at most `count_max` pending directories of new and deleted logs; True if some are left.
+        """Creates and renames at most `count_max` pending directories of new and deleted logs; True if some are left.
 
         Raises StorageError.
         """
@@ -358,7 +358,7 @@ class LogDirectory:
         return bool(self._due_directories or self._unrenamed)
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log: rename its directory, which `delete_due_logs` removes after `file.delete.delay.ms`.
+        """Deletes a log: renames its directory, which `delete_due_logs` removes after `file.delete.delay.ms`.
 
         Of many deleted logs, most are renamed by `finish_directories`; the next start after a crash treats those that
         are left as stray. Raises StorageError if the directory cannot be renamed; the log is deleted even then, and the
@@ -378,7 +378,7 @@ class LogDirectory:
                     self._rename_deleted(key, now_ms)
 
     def _rename_deleted(self, key: TopicPartition, now_ms: int) -> None:
-        """Rename the directory of a deleted log, if that was not done yet. Raises StorageError."""
+        """Renames the directory of a deleted log, if that was not done yet. Raises StorageError."""
         log = self._unrenamed.get(key)
         if log is not None:
             self._rename_away(log, "-delete")
@@ -386,7 +386,7 @@ class LogDirectory:
             self._close_deleted(log, now_ms)
 
     def mark_stray(self, topic: str, partition: int) -> None:
-        """Rename the directory of a log that is not in the cluster's metadata. It is kept for the operator."""
+        """Renames the directory of a log that is not in the cluster's metadata. It is kept for the operator."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             self._note_removed((topic, partition))
@@ -403,7 +403,7 @@ class LogDirectory:
             log.close_files()
 
     def _open_log(self, path: str, key: TopicPartition, config: LogConfig, now_ms: int, **options: Any) -> PartitionLog:
-        """Open or create a log; `options` are those of `PartitionLog.open`. Raises StorageFull, StorageError."""
+        """Opens or creates a log; `options` are those of `PartitionLog.open`. Raises StorageFull, StorageError."""
         log = PartitionLog.open(
             path, *key, config, open_files=self.open_files, now_ms=now_ms, report=self._report, **options
         )
@@ -424,7 +424,7 @@ class LogDirectory:
             unique = (unique + 1) & ((1 << 128) - 1)
 
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
-        """Remove at most `count_max` directories of deleted logs whose delay has passed; returns their number.
+        """Removes at most `count_max` directories of deleted logs whose delay has passed; returns their number.
 
         Raises StorageError.
         """
@@ -443,7 +443,7 @@ class LogDirectory:
         return chain(self.logs.items(), self.futures.items())
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery point of each log."""
+        """Writes the recovery point of each log."""
         points = {key: log.recovery_point for key, log in self._all_logs()}
         write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
 
@@ -452,7 +452,7 @@ class LogDirectory:
         self.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log starts that are not the base offset of the first segment."""
+        """Writes the log starts that are not the base offset of the first segment."""
         self._change_count += 1
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
 
@@ -470,7 +470,7 @@ class LogDirectory:
         return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._change_count == changes)
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
-        """Write recovery points and high watermarks in steps, and remove deleted logs from the other checkpoints.
+        """Writes recovery points and high watermarks in steps, and removes deleted logs from the other checkpoints.
 
         The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, nothing
         more is written until the next call: the entries may be too high by then, those in the files only too low.
@@ -499,7 +499,7 @@ class LogDirectory:
             self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks of the replicas."""
+        """Writes the high watermarks of the replicas."""
         write_offsets(self.filesystem, f"{self.path}/{HIGH_WATERMARKS}", high_watermarks)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
@@ -511,7 +511,7 @@ class LogDirectory:
         return self._read_checkpoint(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
-        """Write the offsets up to which compacted logs were cleaned, in steps.
+        """Writes the offsets up to which compacted logs were cleaned, in steps.
 
         Nothing is written if logs are removed meanwhile: an offset that is missing or too low costs another cleaning,
         and one of a removed log would be taken for that of a new log of the same name. Raises StorageError.
@@ -522,7 +522,7 @@ class LogDirectory:
         yield from self._replace(CLEANER_OFFSETS, starmap(offset_line, offsets().items()))
 
     def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
-        """Remove deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.
+        """Removes deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.
 
         The offsets of a deleted log are wrong for a new log of the same name: a start would discard its records, or
         would not check them.
@@ -558,7 +558,7 @@ class LogDirectory:
             self.abandon()
 
     def _close_at_once(self) -> bool:
-        """Close many logs with one sync of the volume; False if each log must be synced by itself.
+        """Closes many logs with one sync of the volume; False if each log must be synced by itself.
 
         If the sync of the volume fails, the system does not report the file. Each log is then synced by itself, and
         only a log whose own sync fails is in doubt.
@@ -579,7 +579,7 @@ class LogDirectory:
         return True
 
     def abandon(self) -> None:
-        """Close all files and release the lock without the mark of a clean stop, even if closing a file fails."""
+        """Closes all files and releases the lock without the mark of a clean stop, even if closing a file fails."""
         for log in self:
             with suppress(StorageError):
                 log.close_files()

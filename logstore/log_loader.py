@@ -81,7 +81,7 @@ def first_base_offset(filesystem: FileSystem, directory: str) -> int:
 
 
 def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedParts:
-    """Read a partition's directory; recover from `recovery_point` on unless the last stop was clean (P-171).
+    """Reads a partition's directory; recovers from `recovery_point` on unless the last stop was clean (P-171).
 
     Raises StorageError and CorruptFile.
     """
@@ -130,14 +130,14 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
 
 
 def _drop_overtaken(segments: list[Segment]) -> None:
-    """Remove an empty last segment if the segment before it ends after its base offset: a roll created it and then
+    """Removes an empty last segment if the segment before it ends after its base offset: a roll created it and then
     failed, and appends continued in the old segment."""
     if len(segments) > 1 and segments[-1].size == 0 and segments[-2].next_offset() > segments[-1].base_offset:
         segments.pop().mark_deleted()
 
 
 def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:
-    """Make the last segment the active one, or create one."""
+    """Makes the last segment the active one, or creates one."""
     if segments:
         last = segments.pop()
         active = ActiveSegment(request.directory, last.base_offset, open_files, request.now_ms, last.size)
@@ -152,7 +152,7 @@ def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, r
 
 
 def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadRequest) -> list[str]:
-    """Complete or undo interrupted deletions and compactions; returns the remaining file names."""
+    """Completes or undoes interrupted deletions and compactions; returns the remaining file names."""
     directory = request.directory
     names = [entry.name for entry in filesystem.list(directory) if not entry.is_directory]
     if all(name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)) or "." not in name[20:] for name in names):
@@ -175,7 +175,7 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
 
 
 def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, directory: str, swaps: list[str]) -> None:
-    """Complete an interrupted compaction: replace the old segments by the complete `.swap` segments."""
+    """Completes an interrupted compaction: replaces the old segments by the complete `.swap` segments."""
     first, end = 1 << 63, -1
     whole = {base_offset_of(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     for name in swaps:
@@ -202,7 +202,7 @@ def _remove_orphans(filesystem: FileSystem, directory: str, names: list[str], ba
 
 
 def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> _Recovery:
-    """Scan the segments from the recovery point on; cut the log at the first invalid batch."""
+    """Scans the segments from the recovery point on; cuts the log at the first invalid batch."""
     cut = None
     last_batches: dict[int, LastBatches | None] = {}
     start = len(segments) - 1

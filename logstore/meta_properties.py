@@ -53,7 +53,7 @@ def read_meta_properties(filesystem: FileSystem, directory: str) -> MetaProperti
 
 
 def write_meta_properties(filesystem: FileSystem, directory: str, meta: MetaProperties) -> None:
-    """Write the identity, durably."""
+    """Writes the identity, durably."""
     lines = [f"node.id={meta.node_id}", f"version={_VERSION}", f"cluster.id={meta.cluster_id}"]
     if meta.directory_id:
         lines.insert(1, f"directory.id={meta.directory_id}")

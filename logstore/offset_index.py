@@ -48,7 +48,7 @@ class IndexFile:
         return not self._shrunk and self._written == len(self.entries)
 
     def write(self) -> None:
-        """Write the entries that the file lacks; creates a missing file."""
+        """Writes the entries that the file lacks; creates a missing file."""
         descriptor = self.filesystem.open(self.path, create=True)
         try:
             if self._shrunk:
@@ -63,7 +63,7 @@ class IndexFile:
             self.filesystem.close(descriptor)
 
     def finish_building(self) -> None:
-        """Write the rebuilt entries, unless the file has exactly these: most recoveries change nothing."""
+        """Writes the rebuilt entries, unless the file has exactly these: most recoveries change nothing."""
         self.is_building = False
         if self.filesystem.read_file(self.path) == bytes(self.entries):
             self._written = len(self.entries)
@@ -72,7 +72,7 @@ class IndexFile:
             self.write()
 
     def reset(self) -> None:
-        """Remove all entries; the next write truncates the file."""
+        """Removes all entries; the next write truncates the file."""
         self._cut(0)
 
     def _cut(self, count: int) -> None:
@@ -87,7 +87,7 @@ class IndexFile:
                 self.write()
 
     def load(self) -> bool:
-        """Read the file; False if it is missing or its length is not a multiple of the entry size.
+        """Reads the file; False if it is missing or its length is not a multiple of the entry size.
 
         Zero entries at the end (an index that Kafka had preallocated when it was killed) are dropped.
         """
@@ -115,7 +115,7 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def add(self, offset: int, position: int) -> None:
-        """Add an entry, above all others."""
+        """Adds an entry, above all others."""
         self.entries += _ENTRY.pack(offset - self.base_offset, position)
         self._added()
 
@@ -170,7 +170,7 @@ class OffsetIndex(IndexFile):
         return self.entry(low)[0] if low < len(self) else None
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries for `offset` and above."""
+        """Drops entries for `offset` and above."""
         self._cut(self._last_at_or_below(offset - 1) + 1)
 
     def is_sane(self, log_size: int) -> bool:

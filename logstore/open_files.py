@@ -37,7 +37,7 @@ class OpenFiles:
                 other.close()
 
     def close_all(self) -> None:
-        """Close every file without a lease."""
+        """Closes every file without a lease."""
         for file in list(self._files):
             file.close()
 
@@ -88,19 +88,19 @@ class SegmentFile:
         return self._descriptor >= 0
 
     def acquire(self) -> int:
-        """Take a lease and return the descriptor, which stays valid until `release`."""
+        """Takes a lease and returns the descriptor, which stays valid until `release`."""
         descriptor = self.descriptor()
         self.leases += 1
         return descriptor
 
     def release(self) -> None:
-        """Release one lease."""
+        """Releases one lease."""
         self.leases -= 1
         if self._is_closing and self.leases == 0:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptor now, or when the last lease is released; the next use opens the file again."""
+        """Closes the descriptor now, or when the last lease is released; the next use opens the file again."""
         if self.leases:
             self._is_closing = True
         elif self._descriptor >= 0:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.callbacks import Report, no_listener, no_report
 from pykbroker.logstore.errors import OffsetOutOfRange
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import LeaderEpochs
-from pykbroker.logstore.listeners import Report, no_listener, no_report
 from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog, append_policy
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut
@@ -102,7 +102,7 @@ class PartitionLog:
         report: Report | None = None,
         make_directory: bool = True,
     ) -> PartitionLog:
-        """Open the log in the directory `path`, which is created if it is missing.
+        """Opens the log in the directory `path`, which is created if it is missing.
 
         After a clean stop (`is_clean`) no file is read before the first use, and no segment is scanned then; otherwise
         the log is recovered now. Raises StorageError, CorruptFile.
@@ -136,7 +136,7 @@ class PartitionLog:
         return log
 
     def make_directory(self) -> None:
-        """Create the directory of a new log, if that was not done yet. Raises StorageError."""
+        """Creates the directory of a new log, if that was not done yet. Raises StorageError."""
         if isinstance(self._state, UnloadedLog):
             self._state.make_directory(self._topic_id)
 
@@ -300,7 +300,7 @@ class PartitionLog:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """Begin the verification of a transactional batch; `append_as_leader` takes it after the coordinator's consent.
+        """Begins the verification of a transactional batch; `append_as_leader` takes it once the coordinator agrees.
 
         None if no verification is needed, because the transaction is open in this log (P-135). `supports_epoch_bump`:
         the client begins every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch
@@ -321,7 +321,7 @@ class PartitionLog:
         verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Check batches with the checks of `origin`, give them the next offsets, and write them.
+        """Checks batches with the checks of `origin`, gives them the next offsets, and writes them.
 
         Args:
             data: is not changed unless LogAppendTime asks for it and it is writable.
@@ -340,7 +340,7 @@ class PartitionLog:
         return state.append_as_leader(data, leader_epoch, now_ms, origin, header, verification, transaction_version)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
-        """Append batches that were fetched from a leader, with the leader's offsets and epochs. CRCs are checked.
+        """Appends batches that were fetched from a leader, with the leader's offsets and epochs. CRCs are checked.
 
         The append ends before an incomplete batch, and before a batch with an epoch above `leader_epoch`, which this
         leader cannot have written. Raises UnexpectedAppendOffset if the batches do not follow the log end, and
@@ -350,18 +350,18 @@ class PartitionLog:
         return self._loaded().append_as_follower(data, now_ms, leader_epoch)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
+        """Notes that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
 
         Raises StorageError.
         """
         self._loaded().begin_leader_epoch(leader_epoch)
 
     def roll(self, now_ms: int) -> None:
-        """Start a new segment at the log end, unless the active one is empty and starts there."""
+        """Starts a new segment at the log end, unless the active one is empty and starts there."""
         self._loaded().roll(now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
-        """Move the log end up to `offset` without records, for a copy of a log whose last records were compacted away.
+        """Moves the log end up to `offset` without records, for a copy of a log whose last records were compacted away.
 
         Raises StorageError.
         """
@@ -429,14 +429,14 @@ class PartitionLog:
     # Deleting and truncating
 
     def advance_log_start(self, offset: int) -> bool:
-        """Move the log start to `offset` (DeleteRecords, P-150); `delete_old_segments` deletes whole segments below.
+        """Moves the log start to `offset` (DeleteRecords, P-150); `delete_old_segments` deletes whole segments below.
 
         False if the log start is there already or above. Raises OffsetOutOfRange above the log end.
         """
         return self._loaded().advance_log_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Delete segments by retention (P-164), and move the log start. Returns the number of deleted segments.
+        """Deletes segments by retention (P-164), and moves the log start. Returns the number of deleted segments.
 
         Files are renamed to `.deleted`; a later `delete_due_files` removes them. If all segments can be deleted, the
         active one is rolled first. Raises StorageError.
@@ -448,18 +448,18 @@ class PartitionLog:
         return self._loaded().delete_old_segments(now_ms, high_watermark)
 
     def delete_due_files(self, now_ms: int) -> int:
-        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns their number.
+        """Removes `.deleted` files whose `file.delete.delay.ms` has passed; returns their number.
 
         Renames and deletions that failed before are tried again. Raises StorageError.
         """
         return self._state.delete_due_files(now_ms)
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Remove the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
+        """Removes the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
         self._state.remove_expired_producers(now_ms)
 
     def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
-        """Replace neighbouring sealed segments by a `.cleaned` one. A crash leaves all old ones or the new one.
+        """Replaces neighbouring sealed segments by a `.cleaned` one. A crash leaves all old ones or the new one.
 
         Raises StorageError. Then the log has either still the old segments, or the new one without its final file
         names, see `finish_swaps`.
@@ -467,21 +467,21 @@ class PartitionLog:
         self._loaded().replace_segments(cleaned, olds, now_ms)
 
     def finish_swaps(self, now_ms: int) -> None:
-        """Give cleaned segments the file names of those that they replace. Raises StorageError; it can be called again.
+        """Gives cleaned segments the file names of those that they replace. Raises StorageError; can be called again.
 
         Segments whose replacement is incomplete must not be compacted before this has succeeded.
         """
         self._loaded().finish_swaps(now_ms)
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Remove all batches from the one with `offset` on. False if the log ends there or below.
+        """Removes all batches from the one with `offset` on. False if the log ends there or below.
 
         Raises StorageError; the log must then not be used before a truncation to this offset or below has succeeded.
         """
         return self._loaded().truncate_to(offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Remove all batches; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
+        """Removes all batches; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
         self._loaded().truncate_fully_and_start_at(offset, now_ms)
 
     # Durability and the end
@@ -508,25 +508,25 @@ class PartitionLog:
             self._state.durability.on_point_lowered = listener
 
     def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
-        """Begin a flush; None if there is nothing to do. `FlushWork` describes the next steps.
+        """Begins a flush; None if there is nothing to do. `FlushWork` describes the next steps.
 
         Of the active segment only the log file is synced, because recovery rebuilds its indexes.
         """
         return self._state.begin_flush(include_active=include_active)
 
     def flush(self) -> None:
-        """Make the whole log durable at once. Raises StorageError."""
+        """Makes the whole log durable at once. Raises StorageError."""
         self._state.flush()
 
     def close(self) -> None:
-        """Write the files of a clean stop (producer snapshot, complete indexes), durably, and close all files.
+        """Writes the files of a clean stop (producer snapshot, complete indexes), durably, and closes all files.
 
         The log can still be used; it then opens its files again.
         """
         self._state.close()
 
     def write_end(self, *, without_empty_snapshot: bool = False) -> bool:
-        """Write the files of a clean stop without making them durable; True if there are any. Raises StorageError.
+        """Writes the files of a clean stop without making them durable; True if there are any. Raises StorageError.
 
         `without_empty_snapshot` leaves out the snapshot of a log that never had a producer, for a stop with many logs:
         a log without any snapshot after a clean stop has no producers, in Kafka as well, which then writes an empty
@@ -535,13 +535,13 @@ class PartitionLog:
         return self._state.write_end(without_empty_snapshot=without_empty_snapshot)
 
     def note_synced(self) -> None:
-        """Note that all files and names are durable as they are now. The doubt after a failed sync remains."""
+        """Notes that all files and names are durable as they are now. The doubt after a failed sync remains."""
         self._state.note_synced()
 
     def close_files(self) -> None:
-        """Close the files without writing anything."""
+        """Closes the files without writing anything."""
         self._state.close_files()
 
     def move(self, path: str) -> None:
-        """Rename the directory, for example to mark it for deletion; open ranges stay valid. Raises StorageError."""
+        """Renames the directory, for example to mark it for deletion; open ranges stay valid. Raises StorageError."""
         self._state.rename_directory(path)

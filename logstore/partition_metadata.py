@@ -27,6 +27,6 @@ def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> None:
-    """Write the topic id. The last line has no line end, as in Kafka."""
+    """Writes the topic id. The last line has no line end, as in Kafka."""
     content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
     filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode(), durable=False)

@@ -36,28 +36,28 @@ class PendingFiles:
         return bool(self._removed)
 
     def mark_deleted(self, segment: Segment, due_ms: int) -> None:
-        """Rename a segment's files and its producer snapshot to `.deleted`. Raises StorageError; can be repeated."""
+        """Renames a segment's files and its producer snapshot to `.deleted`. Raises StorageError; can be repeated."""
         paths = segment.mark_deleted()
         self._deleted.append((due_ms, paths + self._history.mark_deleted(segment.base_offset)))
 
     def remove(self, segments: Sequence[Segment], due_ms: int) -> None:
-        """Rename the files of removed segments to `.deleted`. Raises StorageError; the rest stays pending."""
+        """Renames the files of removed segments to `.deleted`. Raises StorageError; the rest stays pending."""
         self._removed += segments
         self.mark_removed(due_ms)
 
     def mark_removed(self, due_ms: int) -> None:
-        """Rename the pending files of removed segments to `.deleted`. Raises StorageError."""
+        """Renames the pending files of removed segments to `.deleted`. Raises StorageError."""
         while self._removed:
             self.mark_deleted(self._removed[0], due_ms)
             del self._removed[0]
 
     def swap(self, cleaned: SealedSegment, olds: Sequence[Segment], due_ms: int) -> None:
-        """Give a `.swap` segment the names of the old ones. Raises StorageError; the rest stays pending."""
+        """Gives a `.swap` segment the names of the old ones. Raises StorageError; the rest stays pending."""
         self._swaps.append((cleaned, list(olds)))
         self.finish_swaps(due_ms)
 
     def finish_swaps(self, due_ms: int) -> None:
-        """Give cleaned segments the file names of those that they replace. Raises StorageError; it can be called again.
+        """Gives cleaned segments the file names of those that they replace. Raises StorageError; can be called again.
 
         Segments whose replacement is incomplete must not be compacted before this has succeeded.
         """
@@ -75,7 +75,7 @@ class PendingFiles:
             del self._swaps[0]
 
     def delete_due(self, now_ms: int) -> int:
-        """Delete the files whose delay has passed; returns their number. Raises StorageError."""
+        """Deletes the files whose delay has passed; returns their number. Raises StorageError."""
         count = 0
         while self._deleted and self._deleted[0][0] <= now_ms:
             for path in self._deleted[0][1]:

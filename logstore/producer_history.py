@@ -53,7 +53,7 @@ class ProducerHistory:
         recovered_from: int = NOT_RECOVERED,
         last_batches: Mapping[int, LastBatches | None] | None = None,
     ) -> None:
-        """Compute the state at `end_offset` from the newest usable snapshot and the batches after it.
+        """Computes the state at `end_offset` from the newest usable snapshot and the batches after it.
 
         Producers of the snapshot that were idle for `expiration_ms` when the log was opened are left out. Unusable
         snapshots are deleted: after a recovery these are the ones above `recovered_from`, the base offset of the first
@@ -93,7 +93,7 @@ class ProducerHistory:
         self.state = state
 
     def clear(self, end_offset: int) -> None:
-        """Remove all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
+        """Removes all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
         for offset in self.snapshots:
             self._filesystem.remove(self._path_of(offset))
         self.snapshots.clear()
@@ -102,7 +102,7 @@ class ProducerHistory:
         self.state.end_offset = end_offset
 
     def take_snapshot(self, log_start_offset: int, *, unless_empty: bool = False) -> None:
-        """Write a snapshot of the state at the log end, unless there is one. Raises StorageError.
+        """Writes a snapshot of the state at the log end, unless there is one. Raises StorageError.
 
         `unless_empty`: do not write it if the log never had a producer. A log without any snapshot after a clean stop
         has no producers, in Kafka as well, which then writes an empty one.
@@ -113,7 +113,7 @@ class ProducerHistory:
             self._write(self.state)
 
     def _write(self, state: ProducerState) -> None:
-        """Write a snapshot without syncing it: a flush of the log does that, and the CRC detects a torn one."""
+        """Writes a snapshot without syncing it: a flush of the log does that, and the CRC detects a torn one."""
         self._filesystem.create_file(self._path_of(state.end_offset), encode_snapshot(state.producers))
         self.snapshots.append(state.end_offset)
 
@@ -129,7 +129,7 @@ class ProducerHistory:
         return [self._path_of(snapshot) for snapshot in self.snapshots if snapshot > offset]
 
     def mark_deleted(self, offset: int) -> list[str]:
-        """Rename the snapshot at an offset to `.deleted`; returns its new path, if there is one. Raises
+        """Renames the snapshot at an offset to `.deleted`; returns its new path, if there is one. Raises
         StorageError."""
         if offset not in self.snapshots:
             return []

@@ -64,7 +64,7 @@ class Verification:
         self.supports_epoch_bump = supports_epoch_bump
 
     def see(self, epoch: int, sequence: int) -> None:
-        """Note another waiting batch: a lower sequence of the same epoch, or any sequence of a higher epoch."""
+        """Notes another waiting batch: a lower sequence of the same epoch, or any sequence of a higher epoch."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = sequence
@@ -109,7 +109,7 @@ class ProducerEntry:
         return None
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch; the cached batches of another epoch are removed."""
+        """Sets the epoch; the cached batches of another epoch are removed."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -143,7 +143,7 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """Begin the verification of a transactional batch; its append takes the result (P-135).
+        """Begins the verification of a transactional batch; its append takes the result (P-135).
 
         None if a transaction of this epoch is open here already: it was verified. `first_sequence` is -1 for a
         coordinator's own batches. Raises InvalidProducerEpoch (P-55).
@@ -162,11 +162,11 @@ class ProducerState:
         return verification
 
     def adopt_verifications(self, other: ProducerState) -> None:
-        """Take over the verifications that another log of this partition has begun: this log replaces it."""
+        """Takes over the verifications that another log of this partition has begun: this log replaces it."""
         self._verifications = dict(other._verifications)
 
     def check_verified(self, producer_id: int, epoch: int, verification: Verification | None) -> None:
-        """Check that a transactional batch belongs to a verified transaction (P-135).
+        """Checks that a transactional batch belongs to a verified transaction (P-135).
 
         Raises InvalidProducerEpoch (P-55) or InvalidTransactionState (P-138).
         """
@@ -189,7 +189,7 @@ class ProducerState:
         *,
         must_be_verified: bool = False,
     ) -> CachedBatch | None:
-        """Check a client's data batch. Returns the original if it is a duplicate, None if it may be appended.
+        """Checks a client's data batch. Returns the original if it is a duplicate, None if it may be appended.
 
         With `must_be_verified` a transactional batch needs its `verification`, unless the transaction is open here.
         Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-135, P-138).
@@ -228,7 +228,7 @@ class ProducerState:
         return None
 
     def _check_waiting_sequence(self, producer_id: int, entry: ProducerEntry | None, first_sequence: int) -> None:
-        """Check the sequence of a producer whose transaction is being verified."""
+        """Checks the sequence of a producer whose transaction is being verified."""
         waiting = self._verifications.get(producer_id)
         if waiting is None:
             return
@@ -241,13 +241,13 @@ class ProducerState:
             )
 
     def check_coordinator_append(self, producer_id: int, epoch: int) -> None:
-        """Check the epoch of a data batch that a coordinator of this broker writes for a producer, and no sequence."""
+        """Checks the epoch of a data batch that a coordinator of this broker writes for a producer, and no sequence."""
         entry = self.producers.get(producer_id)
         if entry is not None:
             self._check_epoch(producer_id, entry, epoch)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """Check a transaction marker before it is appended (P-133, P-136)."""
+        """Checks a transaction marker before it is appended (P-133, P-136)."""
         entry = self.producers.get(producer_id)
         if entry is None:
             return
@@ -278,7 +278,7 @@ class ProducerState:
         timestamp_ms: int,
         is_transactional: bool,
     ) -> None:
-        """Update the state by a data batch that was appended."""
+        """Updates the state by a data batch that was appended."""
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
@@ -304,7 +304,7 @@ class ProducerState:
     def record_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
     ) -> CompletedTransaction | None:
-        """Update the state by a marker that was appended; returns the transaction it has ended, None without one."""
+        """Updates the state by a marker that was appended; returns the transaction it has ended, None without one."""
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
@@ -335,12 +335,12 @@ class ProducerState:
         return min((*self._open_transactions, *self._unreplicated))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Remove ended transactions whose markers are below the high watermark: they no longer hold back readers."""
+        """Removes ended transactions whose markers are below the high watermark: they no longer hold back readers."""
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove verifications, and producers without an open transaction, that have been idle for too long (P-56)."""
+        """Removes verifications, and producers without an open transaction, that have been idle for too long (P-56)."""
         if self.producers:
             expired = [
                 producer_id
@@ -357,7 +357,7 @@ class ProducerState:
             }
 
     def load(self, entries: Iterable[tuple[int, ProducerEntry]], end_offset: int) -> None:
-        """Replace everything by the entries of a snapshot taken at `end_offset`."""
+        """Replaces everything by the entries of a snapshot taken at `end_offset`."""
         self.producers = dict(entries)
         self.end_offset = end_offset
         self._unreplicated = {}

@@ -58,7 +58,7 @@ class Recovered(NamedTuple):
 
 
 def recover_segment(segment: Segment, size: int, recovery_point: int, index_interval_bytes: int) -> Recovered:
-    """Scan a segment of `size` bytes, find its first invalid batch, and rebuild its indexes.
+    """Scans a segment of `size` bytes, finds its first invalid batch, and rebuilds its indexes.
 
     The file is not truncated here. `epochs` are (leader epoch, first offset) in order of appearance.
     """
@@ -146,7 +146,7 @@ def replay_producers(
     is_recovered: bool,
     last_batches: LastBatches | None = None,
 ) -> None:
-    """Update producer state by the batches of one segment from its end offset to `end_offset` (P-57, P-58).
+    """Updates producer state by the batches of one segment from its end offset to `end_offset` (P-57, P-58).
 
     The index of aborted transactions of a recovered segment is rebuilt. `last_batches`, if recovery has found them,
     save a second scan of the segment.
@@ -219,7 +219,7 @@ def marker_of(batch: RecordBatch) -> Marker | None:
 def record_marker(
     state: ProducerState, batch: RecordBatch, offset: int, marker: Marker | None = None
 ) -> CompletedTransaction | None:
-    """Update producer state by a control batch at this offset in the log; `marker` is that of the batch, if known."""
+    """Updates producer state by a control batch at this offset in the log; `marker` is that of the batch, if known."""
     if marker is None:
         marker = marker_of(batch)
     if marker is None:
@@ -236,7 +236,7 @@ def record_marker(
 
 
 def add_aborted(segment: Segment, state: ProducerState, completed: CompletedTransaction) -> None:
-    """Add an aborted transaction to the segment's index."""
+    """Adds an aborted transaction to the segment's index."""
     stable = state.last_stable_offset_after(completed)
     segment.aborted.add(
         AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)

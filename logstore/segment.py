@@ -97,10 +97,10 @@ class Segment:
         return f"{type(self).__name__}({self.file.path})"
 
     def load_indexes(self) -> None:
-        """Load the indexes into memory, unless they are there."""
+        """Loads the indexes into memory, unless they are there."""
 
     def load_aborted(self) -> None:
-        """Load the aborted transactions into memory, unless they are there; the larger indexes need not be."""
+        """Loads the aborted transactions into memory, unless they are there; the larger indexes need not be."""
 
     def locate(self, offset: int) -> Located | None:
         """The first batch whose last offset is `offset` or more; None if this segment ends below.
@@ -134,7 +134,7 @@ class Segment:
         return None
 
     def _locate_after_rebuild(self, offset: int) -> Located | None:
-        """Rebuild an index that does not match the log, and search again."""
+        """Rebuilds an index that does not match the log, and searches again."""
         self.rebuild_indexes()
         return self.locate(offset)
 
@@ -232,7 +232,7 @@ class Segment:
             position += start
 
     def rebuild_indexes(self) -> None:
-        """Rebuild the indexes from the batch headers. Raises CorruptSegment if offsets do not ascend."""
+        """Rebuilds the indexes from the batch headers. Raises CorruptSegment if offsets do not ascend."""
         builder = IndexBuilder(self, _REBUILT_INTERVAL_BYTES)
         next_offset = self.base_offset
         for position, header in self.headers():
@@ -312,7 +312,7 @@ class Segment:
         return self.file.path, self.offset_index.path, self.time_index.path, self.aborted.path
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted`; returns the new paths. The segment ends, but leased bytes stay readable.
+        """Renames the files to `.deleted`; returns the new paths. The segment ends, but leased bytes stay readable.
 
         Raises StorageError; a later call continues with the files that are left.
         """
@@ -323,7 +323,7 @@ class Segment:
         return [path + DELETED_SUFFIX for path in self._possible_paths()]
 
     def change_suffix(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the existing files, the log file last: its name alone decides what a later start does."""
+        """Renames the existing files, the log file last: its name alone decides what a later start does."""
         for owner in (self.aborted, self.time_index, self.offset_index, self.file):
             path = owner.path.removesuffix(old_suffix) + new_suffix
             if self.filesystem.exists(owner.path):
@@ -338,7 +338,7 @@ class Segment:
             owner.path = directory + owner.path[old:]
 
     def close(self) -> None:
-        """Close the file; a later read opens it again."""
+        """Closes the file; a later read opens it again."""
         self.file.close()
 
 
@@ -375,7 +375,7 @@ class SealedSegment(Segment):
         return self._size
 
     def adopt(self, segment: Segment) -> None:
-        """Take over the open file and the indexes of the active segment that becomes this sealed one."""
+        """Takes over the open file and the indexes of the active segment that becomes this sealed one."""
         self.file = segment.file
         self.file.on_close = self._forget
         self.offset_index = segment.offset_index
@@ -424,7 +424,7 @@ class IndexBuilder:
             index.is_building = True
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Add a batch that begins at `position`."""
+        """Adds a batch that begins at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -434,7 +434,7 @@ class IndexBuilder:
             self.due_above = position + self._interval_bytes
 
     def finish(self) -> None:
-        """Add the segment's largest timestamp, and write the files."""
+        """Adds the segment's largest timestamp, and writes the files."""
         self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
         self._segment.offset_index.finish_building()
         self._segment.time_index.finish_building()

@@ -65,13 +65,13 @@ class SegmentList:
     # Changes
 
     def new_segment(self, base_offset: int, now_ms: int) -> ActiveSegment:
-        """Create a segment with an empty file, without adding it to the list. Raises StorageError."""
+        """Creates a segment with an empty file, without adding it to the list. Raises StorageError."""
         segment = ActiveSegment(self._path, base_offset, self._open_files, now_ms)
         segment.create_file()
         return segment
 
     def append_segment(self, segment: ActiveSegment) -> None:
-        """Make `segment` the active one. The previous active segment is sealed, or removed if it is empty."""
+        """Makes `segment` the active one. The previous active segment is sealed, or removed if it is empty."""
         if self.active.size:
             self.segments[-1] = self.active.sealed(self._open_files)
         self.segments.append(segment)
@@ -80,12 +80,12 @@ class SegmentList:
         self._end_positions.clear()
 
     def remove(self, segment: Segment) -> None:
-        """Remove one segment from the list."""
+        """Removes one segment from the list."""
         number = self.base_offsets.index(segment.base_offset)
         del self.segments[number], self.base_offsets[number]
 
     def replace(self, olds: Sequence[Segment], cleaned: SealedSegment) -> None:
-        """Replace neighbouring segments by one segment."""
+        """Replaces neighbouring segments by one segment."""
         number = self.base_offsets.index(olds[0].base_offset)
         cleaned.close()
         cleaned.file.open_files = self._open_files
@@ -93,14 +93,14 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in self.segments]
 
     def restart(self, segment: ActiveSegment) -> None:
-        """Make `segment` the only one."""
+        """Makes `segment` the only one."""
         self.segments = [segment]
         self.base_offsets = [segment.base_offset]
         self.active = segment
         self._end_positions.clear()
 
     def truncate_active(self, offset: int, now_ms: int) -> int:
-        """Truncate the last segment at an offset and make it the active one; returns its end offset.
+        """Truncates the last segment at an offset and makes it the active one; returns its end offset.
 
         Raises StorageError.
         """
@@ -121,7 +121,7 @@ class SegmentList:
             segment.move(path)
 
     def close(self) -> None:
-        """Close the files without writing anything; a later use opens them again."""
+        """Closes the files without writing anything; a later use opens them again."""
         for segment in self.segments:
             segment.close()
 
@@ -168,7 +168,7 @@ class SegmentList:
         return LogRead(FileRange(segment.file, position, size, left_off), first_offset)
 
     def _note_end(self) -> None:
-        """Note the position of the log end that a reader has reached: its next read starts there without a search."""
+        """Notes the position of the log end that a reader has reached: its next read starts there without a search."""
         positions = self._end_positions
         if len(positions) >= _POSITIONS_KEPT:
             positions.clear()

@@ -31,7 +31,7 @@ class TimeIndex(IndexFile):
         self._last_timestamp: int | None = None
 
     def maybe_add(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry if its timestamp is larger than that of the last one."""
+        """Adds an entry if its timestamp is larger than that of the last one."""
         last_timestamp = self._last_timestamp
         if last_timestamp is None:
             last_timestamp = self.last()[0]
@@ -74,7 +74,7 @@ class TimeIndex(IndexFile):
         return self.entry(low)[1]
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries for `offset` and above."""
+        """Drops entries for `offset` and above."""
         count = len(self)
         while count and self.entry(count - 1)[1] >= offset:
             count -= 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykbroker.logstore.callbacks import Report
 from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
-from pykbroker.logstore.listeners import Report
 from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, load_log
@@ -67,7 +67,7 @@ class UnloadedLog:
         self._first_base = 0  # Base offset of the first segment, as far as it is known.
 
     def make_directory(self, topic_id: bytes | None) -> None:
-        """Create the directory of a new log, if that was not done yet. Raises StorageError."""
+        """Creates the directory of a new log, if that was not done yet. Raises StorageError."""
         if self.is_directory_due:
             self._open_files.filesystem.make_directory(self.path)
             if topic_id is not None:
@@ -89,7 +89,7 @@ class UnloadedLog:
         return self._log_start_offset > self._first_base
 
     def load(self, name: str, config: LogConfig, report: Report, on_point_lowered: Callable[[], None]) -> LoadResult:
-        """Read the files, and recover the log unless the last stop was clean. `report` gets a text for each damage.
+        """Reads the files, and recovers the log unless the last stop was clean. `report` gets a text for each damage.
 
         Raises StorageError, CorruptFile; the log then stays unloaded, and the next attempt recovers all of it if a file
         was damaged.
@@ -146,7 +146,7 @@ class UnloadedLog:
         return None
 
     def flush(self) -> None:
-        """Do nothing: the log has no new records."""
+        """Does nothing: the log has no new records."""
 
     def write_end(self, *, without_empty_snapshot: bool) -> bool:
         return False
@@ -155,7 +155,7 @@ class UnloadedLog:
         """No file is open."""
 
     def note_synced(self) -> None:
-        """Do nothing: no file was written."""
+        """Does nothing: no file was written."""
 
     def close_files(self) -> None:
         """No file is open."""
@@ -164,7 +164,7 @@ class UnloadedLog:
         return 0
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Do nothing: producers are not loaded yet."""
+        """Does nothing: producers are not loaded yet."""
 
     def rename_directory(self, path: str) -> None:
         if not self.is_directory_due:

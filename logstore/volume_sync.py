@@ -27,7 +27,7 @@ _STATFS_SIZE: Final = 512
 
 
 def sync_volume(descriptor: int) -> bool:
-    """Make all data on the volume of an open file durable; False, without doing anything, where that is not safe.
+    """Makes all data on the volume of an open file durable; False, without doing anything, where that is not safe.
 
     Raises OSError: a write to the volume, of any program, has failed since the file was opened.
     """

@@ -128,12 +128,12 @@ def encode_element(message_type: type[Message], element: Message, version: int) 
 
 
 def prepare_to_read(message_type: type[Message], version: int) -> None:
-    """Compile now what the first call of `decode` would compile. Raises UnsupportedVersion."""
+    """Compiles now what the first call of `decode` would compile. Raises UnsupportedVersion."""
     _reader_of_message(message_type, version)
 
 
 def prepare_to_write(message_type: type[Message], version: int) -> None:
-    """Compile now the constructors, and what the first call of `encode` would compile. Raises UnsupportedVersion."""
+    """Compiles now the constructors, and what the first call of `encode` would compile. Raises UnsupportedVersion."""
     _writer_of_message(message_type, version)
     _make_each(message_type)
 
@@ -147,7 +147,7 @@ def _make_each(message_type: type[Message]) -> None:
 
 
 def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
-    """Decode a message behind its int16 version: a coordinator's record, or a consumer's subscription or assignment.
+    """Decodes a message behind its int16 version: a coordinator's record, or a consumer's subscription or assignment.
 
     Raises:
         UnsupportedVersion: a version that is not declared.

@@ -94,7 +94,7 @@ class FrameReader:
         self._start = 0
 
     def received(self, count: int) -> None:
-        """Add the first `count` bytes of the last `buffer()`, which have been filled, to the bytes that are held."""
+        """Adds the first `count` bytes of the last `buffer()`, which have been filled, to the bytes that are held."""
         self._end += count
 
     def next_frame(self) -> memoryview | None:

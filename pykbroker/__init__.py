@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import `LocalBroker` or `LocalCluster` when it is first asked for (PEP 562)."""
+    """Imports `LocalBroker` or `LocalCluster` when it is first asked for (PEP 562)."""
     if name == "LocalBroker":
         from pykbroker.testing.local_broker import LocalBroker
 

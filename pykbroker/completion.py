@@ -48,14 +48,14 @@ class Completion:
         self.when_complete: Callable[[], object] | None = None
 
     def complete(self) -> None:
-        """End the wait. More calls have no effect."""
+        """Ends the wait. More calls have no effect."""
         if not self.is_complete:
             self.is_complete = True
             if self.when_complete is not None:
                 self.when_complete()
 
     async def wait(self, deadline: float = math.inf) -> None:
-        """Wait until it is complete, at most until a deadline on trio's clock; `is_complete` says which.
+        """Waits until it is complete, at most until a deadline on trio's clock; `is_complete` says which.
 
         Only one request may wait. It must not hold a cancel scope, a nursery or a lock of trio's meanwhile, because
         another task may continue it.

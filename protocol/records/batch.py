@@ -200,7 +200,7 @@ class RecordBatch:
         return bytes(self.buffer[self.position : self.position + self.size_bytes])
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Write base offset and partition leader epoch in place; neither is covered by the CRC (P-42).
+        """Writes base offset and partition leader epoch in place; neither is covered by the CRC (P-42).
 
         The buffer must be writable (else TypeError).
         """
@@ -208,7 +208,7 @@ class RecordBatch:
         _INT32.pack_into(self.buffer, self.position + LEADER_EPOCH_POSITION, leader_epoch)
 
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
-        """Write timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).
+        """Writes timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).
 
         If something changes, the CRC is computed again and attribute bits without a meaning are cleared, as in Kafka.
         The buffer must be writable (else TypeError).
@@ -320,7 +320,7 @@ def build_batch(
     is_control: bool = False,
     is_transactional: bool = False,
 ) -> bytes:
-    """Encode records as one batch.
+    """Encodes records as one batch.
 
     Args:
         base_offset: offset of the batch. Records are numbered from it, whatever their own offsets say, unless

@@ -31,7 +31,7 @@ BYTES_LEFT: Final = 7
 
 
 def scan_records(data: bytes, position: i64, record_count: i64) -> tuple[i64, i64, i64, i64, i64, bool]:
-    """Walk `record_count` records of format v2 in `data` from `position` to its end.
+    """Walks `record_count` records of format v2 in `data` from `position` to its end.
 
     Returns (fault, index, timestamp_delta_min, timestamp_delta_max, null_key_count, offsets_are_consecutive). `fault`
     is `WHOLE` or what is wrong with record `index`; the rest means something only for `WHOLE`. Offsets are consecutive

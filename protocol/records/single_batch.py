@@ -67,7 +67,7 @@ class ProducedRecords:
         )
 
     def check_head(self) -> None:
-        """Raise CorruptRecord if length and format of the first batch cannot be those of a batch.
+        """Raises CorruptRecord if length and format of the first batch cannot be those of a batch.
 
         Kafka looks for transactional batches in the whole request first: one such batch refuses all partitions.
         """
@@ -83,7 +83,7 @@ class ProducedRecords:
             raise CorruptRecord(f"a batch of length {length} and format {magic}")
 
     def check_single(self, api_version: int) -> None:
-        """Raise unless these are one whole batch of format v2, in a codec that this version of Produce allows.
+        """Raises unless these are one whole batch of format v2, in a codec that this version of Produce allows.
 
         A partial batch behind it is dropped without an error, as in Kafka.
 

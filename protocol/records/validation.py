@@ -140,7 +140,7 @@ class ValidatedBatch(NamedTuple):
 def validate_client_batches(
     data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = "", header: BatchHeader | None = None
 ) -> ValidatedBatch:
-    """Check the records of one partition of a Produce request, and change them as the topic's configuration requires.
+    """Checks the records of one partition of a Produce request, and changes them as the topic's configuration requires.
 
     Args:
         now_ms: the time of the append.
@@ -273,7 +273,7 @@ def validate_client_batches(
 
 
 def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
-    """Raise for that field of the header which a client must not send (P-36), in Kafka's order."""
+    """Raises for that field of the header which a client must not send (P-36), in Kafka's order."""
     count, last_offset = batch.record_count, batch.last_offset
     where = f"in topic partition {topic_partition}"
     if last_offset < 0:
@@ -292,7 +292,7 @@ def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
 def _check_each_record(
     batch: RecordBatch, payload: bytes, policy: AppendPolicy, now_ms: int, topic_partition: str
 ) -> int:
-    """Check the records one by one, for batches in which some record may have to be refused.
+    """Checks the records one by one, for batches in which some record may have to be refused.
 
     Returns the greatest timestamp, -1 for none.
     Raises InvalidTimestamp or InvalidRecord that names each refused record, the first `RECORD_ERRORS_MAX` of them.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return the exit code: 0 done, 1 failed, 2 wrong usage.
+    """Runs one command line and returns the exit code: 0 done, 1 failed, 2 wrong usage.
 
     `arguments` are the words after the program's name; by default those of this process.
     """

@@ -29,7 +29,7 @@ def acl() -> None:
 
 
 def _resource_options(command: Command) -> Command:
-    """Add the options that name resources; the command gets them as `topics`, `groups` and so on."""
+    """Adds the options that name resources; the command gets them as `topics`, `groups` and so on."""
     for name, variable, words, completer in (
         ("--user", "users", "User whose delegation tokens the entry is about; repeatable.", None),
         ("--delegation-token", "tokens", "Delegation token; repeatable.", None),
@@ -44,7 +44,7 @@ def _resource_options(command: Command) -> Command:
 
 
 def _filter_options(command: Command) -> Command:
-    """Add the options with which `list` and `remove` select entries."""
+    """Adds the options with which `list` and `remove` select entries."""
     command = click.option(
         "--pattern",
         "pattern_type",
@@ -188,7 +188,7 @@ def remove(
 
 
 def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the types and names that the options name."""
+    """Returns the types and names that the options name."""
     types = {
         "topic": "topics",
         "group": "groups",
@@ -201,7 +201,7 @@ def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _filters(options: dict[str, Any]) -> list[Entry]:
-    """Return one filter for each combination of what the options name."""
+    """Returns one filter for each combination of what the options name."""
     resources: list[tuple[str | None, str | None]] = [*_resources(options)] or [(None, None)]
     return [
         _entry(resource, options["pattern_type"], principal, host, operation, options["permission"])

@@ -15,7 +15,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names; raises click.UsageError, with suggestions, if there is none."""
+        """Finds the command that the first word names; raises click.UsageError, with suggestions, if there is none."""
         name = args[0]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
@@ -24,7 +24,7 @@ class CommandGroup(click.Group):
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """Return " Did you mean ...?" with the known names that resemble `name`, or nothing."""
+    """Returns " Did you mean ...?" with the known names that resemble `name`, or nothing."""
     from difflib import get_close_matches
 
     close = [repr(other) for other in get_close_matches(name, known)]

@@ -58,23 +58,23 @@ class LazyGroup(CommandGroup):
     """A group of commands that imports one only when it runs or shows its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Returns the names in the order of the table."""
         return list(_COMMANDS)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the command line, which may print a help text. Raises ReaderGone."""
+        """Parses the command line, which may print a help text. Raises ReaderGone."""
         with _reader_of_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises ReaderGone."""
+        """Runs the command. Raises ReaderGone."""
         with _reader_of_output():
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None if there is none of that name."""
+        """Imports and returns a command; None if there is none of that name."""
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
@@ -83,7 +83,7 @@ class LazyGroup(CommandGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the overview from the table, without importing any command."""
+        """Writes the overview from the table, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
 
@@ -111,7 +111,7 @@ def pykbroker_command() -> None:
 
 
 def run(words: list[str]) -> int:
-    """Run one command line; expected failures become one line on standard error and an exit code."""
+    """Runs one command line; expected failures become one line on standard error and an exit code."""
     if COMPLETE_VARIABLE in os.environ:
         from pykbroker.cli.completion.bash import register
 

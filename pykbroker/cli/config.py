@@ -119,7 +119,7 @@ def set_configs(
 
 
 def _split_name(resource_type: str, words: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return the resource's name, empty for the cluster, and the words after it."""
+    """Returns the resource's name, empty for the cluster, and the words after it."""
     if resource_type == "cluster":
         return "", list(words)
     if not words or "=" in words[0]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
@@ -135,7 +135,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 def open_consumer(
     bootstrap_servers: str, timeout_s: float, group: str | None, from_beginning: bool, read_committed: bool
 ) -> Any:
-    """Return a connected kafka-python consumer without topics."""
+    """Returns a connected kafka-python consumer without topics."""
     from kafka import KafkaConsumer
 
     timeout_ms = max(1, round(timeout_s * 1000))
@@ -154,7 +154,7 @@ def open_consumer(
 
 
 def _start_position(from_beginning: bool, offset: str | None, timestamp: int | None) -> tuple[str, int]:
-    """Return how to find the first offset: ("beginning" | "end" | "offset" | "before_end" | "timestamp", number)."""
+    """Returns how to find the first offset: ("beginning" | "end" | "offset" | "before_end" | "timestamp", number)."""
     if sum([from_beginning, offset is not None, timestamp is not None]) > 1:
         raise click.UsageError("--from-beginning, --offset and --timestamp exclude one another")
     if timestamp is not None:
@@ -173,7 +173,7 @@ def _start_position(from_beginning: bool, offset: str | None, timestamp: int | N
 def _assign(
     consumer: Any, topic: str, partitions: tuple[int, ...], start: tuple[str, int], until_end: bool
 ) -> dict[Any, int] | None:
-    """Assign partitions without a group and seek to the first offsets; return the ends if `until_end`, else None."""
+    """Assigns partitions without a group and seeks to the first offsets; returns the ends if `until_end`, else None."""
     from kafka import TopicPartition
 
     known = consumer.partitions_for_topic(topic)
@@ -195,7 +195,7 @@ def _assign(
 def _check_start(
     topic: str, start: tuple[str, int], first: dict[Any, int], ends: dict[Any, int], later: dict[Any, Any]
 ) -> None:
-    """Print a note on standard error for each partition that does not have the requested start.
+    """Prints a note on standard error for each partition that does not have the requested start.
 
     Without this check the consumer goes to the end, as `auto.offset.reset` says, and waits there without a message.
 
@@ -248,7 +248,7 @@ def _print_records(
     idle_s: float | None,
     ends: dict[Any, int] | None,
 ) -> int:
-    """Print records until one of the limits is reached or KeyboardInterrupt is raised, and return their number.
+    """Prints records until one of the limits is reached or KeyboardInterrupt is raised, and returns their number.
 
     A consumer of a group commits its position when it is closed, so the position must not be ahead of what was printed:
     a poll takes no more records than may be printed, and Ctrl-C in the middle of a batch seeks back to the first record
@@ -287,7 +287,7 @@ def _print_records(
 
 
 def record_as_json(record: Any) -> dict[str, Any]:
-    """Return a record as `--json` prints it; bytes that are not UTF-8 go under `key_base64` or `value_base64`."""
+    """Returns a record as `--json` prints it; bytes that are not UTF-8 go under `key_base64` or `value_base64`."""
     headers = [{"key": key, **_text_or_base64("value", value)} for key, value in record.headers]
     return {
         "topic": record.topic,
@@ -301,12 +301,12 @@ def record_as_json(record: Any) -> dict[str, Any]:
 
 
 def print_json_line_of(record: Any) -> None:
-    """Print a record as one line of JSON."""
+    """Prints a record as one line of JSON."""
     print_json_line(record_as_json(record))
 
 
 def line_printer(template: str) -> Callable[[Any], None]:
-    """Return a function that prints a record by a template; raises click.UsageError for a malformed one."""
+    """Returns a function that prints a record by a template; raises click.UsageError for a malformed one."""
     template = template.replace("\\n", "\n").replace("\\t", "\t")
     fields = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     try:

@@ -18,5 +18,5 @@ class CliError(Exception):
 
 
 def complain(text: str) -> None:
-    """Print the text to standard error, as a line of this command."""
+    """Prints the text to standard error, as a line of this command."""
     print(f"pykbroker: {text}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:  # pragma: no cover: a process of its own (tests/pykbroker/processes)
-    """Serve the connection whose descriptor is the one word of the command line."""
+    """Serves the connection whose descriptor is the one word of the command line."""
     ForkServer(socket.socket(fileno=int(sys.argv[1])), _run_broker).run()
     sys.stdout.flush()
     sys.stderr.flush()

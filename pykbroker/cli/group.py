@@ -109,7 +109,7 @@ def _partition_row(
 
 
 def _lag_of(member: dict[str, Any], partitions: list[dict[str, Any]]) -> int | None:
-    """Return the sum of a member's lags in its partitions, None if no lag is known."""
+    """Returns the sum of a member's lags in its partitions, None if no lag is known."""
     lags = [row["lag"] for row in partitions if row["member_id"] == member["member_id"] and row["lag"] is not None]
     return sum(lags) if lags else None
 
@@ -126,7 +126,7 @@ def _print_members(found: dict[str, Any]) -> None:
 
 
 def _tasks(tasks: dict[str, list[str]]) -> str | None:
-    """Return a member's tasks in one line, those of standby and of warm-up in brackets; None if it has none."""
+    """Returns a member's tasks in one line, those of standby and of warm-up in brackets; None if it has none."""
     parts = tasks["active"] + [f"{task} ({kind})" for kind in ("standby", "warmup") for task in tasks[kind]]
     return ", ".join(parts) or None
 
@@ -207,7 +207,7 @@ def reset_offsets(
 def _wanted(
     to_earliest: bool, to_offset: int | None, shift_by: int | None, committed: int | None, later: int | None
 ) -> int | None:
-    """Return the requested offset, None for the end of the partition."""
+    """Returns the requested offset, None for the end of the partition."""
     if to_earliest:
         return 0
     if to_offset is not None:
@@ -264,7 +264,7 @@ def _require_group(group_id: str, found: dict[str, Any], committed: dict[Where, 
 
 
 def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:
-    """Return offsets of the partitions that exist and have a leader: a group may have commits for a deleted topic."""
+    """Returns offsets of the partitions that exist and have a leader: a group may have commits for a deleted topic."""
     known = {
         (item["name"], part["partition"])
         for item in cluster.topics()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pykbroker.cli.client.config import command_config_option
+from pykbroker.cli.client.client_settings import command_config_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -16,7 +16,7 @@ DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
 
 def bootstrap_server_option(help_text: str) -> Callable[[Command], Command]:
-    """Return the decorator that adds `--bootstrap-server`."""
+    """Returns the decorator that adds `--bootstrap-server`."""
     return click.option(
         "--bootstrap-server",
         "-b",
@@ -31,7 +31,7 @@ def bootstrap_server_option(help_text: str) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
+    """Adds `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
     command = command_config_option(command)
     command = bootstrap_server_option("Brokers to ask first; any Kafka cluster will do.")(command)
     return click.option(
@@ -46,12 +46,12 @@ def cluster_options(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """Add `--json`."""
+    """Adds `--json`."""
     return click.option("as_json", "--json", is_flag=True, help="Print JSON for programs in place of tables.")(command)
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """Turn `key=value` texts into a dict; raises click.UsageError naming `option` otherwise."""
+    """Turns `key=value` texts into a dict; raises click.UsageError naming `option` otherwise."""
     values: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")

@@ -12,17 +12,17 @@ NOTHING_CHANGED = "nothing was changed: add --execute to do it"
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document, indented."""
+    """Prints one JSON document, indented."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: Any) -> None:
-    """Print one JSON document on one line, at once (a reader may follow a stream of them)."""
+    """Prints one JSON document on one line, at once (a reader may follow a stream of them)."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under their headings; numbers stand to the right, None is a dash."""
+    """Prints rows under their headings; numbers stand to the right, None is a dash."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -42,5 +42,5 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def note(text: str) -> None:
-    """Print a remark for people on standard error, so that standard output stays data."""
+    """Prints a remark for people on standard error, so that standard output stays data."""
     print(text, file=sys.stderr, flush=True)

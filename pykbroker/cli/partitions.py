@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def partitions_of(cluster: Cluster, topics: Iterable[str], option: str) -> list[Where]:
-    """Turn `topic` and `topic:0,1` into partitions, sorted.
+    """Turns `topic` and `topic:0,1` into partitions, sorted.
 
     Raises:
         click.UsageError: a text is malformed; names `option`.

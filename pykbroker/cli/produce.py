@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
@@ -117,7 +117,7 @@ def produce(
 
 
 def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, Any]) -> Any:
-    """Return a connected kafka-python producer."""
+    """Returns a connected kafka-python producer."""
     from kafka import KafkaProducer
 
     timeout_ms = max(1, round(timeout_s * 1000))
@@ -145,7 +145,7 @@ def send_lines(
     timeout_s: float,
     verbose: bool,
 ) -> int:
-    """Send records until they end or one is refused, wait for the responses and return the number written.
+    """Sends records until they end or one is refused, waits for the responses and returns the number written.
 
     Raises:
         CliError: a record was refused, or a line was malformed; the records before it are written.
@@ -188,7 +188,7 @@ def send_lines(
 
 
 def parse_line(line: bytes, number: int, line_format: LineFormat) -> OutgoingRecord:
-    """Turn one input line into a record.
+    """Turns one input line into a record.
 
     Raises:
         CliError: the line lacks a separator or is not the JSON object it should be; names the line's number.
@@ -234,7 +234,7 @@ def _from_json(line: bytes, number: int) -> OutgoingRecord:
 
 
 def _bytes_of(item: dict[str, Any], name: str) -> bytes | None:
-    """Return the bytes under `name`, or under `name_base64` where they are not text."""
+    """Returns the bytes under `name`, or under `name_base64` where they are not text."""
     if f"{name}_base64" in item:
         return base64.b64decode(item[f"{name}_base64"])
     value = item.get(name)

@@ -60,7 +60,7 @@ def ready(bootstrap_servers: str, timeout_s: float, quiet: bool) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split `host:port` or `[ipv6]:port`; raises click.UsageError."""
+    """Splits `host:port` or `[ipv6]:port`; raises click.UsageError."""
     host, separator, port = text.strip().rpartition(":")
     if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise click.UsageError(f"--bootstrap-server {text!r}: expected HOST:PORT")
@@ -68,7 +68,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def ask_api_versions(host: str, port: int, timeout_s: float) -> None:
-    """Send ApiVersions version 0, which every broker since 0.10 answers.
+    """Sends ApiVersions version 0, which every broker since 0.10 answers.
 
     Raises:
         OSError: refused, closed, silent for `timeout_s`, or answered by something that is not a Kafka broker.

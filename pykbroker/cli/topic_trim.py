@@ -70,7 +70,7 @@ def trim(
 
 
 def _parsed(offset: str) -> int | None:
-    """Return the number of `--offset`, None for the end."""
+    """Returns the number of `--offset`, None for the end."""
     if offset == "latest":
         return None
     if not (offset.isascii() and offset.isdigit()):
@@ -79,7 +79,7 @@ def _parsed(offset: str) -> int | None:
 
 
 def _new_start(where: Where, first: int, end: int, wanted: int | None) -> int:
-    """Return the new start offset; with `wanted` None (the end, or no record that late) all records are removed."""
+    """Returns the new start offset; with `wanted` None (the end, or no record that late) all records are removed."""
     if wanted is not None and wanted > end:
         raise CliError(f"offset {wanted} is behind the end of {where[0]}-{where[1]}, which is {end}")
     return end if wanted is None else max(wanted, first)

@@ -8,10 +8,10 @@ from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
 from pykbroker.config.definitions import ConfigDefinition, format_value
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
-from pykbroker.config.dynamic_changes import usable_settings
+from pykbroker.config.dynamic_changes import usable_levels
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
-from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.named_tuple import NamedTuple
 
 # Config sources as on the wire.
@@ -65,10 +65,7 @@ class ConfigViews:
     def __init__(self, config: BrokerConfig, effective: BrokerConfig, image: ClusterImage, node_id: int) -> None:
         self._config = config
         self._effective = effective
-        own = image.configs.get((BROKER_RESOURCE, str(node_id)), {})
-        cluster_wide = image.configs.get((BROKER_RESOURCE, ""), {})
-        self.own_dynamic, _ = usable_settings(own, is_one_broker=True)
-        self.cluster_dynamic, _ = usable_settings(cluster_wide, is_one_broker=False)
+        self.cluster_dynamic, self.own_dynamic = usable_levels(image, node_id)
         self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
             (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
             (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),

@@ -31,7 +31,7 @@ _LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ 
 
 
 def refusal_of_change(current: BrokerConfig, new: BrokerConfig) -> str | None:
-    """Return Kafka's error text for a change from the current settings to new ones; None if Kafka would accept it."""
+    """Returns Kafka's error text for a change from the current settings to new ones; None if Kafka would accept it."""
     reason = _reason(current, new)
     if reason is None:
         return None

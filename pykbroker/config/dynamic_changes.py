@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
-    """Return an error unless the resource is this broker or, with the empty name, all brokers."""
+    """Returns an error unless the resource is this broker or, with the empty name, all brokers."""
     if not name:
         return NO_ERROR
     asked = java_int(name)
@@ -35,7 +35,7 @@ def check_resource_name(name: str, node_id: int) -> ApiError:
 
 
 def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
-    """Refuse a key given twice or a null value, which is Kafka's first check."""
+    """Refuses a key given twice or a null value, which is Kafka's first check."""
     if any(count > 1 for count in Counter(names).values()):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if names_of_nulls:
@@ -122,10 +122,17 @@ def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiEr
         return ApiError(ErrorCode.INVALID_REQUEST, error.text)
 
 
+def usable_levels(image: ClusterImage, node_id: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Stored dynamic settings that a broker uses: those of all brokers, and its own, which win over them."""
+    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
+    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(node_id)), {}), is_one_broker=True)
+    return cluster_wide, own
+
+
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
-    """Check the dynamic settings of this broker or, with the empty name, of all brokers.
+    """Checks the dynamic settings of this broker or, with the empty name, of all brokers.
 
     Args:
         settings: all settings that the resource would have, from `with_own_variables`.
@@ -136,8 +143,7 @@ def check_settings(
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
-    cluster_wide, _ = usable_settings(image.configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
-    own, _ = usable_settings(image.configs.get((BROKER_RESOURCE, str(config.node_id)), {}), is_one_broker=True)
+    cluster_wide, own = usable_levels(image, config.node_id)
     try:
         for name, text in settings.items():
             definition = definition_of_broker_key(name)

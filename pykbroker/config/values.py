@@ -115,7 +115,7 @@ class GroupValues(Frozen):
 
 
 class MemberTimeValues(Frozen):
-    """Times of the members of one newer kind of group, and the bounds of a group's own settings."""
+    """Times of the members of one type of modern groups, and the bounds of a group's own settings."""
 
     assignment_interval_ms: int
     heartbeat_interval_ms: int

@@ -8,6 +8,7 @@ partition_writer.py   appends to it, and maps errors of the append to those for 
 replication_queue.py  records that are appended and not replicated yet
 timer.py, deadlines.py   the coordinator's clock, and the deadlines of its keys
 internal_topic.py, partitioning.py   the topic itself: its creation, and the partition of a key
+coordinator_records.py   the frame of the records: version, key and value
 broker_sender.py      requests to other brokers
 transaction_marker.py the end of a transaction, as it is sent to partitions
 re2_pattern.py        regular expressions of requests

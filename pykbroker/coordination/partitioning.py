@@ -10,6 +10,9 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC))
+"""Topics that Metadata marks as internal."""
+
 
 @lru_cache(maxsize=256)  # called by each heartbeat and commit; the hash is a loop over the key
 def coordinator_partition(key: str, partition_count: int) -> int:

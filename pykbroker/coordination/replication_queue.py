@@ -49,7 +49,7 @@ class Waiting:
         return self._error is not None
 
     def answer(self, error: ErrorCode) -> None:
-        """Set the outcome; only the first one counts."""
+        """Sets the outcome; only the first one counts."""
         if self._error is None:
             self._error = error
             self._answered.complete()

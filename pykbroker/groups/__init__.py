@@ -4,12 +4,16 @@
     consumer/         consumer groups (KIP-848)
     share/            share groups (KIP-932), as far as they are membership
     streams/          Streams groups (KIP-1071)
-    modern/           what the last three have in common
+    modern/           what the last three, the modern groups, have in common
     assignors/        server-side assignors
-    offsets.py        committed offsets of all groups of one partition: fetch, delete, expire
+    offsets.py        committed offsets of all groups of one partition, and their expiry
+    pending_offsets.py   offsets of open transactions
+    offset_requests.py   the requests about offsets
     offset_log.py     groups and offsets as records of `__consumer_offsets`, and back
     shard.py          the groups and offsets of one partition of `__consumer_offsets`
     result.py         the result of an operation on them
+    in_flight.py      records that are appended and not replicated yet; committed.py: modern groups without them
+    settings.py       the broker settings of groups
     coordinator.py    the requests, each an operation on a shard; parked requests, expiry
 
 Everything but the coordinators is synchronous and gets the time as an argument: events in, `GroupResult`s out.

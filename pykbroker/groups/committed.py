@@ -1,6 +1,6 @@
 """Groups as their replicated records say, for readers, while later records are in flight.
 
-Records of groups of the newer kinds and tombstones of all groups take effect when they are appended. Until they are
+Records of modern groups and tombstones of all groups take effect when they are appended. Until they are
 replicated, ConsumerGroupDescribe and its siblings, ListGroups and OffsetFetch show the group as it was before, as
 Kafka's timeline data structures do.
 """
@@ -42,16 +42,16 @@ class CommittedGroups:
         states = self._before.get(group_id)
         return current if states is None else states[0]
 
-    def of_kind(self, current: Mapping[str, Group], kind: type[Group]) -> Collection[Group]:
+    def of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Collection[Group]:
         """The groups of one class for readers; `current` are those of now, by id."""
-        return list(self._of_kind(current, kind)) if self._before else current.values()
+        return list(self._of_type(current, group_class)) if self._before else current.values()
 
-    def _of_kind(self, current: Mapping[str, Group], kind: type[Group]) -> Iterator[Group]:
+    def _of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Iterator[Group]:
         for group_id, group in current.items():
             if group_id not in self._before:
                 yield group
         for states in self._before.values():
-            if isinstance(states[0], kind):
+            if isinstance(states[0], group_class):
                 yield states[0]
 
 

@@ -129,7 +129,7 @@ class GroupCoordinator:
         if self._group_topics is not None:
             changed = self._group_topics.update(new)
             for shard in self._runtime.shards.values():
-                for groups in shard.newer_groups:
+                for groups in shard.modern_groups:
                     groups.topics_changed(changed)
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
@@ -438,13 +438,13 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
 
-    def describe_newer_group(
+    def describe_modern_group(
         self,
         group_id: str,
         groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
         response: Callable[..., Described],
     ) -> Described:
-        """Describes one group of a newer type.
+        """Describes one modern group.
 
         Args:
             group_id: id of the group.

@@ -106,7 +106,7 @@ OFFSETS_KINDS = kinds_of(
     (streams_records.StreamsGroupCurrentMemberAssignmentKey, streams_records.StreamsGroupCurrentMemberAssignmentValue),
     (streams_records.StreamsGroupTopologyKey, streams_records.StreamsGroupTopologyValue),
 )
-"""The types of records of `__consumer_offsets`: classic groups and offsets, and the newer group kinds."""
+"""The types of records of `__consumer_offsets`: classic groups and offsets, and modern groups."""
 
 
 def committed_offset_from(

@@ -248,16 +248,16 @@ def _hide_unstable(shard: GroupShard, group_id: str, topics: list[OffsetFetchRes
 
 def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
     """Deletes offsets of topics that no member of the group consumes (P-107)."""
-    group, newer_group = shard.groups.get(request.group_id), shard.newer(request.group_id)
-    if group is None and (newer_group is None or request.group_id in shard.share.by_id):
+    group, modern_group = shard.groups.get(request.group_id), shard.modern_group(request.group_id)
+    if group is None and (modern_group is None or request.group_id in shard.share.by_id):
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     if group is not None and group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
     result = GroupResult(response=response)
     for topic in request.topics:
-        if newer_group is not None:
-            is_subscribed = newer_group.consumes_topic(topic.name)
+        if modern_group is not None:
+            is_subscribed = modern_group.consumes_topic(topic.name)
         else:
             is_subscribed = group is not None and group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE

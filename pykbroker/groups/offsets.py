@@ -112,10 +112,10 @@ def expired_offsets(
     ]
 
 
-def expired_offsets_of_newer(
+def expired_offsets_of_modern(
     group: ConsumerGroup | StreamsGroup, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
-    """Expired offsets of a group of a newer type, as (topic, partition).
+    """Expired offsets of a modern group, as (topic, partition).
 
     Each expires `retention_ms` after its commit, or by its own retention; never one of a topic that members consume.
     """

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorResult
-from pykbroker.groups.classic.members import Member
-from pykbroker.groups.waiter import Waiter
+from pykbroker.groups.classic.members import Member, Waiter
 from pykbroker.protocol.fields import Message
 
 
@@ -124,8 +123,8 @@ class GroupResult(CoordinatorResult):
         notes: log lines at INFO for operators: each new generation with its cause, and members that were lost.
         details: log lines at DEBUG about the steps between, for debugging clients. Kafka logs both at INFO; the details
             would be most of a node's log.
-        applies_at_append: True if the records take effect when they are appended, as those of the newer group
-            protocols do: the next heartbeat may come before they are replicated.
+        applies_at_append: True if the records take effect when they are appended, as those of modern groups
+            do: the next heartbeat may come before they are replicated.
         on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.

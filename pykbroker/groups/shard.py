@@ -14,6 +14,7 @@ from typing import Any
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups.classic import joins, leaves, syncs
 from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
+from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -29,7 +30,7 @@ from pykbroker.groups.offset_log import (
     group_tombstone,
     offset_record,
 )
-from pykbroker.groups.offsets import CommittedOffsets, expired_offsets, expired_offsets_of_newer
+from pykbroker.groups.offsets import CommittedOffsets, expired_offsets, expired_offsets_of_modern
 from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
@@ -46,7 +47,6 @@ from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import StreamsGroup, StreamsGroupKey
 from pykbroker.groups.streams.groups import StreamsGroups
-from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
@@ -94,7 +94,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.consumer = consumer
         self.share = share
         self.streams = streams
-        self.newer_groups = (consumer, share, streams)
+        self.modern_groups = (consumer, share, streams)
         self.groups: dict[str, Group] = {}
         """Classic groups."""
         self.offsets = CommittedOffsets()
@@ -176,21 +176,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
-                for groups in self.newer_groups:
-                    # The log has no tombstone of an empty group that was forgotten (P-381).
+                for groups in self.modern_groups:
+                    # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
                     groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
         else:
             modern = self._groups_of(key)
             modern.replay(record, now_ms)
-            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of the newer groups has it
+            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of modern groups has it
             if group_id in modern.by_id:
                 # A classic group without records, made for offsets that were committed before.
                 self.groups.pop(group_id, None)
                 self._unstored.discard(group_id)
 
     def _groups_of(self, key: object) -> ConsumerGroups | ShareGroups | StreamsGroups:
-        """The groups of the newer type whose records have this key."""
+        """The modern groups of the type whose records have this key."""
         if isinstance(key, ShareGroupKey):
             return self.share
         return self.streams if isinstance(key, StreamsGroupKey) else self.consumer
@@ -214,7 +214,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
-        for groups in self.newer_groups:
+        for groups in self.modern_groups:
             groups.schedule_loaded(now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
@@ -262,14 +262,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 pass  # a later tombstone, which took effect when it was appended
             elif is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
                 self._unstored.discard(record.key.group)
-            elif is_group and self.newer(record.key.group) is not None:
-                pass  # a later record, which took effect when it was appended, has made a newer group of it
+            elif is_group and self.modern_group(record.key.group) is not None:
+                pass  # a later record, which took effect when it was appended, has made a modern group of it
             else:
                 self.replay(record, now_ms, record_offset, result.producer.producer_id)
         return self._report(result, ErrorCode.NONE, now_ms)
 
     def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
-        """Lets records of the newer protocols take effect, which may replace a group by one of the other type."""
+        """Lets records of modern groups take effect; they may replace a classic group, or be replaced by one."""
         for record_offset, record in enumerate(result.records, first_offset):
             self.replay(record, now_ms, record_offset)
         if result.on_append is not None:
@@ -285,7 +285,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Notes that the records of a result are in flight, until `replicated`.
 
-        Those of newer groups and the tombstones of all groups take effect.
+        Those of modern groups and the tombstones of all groups take effect.
         """
         result.changed_groups = groups_of(result, self._unstored)
         for group_id in result.changed_groups:
@@ -347,7 +347,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _before(self, group_id: str, result: GroupResult) -> object | None:
         """A group as readers may see it before the records of a result are appended."""
-        event, group = result.stored, self.newer(group_id)
+        event, group = result.stored, self.modern_group(group_id)
         if isinstance(event, EmptyGroupStored) and event.replaced is not None:
             return event.replaced  # it was removed already
         if group is not None:
@@ -402,18 +402,18 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return group
 
     def _get_stored(self, group_id: str, now_ms: int) -> None:
-        """As `get_or_create`, for a group that has a stored record; nothing if it is of a newer type."""
-        if self.newer(group_id) is None:
+        """As `get_or_create`, for a group that has a stored record; nothing if it is a modern group."""
+        if self.modern_group(group_id) is None:
             self.get_or_create(group_id, now_ms)
             self._unstored.discard(group_id)
 
-    def newer(self, group_id: str) -> ConsumerGroup | ShareGroup | StreamsGroup | None:
-        """The group of one of the newer types with this id, if there is one."""
-        return next((groups.by_id[group_id] for groups in self.newer_groups if group_id in groups.by_id), None)
+    def modern_group(self, group_id: str) -> ConsumerGroup | ShareGroup | StreamsGroup | None:
+        """The modern group with this id, if there is one."""
+        return next((groups.by_id[group_id] for groups in self.modern_groups if group_id in groups.by_id), None)
 
     def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of any type with this id, if there is one."""
-        return self.groups.get(group_id) or self.newer(group_id)
+        return self.groups.get(group_id) or self.modern_group(group_id)
 
     def _stored_classic(self, group_id: str) -> Group | None:
         """The classic group, if it exists and is not hidden from readers."""
@@ -425,7 +425,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def committed_group(self, group_id: str) -> object | None:
         """The group of any type with this id for readers, as replicated records say."""
-        return self.committed.get(group_id, self._stored_classic(group_id) or self.newer(group_id))
+        return self.committed.get(group_id, self._stored_classic(group_id) or self.modern_group(group_id))
 
     def join(self, now_ms: int, request: JoinGroupRequest, requester: Requester, waiter: Waiter) -> GroupResult:
         """Handles JoinGroup; one without a member id creates the group if it does not exist."""
@@ -607,26 +607,26 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
-        newer = [listed for groups in self.newer_groups for listed in groups.listed(self.committed, states, types)]
+        modern = [listed for groups in self.modern_groups for listed in groups.listed(self.committed, states, types)]
         if types and CLASSIC_GROUP_TYPE not in types:
-            return newer
-        return newer + [
+            return modern
+        return modern + [
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
                 group_type=CLASSIC_GROUP_TYPE,
             )
-            for group in self.committed.of_kind(self.groups, Group)
+            for group in self.committed.of_type(self.groups, Group)
             if not self._is_hidden(group) and (not states or group.state.value.lower() in states)
         ]
 
     def delete(self, group_id: str) -> GroupResult:
         """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
-        group, newer_group = self.groups.get(group_id), self.newer(group_id)
-        if group is None and newer_group is None:
+        group, modern_group = self.groups.get(group_id), self.modern_group(group_id)
+        if group is None and modern_group is None:
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
-        if (group is not None and group.state is not EMPTY) or (newer_group is not None and newer_group.members):
+        if (group is not None and group.state is not EMPTY) or (modern_group is not None and modern_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
@@ -640,7 +640,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
-        for groups in self.newer_groups:
+        for groups in self.modern_groups:
             if group_id in groups.by_id:
                 return groups.tombstones(group_id)
         return [group_tombstone(group_id)]
@@ -649,14 +649,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def timer_keys(self) -> Iterable[str]:
         """Ids of all groups."""
-        return [*self.groups, *(group_id for groups in self.newer_groups for group_id in groups.by_id)]
+        return [*self.groups, *(group_id for groups in self.modern_groups for group_id in groups.by_id)]
 
     def wake_ms(self, key: str) -> int | None:
         """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
         if group is not None:
             return group.wake_ms
-        times_ms = (groups.wake_ms(key) for groups in self.newer_groups)
+        times_ms = (groups.wake_ms(key) for groups in self.modern_groups)
         return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
@@ -665,7 +665,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if group is not None:
             return group.expire_due(now_ms)
         # Types that do not have the group may have timers of it, from a first heartbeat that was not stored.
-        results = [groups.expire_due(key, now_ms) for groups in self.newer_groups]
+        results = [groups.expire_due(key, now_ms) for groups in self.modern_groups]
         return next((result for result in results if result is not None), None)
 
     @property
@@ -691,7 +691,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if isinstance(group, Group):
                 found, is_empty = expired_offsets(group, topics, now_ms, retention_ms), group.state is EMPTY
             else:
-                found = expired_offsets_of_newer(group, topics, now_ms, retention_ms)
+                found = expired_offsets_of_modern(group, topics, now_ms, retention_ms)
                 is_empty = not group.members
             expired = [
                 (topic, partition)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import DELETE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
@@ -65,7 +65,7 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 def _advance(context: BrokerContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
-    """Advance the log start offset; return the partition and the new offset. Raises KafkaError, LogError."""
+    """Advances the log start offset; returns the partition and the new offset. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
     missing = missing_partition_error(context, topic, index) if partition is None else ErrorCode.NONE
     if topic in INTERNAL_TOPICS and missing is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

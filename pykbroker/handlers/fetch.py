@@ -133,7 +133,7 @@ class ReadPass:
         self.throttled_until = math.inf
 
     def release(self) -> None:
-        """Give back the file ranges of a pass that is read again."""
+        """Gives back the file ranges of a pass that is read again."""
         for partition in self.partitions:
             if partition.data.records:
                 partition.data.records.release()
@@ -181,7 +181,7 @@ class FetchSteps:
     # Read and wait
 
     async def read(self) -> ReadPass:
-        """Read all partitions; below `fetch.min.bytes`, wait and read those that have changed."""
+        """Reads all partitions; below `fetch.min.bytes`, waits and reads those that have changed."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and self._min_bytes > 0
         with Waiter(self._min_bytes) as waiter:
@@ -203,7 +203,7 @@ class FetchSteps:
                     return read
 
     async def _read_all(self, waiter: Waiter | None, before: ReadPass | None) -> ReadPass:
-        """Read each partition in order under the size limits of the request and the broker (P-60, P-64).
+        """Reads each partition in order under the size limits of the request and the broker (P-60, P-64).
 
         Args:
             waiter: registered at each partition; None if the request does not wait, or waits already.
@@ -263,7 +263,7 @@ class FetchSteps:
     def _read_one(
         self, asked: FetchedPartition, size_max: int, read: ReadPass, *, is_first_pass: bool
     ) -> ReadPartition:
-        """Read one partition; `read` has the partitions that this pass has read before it."""
+        """Reads one partition; `read` has the partitions that this pass has read before it."""
         context, key, bound = self._context, asked.key, self._bound
         if context.services.authorizer is not None and not self._is_authorized(key):
             return ReadPartition(asked, failure(context, key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
@@ -331,7 +331,7 @@ class FetchSteps:
         return topic is None or context.authorize(READ, TOPIC, topic.name)
 
     def _check_follower(self, partition: Partition) -> None:
-        """Check that this client may read from a replica that is not the leader.
+        """Checks that this client may read from a replica that is not the leader.
 
         Raises:
             KafkaError: it may not.
@@ -359,7 +359,7 @@ class FetchSteps:
     def _note_progress(
         self, partition: Partition, follower: Follower, asked: FetchedPartition, found: PartitionRead
     ) -> None:
-        """Record a follower's fetch offset as its log end offset. May advance the high watermark of this response."""
+        """Records a follower's fetch offset as its log end offset. May advance the high watermark of this response."""
         try:
             partition.on_follower_fetch(follower, asked.fetch_offset, asked.log_start_offset, self._replica_epoch)
         except KafkaError:

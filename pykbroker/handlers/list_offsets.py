@@ -107,7 +107,7 @@ def _answer(
 
 
 def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int]:
-    """Return (timestamp, offset, leader epoch); -1 each if nothing was found (P-80 to P-84).
+    """Returns (timestamp, offset, leader epoch); -1 each if nothing was found (P-80 to P-84).
 
     Raises:
         KafkaError: OFFSET_NOT_AVAILABLE (KIP-207) while the high watermark of a new leader is below the start of its

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import (

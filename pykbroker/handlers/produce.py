@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -100,14 +100,14 @@ class ProduceSteps:
     # Decode
 
     def decode(self) -> None:
-        """Parse the header of each batch, and note if the request has a partition twice."""
+        """Parses the header of each batch, and notes if the request has a partition twice."""
         self._topics = [_decoded(topic) for topic in self._request.topic_data]
         self._has_repeats = _has_repeats(self._topics)
 
     # Authorize
 
     def authorize(self) -> None:
-        """Find the errors that do not depend on a partition's log, and merge partitions that are there twice."""
+        """Finds the errors that do not depend on a partition's log, and merges partitions that are there twice."""
         self._error = self._error_of_all()
         if self._has_repeats:
             self._topics = _merged(self._topics, self._context.api_version)
@@ -146,7 +146,7 @@ class ProduceSteps:
     # Verify
 
     async def verify(self) -> None:
-        """Verify the partitions of transactional batches with the transaction coordinator."""
+        """Verifies the partitions of transactional batches with the transaction coordinator."""
         transactional_id = self._request.transactional_id
         assert transactional_id is not None, "other requests have no transaction"
         if self._error:
@@ -187,7 +187,7 @@ class ProduceSteps:
     # Append
 
     async def append(self) -> None:
-        """Append each partition's batch."""
+        """Appends each partition's batch."""
         now_ms = self._context.services.clock.now_ms()
         # One batch is not divided, so that its request need not know the time.
         has_turns = self._verified is None and (len(self._topics) != 1 or len(self._topics[0].partitions) > 1)
@@ -291,7 +291,7 @@ class ProduceSteps:
     # Finish
 
     async def finish(self) -> ProduceResponse | Unfinished | None:
-        """Return the response, with acks=all after replication (or as Unfinished); None with acks=0.
+        """Returns the response, with acks=all after replication (or as Unfinished); None with acks=0.
 
         Raises:
             CloseConnection: a partition of a request with acks=0 has an error.
@@ -340,7 +340,7 @@ class AwaitedReplication:
         self._deadline = deadline
 
     async def finish(self) -> None:
-        """Wait for the in-sync replicas; partitions that are not replicated by the deadline get an error (P-46)."""
+        """Waits for the in-sync replicas; partitions that are not replicated by the deadline get an error (P-46)."""
         for partition, end_offset, leadership, response in self._appends:
             # Waiting for one after the other takes no longer than for all at once: they have one deadline.
             response.error_code = await partition.wait_replicated(end_offset, self._deadline, leadership)
@@ -366,7 +366,7 @@ def _has_repeats(topics: list[ProducedTopic]) -> bool:
 
 
 def _merged(topics: list[ProducedTopic], api_version: int) -> list[ProducedTopic]:
-    """Merge duplicate topics and partitions. Kafka appends the last batch of a partition that passes its checks.
+    """Merges duplicate topics and partitions. Kafka appends the last batch of a partition that passes its checks.
 
     The partition's response is that of the last batch that fails them, which therefore comes second here.
     """

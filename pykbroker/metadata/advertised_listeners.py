@@ -35,7 +35,7 @@ class BoundSocket(Protocol):
         """(host, port, ...)."""
 
 
-Bound: TypeAlias = "tuple[ListenerAddress, Sequence[BoundSocket]]"
+BoundListener: TypeAlias = "tuple[ListenerAddress, Sequence[BoundSocket]]"
 """A configured listener with its bound sockets: one for each address of its host."""
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def broker_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     return sorted(told, key=lambda address: address.name != inter_broker)
 
 
-def broker_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpoint]:
+def broker_endpoints(config: BrokerConfig, bound: Iterable[BoundListener]) -> list[Endpoint]:
     """Endpoints in the registration of a broker. `bound`: its listeners with their sockets."""
     ports = _bound_ports(bound)
     endpoints = [_endpoint(address, ports) for address in broker_listeners(config)]
@@ -63,7 +63,7 @@ def broker_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpo
     return endpoints
 
 
-def controller_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpoint]:
+def controller_endpoints(config: BrokerConfig, bound: Iterable[BoundListener]) -> list[Endpoint]:
     """Endpoints in the registration of a controller. `bound`: its listeners with their sockets."""
     ports = _bound_ports(bound)
     return [_endpoint(address, ports) for address in _controller_listeners(config)]
@@ -97,7 +97,7 @@ def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     return told
 
 
-def _bound_ports(bound: Iterable[Bound]) -> dict[str, int]:
+def _bound_ports(bound: Iterable[BoundListener]) -> dict[str, int]:
     return {address.name: sockets[0].getsockname()[1] for address, sockets in bound}
 
 

@@ -74,12 +74,12 @@ class TopicShapes:
         return shape
 
     def limit(self, image: ClusterImage) -> None:
-        """Clear the tables when they have more than `STRAY_MAX` deleted topics or unused shapes."""
+        """Clears the tables when they have more than `STRAY_MAX` deleted topics or unused shapes."""
         if len(self) > len(image.topics_by_id) + STRAY_MAX:
             self.clear()
 
     def clear(self) -> None:
-        """Remove all topics and shapes."""
+        """Removes all topics and shapes."""
         self._images.clear()
         self._shapes.clear()
         self._interned.clear()
@@ -105,7 +105,7 @@ class EncodedTopicSet:
         return self._encoded[topic.topic_id] if self._images.get(topic.topic_id) is topic else None
 
     def put(self, topic: TopicImage, encoded: bytes, image: ClusterImage) -> None:
-        """Store the encoded bytes of a topic of this image."""
+        """Stores the encoded bytes of a topic of this image."""
         if len(self._images) >= len(image.topics_by_id) + STRAY_MAX:
             for topic_id in [topic_id for topic_id in self._images if topic_id not in image.topics_by_id]:
                 del self._images[topic_id]
@@ -143,7 +143,7 @@ class EncodedTopics:
         return found
 
     def release_unused(self, now_s: float) -> None:
-        """Free the sets that were not used for `KEPT_S`, and the shapes with the last of them."""
+        """Frees the sets that were not used for `KEPT_S`, and the shapes with the last of them."""
         for key, encoded in list(self._sets.items()):
             if now_s - encoded.used_at > KEPT_S:
                 del self._sets[key]

@@ -11,7 +11,7 @@ from pykbroker.protocol.codec import decode_from, encode_chunks
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
-from pykbroker.requests.audited import audit
+from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import RequestContext, Unfinished
 from pykbroker.requests.failed_login import delay_failed_login
 from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pykbroker.network.connection import Connection
-    from pykbroker.network.listening import Listening
+    from pykbroker.network.listening_socket import ListeningSocket
     from pykbroker.network.reply import Connected
     from pykbroker.requests.context import NodeServices
     from pykbroker.security.sasl import SaslSession
@@ -82,7 +82,7 @@ class Listener:
     def __init__(
         self,
         name: str,
-        sockets: Sequence[Listening],
+        sockets: Sequence[ListeningSocket],
         services: NodeServices,
         make_sasl: Callable[[], SaslSession] | None = None,
         limits: ListenerLimits | None = None,
@@ -142,7 +142,7 @@ class Listener:
             for connection in list(self.connections):
                 connection.end()
 
-    async def _accept(self, listening: Listening, connection_nursery: trio.Nursery) -> None:
+    async def _accept(self, listening: ListeningSocket, connection_nursery: trio.Nursery) -> None:
         limits = self._limits.connections
         accepted = 0
         while True:
@@ -171,7 +171,7 @@ class Listener:
                 self._start(connected, address, listening, connection_nursery)
 
     def _start(
-        self, connected: Connected, address: tuple[str, int], listening: Listening, nursery: trio.Nursery
+        self, connected: Connected, address: tuple[str, int], listening: ListeningSocket, nursery: trio.Nursery
     ) -> None:
         """Has the connection served, or closes it when a limit refuses it."""
         host = address[0]

@@ -31,16 +31,16 @@ class Poller(Protocol[T]):
         """True if a socket is watched."""
 
     def add(self, descriptor: int, watched: T) -> None:
-        """Watch a socket that is not watched."""
+        """Watches a socket that is not watched."""
 
     def remove(self, descriptor: int) -> None:
-        """Stop watching a socket that is watched; call it before the socket is closed."""
+        """Stops watching a socket that is watched; call it before the socket is closed."""
 
     def poll(self) -> Iterable[T]:
         """Objects of the sockets that are ready now, at most `EVENTS_MAX`. Does not wait."""
 
     def close(self) -> None:
-        """Stop watching all sockets."""
+        """Stops watching all sockets."""
 
 
 class EpollPoller(Generic[T]):

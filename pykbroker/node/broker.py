@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.meta_properties import MetaProperties
-    from pykbroker.network.listening import Bound
+    from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.controller_server import ControllerServer
     from pykbroker.protocol.fields import Message
     from pykbroker.security.tls.node_tls import NodeTls
@@ -56,8 +56,8 @@ CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
 
 
-class BrokerAddress(NamedTuple):
-    """Address of the first listener, for clients on this machine."""
+class ReadyAddress(NamedTuple):
+    """Address of the first listener of a node that is ready, for clients on this machine."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ async def run_broker(
     config: BrokerConfig,
     *,
     cluster_id: str | None = None,
-    on_ready: Callable[[BrokerAddress], None] = lambda address: None,
+    on_ready: Callable[[ReadyAddress], None] = lambda address: None,
     host: Host | None = None,
     stop: trio.Event | None = None,
 ) -> None:
@@ -91,7 +91,7 @@ async def run_broker(
     """
     host = _with_tls(host or Host.real(), config)
     descriptor_limit = raise_descriptor_limit()
-    bound: list[Bound] = []
+    bound: list[BoundListener] = []
     directory: LogDirectory | None = None
     directories: LogDirectories | None = None
     try:
@@ -126,12 +126,12 @@ async def run_broker(
 
 async def _run_in_directory(
     config: BrokerConfig,
-    bound: list[Bound],
+    bound: list[BoundListener],
     directory: LogDirectory,
     log_directories: LogDirectory | LogDirectories,
     identity: MetaProperties,
     host: Host,
-    on_ready: Callable[[BrokerAddress], None],
+    on_ready: Callable[[ReadyAddress], None],
     stop: trio.Event | None,
 ) -> None:
     quorum = make_quorum_node(config, directory, identity, host)
@@ -195,7 +195,7 @@ def _with_tls(host: Host, config: BrokerConfig) -> Host:
 def _apply_tls(tls: NodeTls, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
     """Uses changed TLS settings and files when any setting changes. A subscriber of metadata changes."""
     if old.configs is not new.configs:
-        tls.apply(metadata.config_under(new))
+        tls.apply(metadata.settings.under(new))
 
 
 async def _watch_certificates(tls: NodeTls) -> None:
@@ -207,7 +207,7 @@ async def _watch_certificates(tls: NodeTls) -> None:
 class LocalController:
     """The controller of this process: called by its own broker and, where there are other nodes, served on a port."""
 
-    def __init__(self, parts: NodeParts, for_nodes: list[Bound]) -> None:
+    def __init__(self, parts: NodeParts, for_nodes: list[BoundListener]) -> None:
         self._parts = parts
         self._for_nodes = for_nodes
 
@@ -268,8 +268,8 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
-def _address_of(bound: Bound) -> BrokerAddress:
+def _address_of(bound: BoundListener) -> ReadyAddress:
     """Address of a listener, for clients on this machine."""
     address: ListenerAddress = bound[0]
     port: int = bound[1][0].getsockname()[1]
-    return BrokerAddress("localhost" if is_every_address(address.host) else address.host, port)
+    return ReadyAddress("localhost" if is_every_address(address.host) else address.host, port)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.broker_clients import BrokerClients
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
-    from pykbroker.network.listening import Bound
+    from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.node_parts import NodeParts
     from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.directory_reports import DirectoryReports
@@ -88,7 +88,7 @@ class BrokerServer:
         call: sends a request to the controller in this process.
     """
 
-    def __init__(self, parts: NodeParts, bound: Sequence[Bound], call: LocalCall) -> None:
+    def __init__(self, parts: NodeParts, bound: Sequence[BoundListener], call: LocalCall) -> None:
         self._parts = parts
         self._call = call
         self._bound = bound
@@ -229,7 +229,7 @@ def make_services(
     if not isinstance(directory, LogDirectory):
         load = partial(directory.load_logs, place_of=partial(directory_of, image, config.node_id))
         _cordon(parts, directory, image, image)
-    load(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
+    load(lambda topic: metadata.settings.log_config(image, topic), host.clock.now_ms(), log.warning)
     brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
     if broker_clients is None:
@@ -334,7 +334,7 @@ def make_services(
 def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
     # Lag times are measured by the controller's clock, which stops while this process does not run: a leader that
     # stalled has received no fetches, and its followers do not lag because of that.
-    partitions = Partitions(environment, parts.log_directories, parts.metadata.log_config, parts.host.clock)
+    partitions = Partitions(environment, parts.log_directories, parts.metadata.settings.log_config, parts.host.clock)
     partitions.mark_stray_logs(parts.controller.image)
     return partitions
 
@@ -434,9 +434,10 @@ def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Pa
     from pykbroker.replication.throttle import ReplicationThrottle
 
     directories, controller, quotas = parts.log_directories, parts.controller, parts.config.quotas
+    metadata = parts.metadata
     assert not isinstance(directories, LogDirectory)
     throttle = ReplicationThrottle(
-        lambda: parts.metadata.throttled_rate("replica.alter.log.dirs.io.max.bytes.per.second"),
+        lambda: metadata.settings.throttled_rate(metadata.image, "replica.alter.log.dirs.io.max.bytes.per.second"),
         lambda topic: "*",
         parts.config.node_id,
         SimpleWindowedRate(
@@ -463,7 +464,7 @@ def _throttle(metadata: MetadataCache, config: BrokerConfig, side: str) -> Repli
     from pykbroker.replication.throttle import ReplicationThrottle
 
     return ReplicationThrottle(
-        lambda: metadata.throttled_rate(f"{side}.replication.throttled.rate"),
+        lambda: metadata.settings.throttled_rate(metadata.image, f"{side}.replication.throttled.rate"),
         lambda topic: metadata.image.topic_config(topic).get(f"{side}.replication.throttled.replicas", ""),
         config.node_id,
         SimpleWindowedRate(

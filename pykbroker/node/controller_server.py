@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import Endpoint
-    from pykbroker.network.listening import Bound
+    from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.host import Host
     from pykbroker.node.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
@@ -65,7 +65,7 @@ class ControllerServer:
         bound: listeners for other nodes; none on a single broker.
     """
 
-    def __init__(self, parts: NodeParts, bound: Sequence[Bound]) -> None:
+    def __init__(self, parts: NodeParts, bound: Sequence[BoundListener]) -> None:
         self._parts = parts
         # A node without peers has only its own broker, which sends no heartbeats.
         is_watching = parts.config.is_controller and parts.peers is not None

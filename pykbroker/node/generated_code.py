@@ -2,8 +2,8 @@
 
 attrs compiles the methods of each class that it makes, and trio has 79 such classes: 15 ms at each start of a broker.
 `CompiledTexts` compiles a text once and keeps the bytecode as Python keeps that of modules: in `__pycache__`, not if
-PYTHONDONTWRITEBYTECODE is set, silently not where the folder cannot be written. The bytecode is found by the whole text
-and the name of its file, so it is right whatever version of a library made the text.
+PYTHONDONTWRITEBYTECODE is set, and silently not where that directory cannot be written. The bytecode is found by the
+whole text and the name of its file, so it is right whatever version of a library made the text.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import trio
 from pykbroker.controller.node_client import OpenStream
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.network.listening import Listening
+from pykbroker.network.listening_socket import ListeningSocket
 from pykbroker.wall_clock import SystemWallClock, WallClock
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Host(NamedTuple):
     clock: WallClock
     random: random.Random
     open_stream: OpenStream
-    bind: Callable[[str, int], Sequence[Listening]]
+    bind: Callable[[str, int], Sequence[ListeningSocket]]
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     quorum_observer: NodeObserver | None = None
     secrets: Callable[[int], bytes] = os.urandom

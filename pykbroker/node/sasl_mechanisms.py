@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.values import NODE_MECHANISMS
-from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PLAIN, PlainExchange
+from pykbroker.security.sasl_mechanism import Mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.node.host import Host
-    from pykbroker.security.mechanism import Exchange
+    from pykbroker.security.sasl_mechanism import Exchange
     from pykbroker.security.scram import ScramCredential, ScramCredentials, TokenCredential
 
     Prepare = Callable[[Exchange, bytes], Awaitable[None]]

@@ -23,16 +23,16 @@ class BrokerProcess(Protocol):
         """host:port once the broker is ready, None before."""
 
     def wait_for_output(self, timeout_s: float) -> None:
-        """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
+        """Waits until the broker may be ready or may have ended, at most `timeout_s` seconds."""
 
     def poll(self) -> int | None:
         """The exit code, None while the process runs."""
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
+        """Waits until the process ends; returns its exit code. Raises TimeoutError."""
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal; no effect when the process has ended."""
+        """Sends a signal; no effect when the process has ended."""
 
     def close_stdin(self) -> None:
-        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
+        """Closes its standard input: the broker stops, and one that is stopping no longer waits for the controller."""

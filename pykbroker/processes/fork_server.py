@@ -83,7 +83,7 @@ class ForkServer:
         self._handlers_end = handlers_end
 
     def run(self) -> None:
-        """Serve until the connection ends, then end the brokers that are left."""
+        """Serves until the connection ends, then ends the brokers that are left."""
         # The handler does nothing: the wakeup socket ends the wait of the selector.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._handlers_end.fileno(), warn_on_full_buffer=False)
@@ -129,7 +129,7 @@ class ForkServer:
     # Requests
 
     def _serve_request(self) -> bool:
-        """Read and process one request; False when the connection has ended."""
+        """Reads and processes one request; False when the connection has ended."""
         try:
             head, descriptors, _, _ = socket.recv_fds(self._connection, _LENGTH.size, DESCRIPTORS_PER_REQUEST)
             request = self._receive_rest(head)
@@ -212,7 +212,7 @@ class ForkServer:
             channel.close()
 
     def _end_all(self) -> None:  # pragma: no cover  runs in the prepared process
-        """End the remaining brokers, whose standard input has ended already, and remove the directories."""
+        """Ends the remaining brokers, whose standard input has ended already, and removes the directories."""
         deadline = time.monotonic() + END_TIMEOUT_S
         for pid in self._channels:
             # A paused broker does not read the end of its input.

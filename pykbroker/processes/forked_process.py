@@ -40,7 +40,7 @@ class ForkedProcess:
         self._is_lost = False
 
     def wait_for_pid(self, timeout_s: float) -> None:
-        """Wait for the fork. Raises ProcessError or TimeoutError."""
+        """Waits for the fork. Raises ProcessError or TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.pid and self._error is None and not self._is_lost:
             left = deadline - time.monotonic()
@@ -56,7 +56,7 @@ class ForkedProcess:
         return self._address
 
     def wait_for_output(self, timeout_s: float) -> None:
-        """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
+        """Waits until the broker may be ready or may have ended, at most `timeout_s` seconds."""
         if self._status is None and self._is_lost and self._pidfd < 0:
             time.sleep(min(_POLL_S, timeout_s))
         elif self._status is None:
@@ -72,7 +72,7 @@ class ForkedProcess:
         return self._status
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
+        """Waits until the process ends; returns its exit code. Raises TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (status := self.poll()) is None:
             left = 60.0 if deadline is None else deadline - time.monotonic()
@@ -82,7 +82,7 @@ class ForkedProcess:
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal; no effect when the process has ended."""
+        """Sends a signal; no effect when the process has ended."""
         with self._lock:
             if self._status is not None:
                 return
@@ -93,14 +93,14 @@ class ForkedProcess:
                     os.kill(self.pid, number)
 
     def close_stdin(self) -> None:
-        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
+        """Closes its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
         with self._lock:
             if self._lifeline >= 0:
                 os.close(self._lifeline)
                 self._lifeline = -1
 
     def _read(self) -> None:
-        """Read the messages that are on the channel; never waits."""
+        """Reads the messages that are on the channel; never waits."""
         with self._lock:
             while self._status is None and not self._is_lost:
                 try:
@@ -137,7 +137,7 @@ class ForkedProcess:
         self.close_stdin()
 
     def close(self) -> None:
-        """Close all descriptors. No thread may use this object then: it could get another file's descriptor."""
+        """Closes all descriptors. No thread may use this object then: it could get another file's descriptor."""
         self.close_stdin()
         pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:

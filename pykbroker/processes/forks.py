@@ -13,7 +13,7 @@ EXIT_BROKEN = 1
 
 
 def fork(run: Callable[[], int], *, stdin: int, output: int, leave: Callable[[], None]) -> int:
-    """Fork this process and call `run` in the fork.
+    """Forks this process and calls `run` in the fork.
 
     The fork has a session of its own, so that Ctrl-C in a terminal reaches only the process that forked it. Its signal
     handlers are Python's default ones, and it ends without the exit handlers of the process that forked it.
@@ -68,7 +68,7 @@ def _run_in_fork(  # pragma: no cover  runs in a fork
 
 
 def _redirect_standard_streams(stdin: int, output: int) -> None:  # pragma: no cover  runs in a fork
-    """Make `stdin` descriptor 0 and `output` descriptors 1 and 2, and open the files of `sys` on them.
+    """Makes `stdin` descriptor 0 and `output` descriptors 1 and 2, and opens the files of `sys` on them.
 
     Lines are written at once.
     """

@@ -43,7 +43,7 @@ class InterpreterProcess:
             return None
 
     def wait_for_output(self, timeout_s: float) -> None:
-        """Wait at most 5 ms: there is no event for the file of the address."""
+        """Waits at most 5 ms: there is no event for the file of the address."""
         time.sleep(min(_POLL_S, timeout_s))
 
     def poll(self) -> int | None:
@@ -51,17 +51,17 @@ class InterpreterProcess:
         return self._popen.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
+        """Waits until the process ends; returns its exit code. Raises TimeoutError."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal; no effect when the process has ended."""
+        """Sends a signal; no effect when the process has ended."""
         self._popen.send_signal(number)
 
     def close_stdin(self) -> None:
-        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
+        """Closes its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()

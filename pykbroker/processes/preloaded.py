@@ -157,7 +157,7 @@ FOR_CLIENTS: tuple[str | CodecStep, ...] = (*USED_BY_CLIENTS, *CODECS_USED_BY_CL
 
 
 def prepare(step: str | CodecStep) -> None:
-    """Import a module, or compile a codec."""
+    """Imports a module, or compiles a codec."""
     if isinstance(step, str):
         importlib.import_module(step)
         return
@@ -168,6 +168,6 @@ def prepare(step: str | CodecStep) -> None:
 
 
 def prepare_all() -> None:  # pragma: no cover  runs in the process that starts several nodes
-    """Import the modules and compile the codecs that are needed at a start."""
+    """Imports the modules and compiles the codecs that are needed at a start."""
     for step in AT_START:
         prepare(step)

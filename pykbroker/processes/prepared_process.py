@@ -70,7 +70,7 @@ class PreparedProcess:
         is_temporary: bool,
         timeout_s: float,
     ) -> ForkedProcess:
-        """Fork a broker.
+        """Forks a broker.
 
         Args:
             words: those after `pykbroker start`.
@@ -110,7 +110,7 @@ class PreparedProcess:
         return broker
 
     def remove_at_end(self, directory: str) -> None:
-        """Have a directory removed when this process ends, if it is still there then."""
+        """Has a directory removed when this process ends, if it is still there then."""
         # If the prepared process has ended, the directory stays.
         with suppress(ProcessError):
             self._request({"temporary": directory})
@@ -139,7 +139,7 @@ def _end(
     brokers: weakref.WeakSet[ForkedProcess],
     owner: int,
 ) -> None:
-    """End a prepared process and the brokers that are left, and wait for it."""
+    """Ends a prepared process and the brokers that are left, and waits for it."""
     connection.close()
     output.close()
     if owner != os.getpid():  # pragma: no cover  runs in a fork

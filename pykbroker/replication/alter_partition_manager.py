@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.protocol.fields import Message
-    from pykbroker.replication.controller_requests import Channel
+    from pykbroker.replication.directory_assignments import Channel
     from pykbroker.replication.leadership import Proposal
     from pykbroker.replication.replica_environment import ProposingPartition
 

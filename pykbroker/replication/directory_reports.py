@@ -12,14 +12,14 @@ import trio
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import answered_error
-from pykbroker.replication.controller_requests import REPLICAS_PER_REQUEST, assignment_request
+from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.log_directories import LogDirectories
-    from pykbroker.replication.controller_requests import Channel
+    from pykbroker.replication.directory_assignments import Channel
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageFull
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
-from pykbroker.replication.controller_requests import REPLICAS_PER_REQUEST, assignment_request
+from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
 from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     can_write,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.errors import StorageError
     from pykbroker.logstore.log_directory import LogDirectory
-    from pykbroker.replication.controller_requests import Channel
+    from pykbroker.replication.directory_assignments import Channel
     from pykbroker.replication.partitions import Partitions
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.config.dynamic_changes import usable_settings
+from pykbroker.config.dynamic_changes import usable_levels
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
-from pykbroker.controller.metadata.image import BROKER_RESOURCE
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,11 +24,7 @@ def check_tls(services: NodeServices, settings: Mapping[str, str], resource_name
     """
     if services.tls is None:
         return NO_ERROR
-    configs = services.metadata.image.configs
-    cluster_wide, own = settings, settings
-    if resource_name:
-        cluster_wide, _ = usable_settings(configs.get((BROKER_RESOURCE, ""), {}), is_one_broker=False)
-    else:
-        own, _ = usable_settings(configs.get((BROKER_RESOURCE, str(services.node_id)), {}), is_one_broker=True)
-    reason = services.tls.refusal_of_change(services.config.with_dynamic(cluster_wide, own))
+    cluster_wide, own = usable_levels(services.metadata.image, services.node_id)
+    levels = (cluster_wide, settings) if resource_name else (settings, own)
+    reason = services.tls.refusal_of_change(services.config.with_dynamic(*levels))
     return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)

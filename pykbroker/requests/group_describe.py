@@ -59,7 +59,7 @@ def described_groups(
     for group_id in request.group_ids:
         if group_id in refused:
             continue
-        group = context.services.groups.describe_newer_group(group_id, groups_of, response)
+        group = context.services.groups.describe_modern_group(group_id, groups_of, response)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
         if context.refused(DESCRIBE, TOPIC, topics_of(group)):

@@ -112,7 +112,7 @@ class RepliedAfterReplication:
         self._deadline = trio.current_time() + max(kind.timeout_ms, 0) / 1000
 
     async def finish(self) -> list[Any]:
-        """Wait for the in-sync replicas; the chunks of the reply, with an error after the deadline (P-46)."""
+        """Waits for the in-sync replicas; the chunks of the reply, with an error after the deadline (P-46)."""
         error = await self._partition.wait_replicated(self._result.last_offset + 1, self._deadline, self._leadership)
         if error is ErrorCode.NONE:
             return self._kind.reply(self._head[4:8], self._result)

@@ -46,14 +46,14 @@ class LeaderHints:
         self.endpoints: list[NodeEndpoint] = []
 
     def name_leader_of(self, partition: Partition, response: PartitionProduceResponse) -> None:
-        """Put the present leader of a partition, which this broker led before, into its error."""
+        """Puts the present leader of a partition, which this broker led before, into its error."""
         image = self._context.services.metadata.topic(partition.topic)
         found = None if image is None else image.partitions.get(partition.partition)
         if found is not None:
             self.name_leader(response, found)
 
     def name_leader(self, response: PartitionProduceResponse, image: PartitionImage) -> None:
-        """Put the leader of a partition into its error."""
+        """Puts the leader of a partition into its error."""
         if self._context.api_version < LEADER_HINT_VERSION:
             return
         response.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)

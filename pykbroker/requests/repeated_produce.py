@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import TOPIC, WRITE
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
@@ -81,7 +81,7 @@ class RepeatedProduce:
         return len(self._kinds)
 
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Keep the kind of a request that was answered, if others of this kind can be served by `serve`."""
+        """Keeps the kind of a request that was answered, if others of this kind can be served by `serve`."""
         if len(request.topic_data) != 1 or request.acks not in (1, ACKS_ALL):
             return
         topic = request.topic_data[0]
@@ -116,7 +116,7 @@ class RepeatedProduce:
             self._kinds[key] = KindOfRequest(request, version)
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | RepliedAfterReplication | None:
-        """Serve a request of a known kind; None for any other, of which nothing was done.
+        """Serves a request of a known kind; None for any other, of which nothing was done.
 
         Returns:
             The chunks of the reply, as of `dispatch`; with acks=all, if there are followers, in waiting.
@@ -209,7 +209,7 @@ class RepeatedProduce:
 def note_produce(
     services: BrokerServices, connection: ConnectionInfo, frame: memoryview, header: RequestHeader, request: Any
 ) -> None:
-    """Keep the kind of a Produce request for the next one, if neither client nor broker needs the general path."""
+    """Keeps the kind of a Produce request for the next one, if neither client nor broker needs the general path."""
     if header.api_version < FLEXIBLE_VERSION or not (
         services.authorizer is None or services.authorizer.may_be_asked_again
     ):

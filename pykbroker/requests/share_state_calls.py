@@ -59,7 +59,7 @@ async def for_each_partition(
     """Calls the share coordinator for each partition of a request, all at once; returns the results of the topics.
 
     Args:
-        context: the request's surroundings.
+        context: of the request.
         request: the request.
         operation: for error messages of the coordinator, such as "read share group state".
         call: calls the coordinator, its first argument, for the partition with a key, which the request asks like this.

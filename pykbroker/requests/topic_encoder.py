@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.metadata.brokers_view import BrokersView
-from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode

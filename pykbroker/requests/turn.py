@@ -24,7 +24,7 @@ class Turn:
         return trio.current_time() > self._ends
 
     async def end_if_over(self) -> None:
-        """Let other tasks run if the turn is over, and begin the next one.
+        """Lets other tasks run if the turn is over, and begins the next one.
 
         Any state may change during a call: take values that must stay the same, such as the image, beforehand.
         """

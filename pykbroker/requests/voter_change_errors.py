@@ -20,7 +20,7 @@ def refusal_of_change(
     """Error of AddRaftVoter or RemoveRaftVoter, from the checks before the state machine; None if they pass.
 
     Args:
-        context: the request's surroundings.
+        context: of the request.
         cluster_id: cluster that the request names; None for this one.
         voter: the voter that it names.
         request_name: its name in Kafka's error text.

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pykbroker.errors import CloseConnection
 from pykbroker.security.kerberos_names import NoUserName, UserNames
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pykbroker.config.jaas import jaas_options
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.kerberos import GSSAPI, KerberosExchange, SecurityContext
 from pykbroker.security.kerberos_names import UserNames
-from pykbroker.security.mechanism import Authenticated, Exchange
+from pykbroker.security.sasl_mechanism import Authenticated, Exchange
 
 RULES_KEY = "sasl.kerberos.principal.to.local.rules"
 SERVICE_KEY = "sasl.kerberos.service.name"

@@ -11,7 +11,6 @@ from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.jaas import jaas_options
 from pykbroker.errors import CloseConnection
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings, fetch_document, https_context
 from pykbroker.security.oauth_tokens import (
     SignedTokenRules,
@@ -21,6 +20,7 @@ from pykbroker.security.oauth_tokens import (
     validate_unsecured,
 )
 from pykbroker.security.oauthbearer import OAuthExchange, parse_initial_response
+from pykbroker.security.sasl_mechanism import InvalidCredentials
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pykbroker.errors import CloseConnection
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 OAUTHBEARER = "OAUTHBEARER"
 DUMMY_RESPONSE = b"\x01"

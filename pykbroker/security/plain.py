@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from pykbroker.security.mechanism import Authenticated, LoginRefused
+from pykbroker.security.sasl_mechanism import Authenticated, LoginRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,14 +18,14 @@ VERSION = 0
 
 
 def principal_to_bytes(principal: str, *, is_token_authenticated: bool = False) -> bytes:
-    """Encode a principal such as ``User:alice``, and the fact that it has logged in by delegation token."""
+    """Encodes a principal such as ``User:alice``, and the fact that it has logged in by delegation token."""
     kind, _, name = principal.partition(":")
     data = DefaultPrincipalData(type=kind, name=name, token_authenticated=is_token_authenticated)
     return VERSION.to_bytes(2, "big") + encode(data, VERSION)
 
 
 def principal_from_bytes(data: bytes | None) -> tuple[str, bool]:
-    """Decode a principal, such as ``User:alice``, and the fact that it has logged in by delegation token.
+    """Decodes a principal, such as ``User:alice``, and the fact that it has logged in by delegation token.
 
     Raises:
         KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE for bytes that are not one of a known version.

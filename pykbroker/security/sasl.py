@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pykbroker.security.mechanism import Exchange, Mechanism
+    from pykbroker.security.sasl_mechanism import Exchange, Mechanism
 
 REAUTH_INTERVAL_MIN_S = 1.0
 """Shortest time in seconds between the beginnings of two re-authentications of a connection, as in Kafka."""

@@ -16,8 +16,8 @@ from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.security.kerberos import ContextFailed
-from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.plain import PLAIN
+from pykbroker.security.sasl_mechanism import InvalidCredentials
 from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ SESSION_PART = 0.85
 """Part of a session's lifetime after which the next request goes over a new connection with a new login."""
 
 
-class LoginRefused(OSError):
+class LoginFailed(OSError):
     """The other node has refused the login; the text is the other node's."""
 
 
@@ -50,7 +50,7 @@ def with_login(
     now_ms: Callable[[], int] = _CLOCK.now_ms,
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
 ) -> OpenStream:
-    """Function that connects by `open_stream` and logs in. It raises LoginRefused, an OSError, if the login fails.
+    """Function that connects by `open_stream` and logs in. It raises LoginFailed, an OSError, if the login fails.
 
     Args:
         login: mechanism, user and password.
@@ -81,7 +81,7 @@ def with_login(
                 lifetime_ms = await exchanges.log_in(login, secrets, tokens, run_in_thread)
         except (ProtocolError, InvalidCredentials, ContextFailed, trio.BrokenResourceError) as error:
             await trio.aclose_forcefully(stream)
-            raise LoginRefused(f"logging in as {name} failed: {error}") from error
+            raise LoginFailed(f"logging in as {name} failed: {error}") from error
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
@@ -117,7 +117,7 @@ class _Exchanges:
             assert tokens is not None
             answer = await self._token(await tokens.first_message())
             if answer:
-                raise LoginRefused(f"the token was refused: {answer.decode(errors='replace')}")
+                raise LoginFailed(f"the token was refused: {answer.decode(errors='replace')}")
         else:
             from pykbroker.security.scram import TOKEN_AUTH, ScramLogin
 
@@ -144,12 +144,12 @@ class _Exchanges:
     async def _choose(self) -> None:
         chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
         if chosen.error_code != ErrorCode.NONE:
-            raise LoginRefused(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
+            raise LoginFailed(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
 
     async def _token(self, token: bytes) -> bytes:
         answer = await self._exchange(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
         if answer.error_code != ErrorCode.NONE:
-            raise LoginRefused(answer.error_message or answered_error(answer.error_code).name)
+            raise LoginFailed(answer.error_message or answered_error(answer.error_code).name)
         self._lifetime_ms = answer.session_lifetime_ms
         return bytes(answer.auth_bytes)
 

@@ -14,7 +14,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_NUMBERS: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}

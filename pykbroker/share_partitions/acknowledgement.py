@@ -179,8 +179,7 @@ def _start(
     changes: list[Change],
 ) -> None:
     """Starts the transition of acquired records that are in no other transition."""
-    started = state.start_transition(wanted, limit)
-    assert started
+    state.start_transition(wanted, limit)
     changes.append(Change(state, StateBatch(first_offset, last_offset, state.state, state.delivery_count)))
     if is_terminal(state.state):
         shares.delivery_complete_count += shares.count_from_start(first_offset, last_offset)

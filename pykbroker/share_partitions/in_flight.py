@@ -66,24 +66,22 @@ class InFlightState:
         self.member_id = member_id
         self.lock_expires_ms = lock_expires_ms
 
-    def release(self, state: int, delivery_count_limit: int) -> bool:
-        """Ends an acquisition without a transition, with AVAILABLE or ARCHIVED; False if it cannot be ended now."""
-        if self._before is not None or self.state != ACQUIRED:
-            return False
+    def release(self, state: int, delivery_count_limit: int) -> None:
+        """Ends an acquisition without a transition, with AVAILABLE or ARCHIVED; `state` must be ACQUIRED."""
         self._end_acquisition(state, delivery_count_limit)
         self.lock_expires_ms = NO_LOCK
-        return True
 
-    def start_transition(self, state: int, delivery_count_limit: int) -> bool:
-        """Starts a transition of acquired records; False if they are not acquired, or another one is in progress."""
-        if self._before is not None or self.state != ACQUIRED:
-            return False
-        self._before = (self.state, self.member_id, delivery_count_limit)
+    def start_transition(self, state: int, delivery_count_limit: int) -> None:
+        """Starts a transition of records in state ACQUIRED."""
+        before = (self.state, self.member_id, delivery_count_limit)
         self._end_acquisition(state, delivery_count_limit)
-        return True
+        self._before = before
 
     def _end_acquisition(self, state: int, delivery_count_limit: int) -> None:
         """Records that were delivered as often as allowed are archived instead of made available."""
+        # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
+        assert self.state == ACQUIRED
+        assert self._before is None
         if state == AVAILABLE and self.delivery_count >= delivery_count_limit:
             state = ARCHIVED
         self.state = state

@@ -105,7 +105,7 @@ class QueuedWrite(NamedTuple):
     outcome: Outcome | None
 
 
-class Surroundings(NamedTuple):
+class ShareEnvironment(NamedTuple):
     """The parts of the broker that leaders of share partitions use.
 
     Attributes:
@@ -125,17 +125,17 @@ class Surroundings(NamedTuple):
     forget: Callable[[ShareLeader], None]
 
 
-class _Bell(Waiter):
-    """A waiter for the growth of a partition's log, on behalf of a share partition."""
+class _LogWaiter(Waiter):
+    """A waiter for new records of a topic partition. It stays registered and calls `notify` each time they come."""
 
-    __slots__ = ("_ring",)
+    __slots__ = ("_notify",)
 
-    def __init__(self, ring: Callable[[], None]) -> None:
+    def __init__(self, notify: Callable[[], None]) -> None:
         super().__init__(0)
-        self._ring = ring
+        self._notify = notify
 
     def add(self, size_bytes: int) -> None:
-        self._ring()
+        self._notify()
 
 
 class ShareLeader:
@@ -146,7 +146,7 @@ class ShareLeader:
         key: the share partition.
         partition: the topic partition, which this broker leads.
         settings: returns the current settings of the group.
-        surroundings: parts of the broker.
+        environment: the parts of the broker that it uses.
         previous: an earlier leader of the same share partition on this broker, whose writes must end first.
 
     Attributes:
@@ -165,7 +165,7 @@ class ShareLeader:
         key: SharePartitionKey,
         partition: Partition,
         settings: Callable[[], SharePartitionSettings],
-        surroundings: Surroundings,
+        environment: ShareEnvironment,
         previous: ShareLeader | None = None,
     ) -> None:
         self.number = number
@@ -178,15 +178,15 @@ class ShareLeader:
         self.waiters = ShareWaiters(self._has_records, self._watch_log)
         self._leadership = partition.leadership
         self._leader_epoch = partition.leader_epoch
-        self._surroundings = surroundings
+        self._environment = environment
         self._previous = previous
         self._queue: list[QueuedWrite] = []
         self.is_writing = False
         self.looked_up_offset = -1
         # Both the registry and a successor wait for it, which a `Completion` does not allow.
         self._idle = trio.Event()
-        self._bell = _Bell(self.waiters.notify)
-        self._bell_at_stable = False
+        self._log_waiter = _LogWaiter(self.waiters.notify)
+        self._waits_for_stable = False
 
     def __repr__(self) -> str:
         return f"share partition {self.key.group_id}:{self.partition}"
@@ -203,7 +203,7 @@ class ShareLeader:
         if self._previous is not None:
             await self._previous.drained()
             self._previous = None
-        found = await self._surroundings.persister.read(self.key, self._leader_epoch)
+        found = await self._environment.persister.read(self.key, self._leader_epoch)
         if self.state is not LeaderState.LOADING:
             return
         try:
@@ -212,7 +212,7 @@ class ShareLeader:
             log.warning("%s cannot be loaded: %s", self, error.message)
             self.load_error = error
             self.end()
-            self._surroundings.forget(self)
+            self._environment.forget(self)
             return
         self.state = LeaderState.ACTIVE
         self.waiters.notify()
@@ -238,7 +238,7 @@ class ShareLeader:
         if strategy == EARLIEST:
             return partition.log_start_offset
         if strategy != LATEST:
-            timestamp = self._surroundings.wall_ms() - duration_ms(strategy.removeprefix(BY_DURATION))
+            timestamp = self._environment.wall_ms() - duration_ms(strategy.removeprefix(BY_DURATION))
             found = partition.log.offset_for_timestamp(timestamp)
             if found is not None and found.offset < partition.high_watermark:
                 return found.offset
@@ -281,20 +281,22 @@ class ShareLeader:
 
     def _watch_log(self, is_in_use: bool) -> None:
         """Registers for the growth of the log while requests wait, and unregisters."""
-        partition, bell = self.partition, self._bell
         if is_in_use:
-            self._bell_at_stable = self.settings().is_read_committed
-            (partition.stable_waiters if self._bell_at_stable else partition.waiters).add(bell)
+            self._waits_for_stable = self.settings().is_read_committed
+        partition = self.partition
+        waiters = partition.stable_waiters if self._waits_for_stable else partition.waiters
+        if is_in_use:
+            waiters.add(self._log_waiter)
         else:
-            (partition.stable_waiters if self._bell_at_stable else partition.waiters).discard(bell)
+            waiters.discard(self._log_waiter)
 
     def now_ms(self) -> int:
         """The time, for locks."""
-        return self._surroundings.now_ms()
+        return self._environment.now_ms()
 
     def acquired(self) -> None:
         """Notes that records were acquired, whose locks will expire."""
-        self._surroundings.plan_expiry(self)
+        self._environment.plan_expiry(self)
 
     # Changes
 
@@ -325,7 +327,7 @@ class ShareLeader:
         if self.state is not LeaderState.ACTIVE:
             return
         stored = self.shares.expire_locks(self.now_ms())
-        self._surroundings.plan_expiry(self)
+        self._environment.plan_expiry(self)
         if stored:
             log.debug("%s: the locks of %d batches have expired", self, len(stored))
             self._enqueue(QueuedWrite((), stored, None))
@@ -363,12 +365,12 @@ class ShareLeader:
                 shares.delivery_complete_count,
                 [batch for each in queued for batch in each.stored],
             )
-            begun = self._surroundings.persister.begin_write(self.key, write)
+            begun = self._environment.persister.begin_write(self.key, write)
             if not isinstance(begun, ErrorCode):
                 self.is_writing = True
                 if self._idle.is_set():
                     self._idle = trio.Event()
-                self._surroundings.start_soon(partial(self._finish, queued, begun))
+                self._environment.start_soon(partial(self._finish, queued, begun))
                 return
             self._end_write(queued, begun)
 
@@ -395,6 +397,6 @@ class ShareLeader:
                 write.outcome.end(error, None if error is ErrorCode.NONE else f"{WRITE_FAILED} {text}")
         if error in ENDING and self.state is not LeaderState.ENDED:
             self.end()
-            self._surroundings.forget(self)
+            self._environment.forget(self)
         else:
             self.waiters.notify()

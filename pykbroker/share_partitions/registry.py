@@ -13,7 +13,7 @@ from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.share_partitions.leader import LeaderState, Outcome, ShareLeader, Surroundings
+from pykbroker.share_partitions.leader import LeaderState, Outcome, ShareEnvironment, ShareLeader
 from pykbroker.share_partitions.sessions import SessionKey, ShareSessions, TopicPartition
 from pykbroker.share_partitions.settings import SharePartitionSettings
 from pykbroker.share_state.state import SharePartitionKey
@@ -67,7 +67,7 @@ class SharePartitions:
         # By their number, which orders leaders whose locks expire at the same time.
         self._numbers: dict[int, ShareLeader] = {}
         self._last_number = 0
-        self._surroundings = Surroundings(
+        self._environment = ShareEnvironment(
             persister, self._start_soon, self._timer.now_ms, clock.now_ms, self._plan_expiry, self._forget
         )
 
@@ -135,7 +135,7 @@ class SharePartitions:
             key,
             partition,
             lambda: self.settings_of(group_id),
-            self._surroundings,
+            self._environment,
             self._ending.get(key),
         )
         self._leaders[key] = self._numbers[leader.number] = leader

@@ -283,8 +283,7 @@ class SharePartition:
         if state.state != ACQUIRED or not 0 < state.lock_expires_ms <= now_ms:
             # Acknowledged meanwhile, or renewed.
             return
-        if not state.release(ARCHIVED if last < self.start_offset else AVAILABLE, limit):
-            return
+        state.release(ARCHIVED if last < self.start_offset else AVAILABLE, limit)
         append_state(changed, first, last, state)
         if state.state != ARCHIVED:
             self.must_search = True

@@ -39,7 +39,7 @@ class ConfluentKafka:
         config: Mapping[str, str],
         timeout_s: float,
     ) -> None:
-        """Create a topic and wait for it."""
+        """Creates a topic and waits for it."""
         admin = AdminClient(_settings(access))
         new_topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config)
@@ -51,7 +51,7 @@ class ConfluentKafka:
             raise LocalBrokerError(f"topic {name} was not created: {_words(error)}") from None
 
     def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]:
-        """Write the records; returns their positions."""
+        """Writes the records; returns their positions."""
         timeout_ms = max(int(timeout_s * 1000), 1)
         producer = Producer(
             {
@@ -100,7 +100,7 @@ class ConfluentKafka:
         from_beginning: bool,
         isolation_level: str,
     ) -> list[Record]:
-        """Read up to `count` records, or to the ends of the partitions."""
+        """Reads up to `count` records, or to the ends of the partitions."""
         deadline = time.monotonic() + timeout_s
         consumer = Consumer(
             {
@@ -120,7 +120,7 @@ class ConfluentKafka:
             consumer.assign([TopicPartition(topic, number, begin) for number in numbers])
             found: list[Record] = []
             at_end: set[int] = set()
-            while len(found) < (count or len(found) + 1) and (count or at_end != numbers):
+            while len(found) < count if count is not None else at_end != numbers:
                 if (left := deadline - time.monotonic()) <= 0:
                     if count is None:
                         raise LocalBrokerError(f"the end of {topic} was not reached within {timeout_s:g} s")

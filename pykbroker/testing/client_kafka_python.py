@@ -33,7 +33,7 @@ _CLOSING_SCHEME = "pykbroker-closing"
 
 
 def _register_closing_sockets() -> bool:
-    """Give kafka-python 3 a socket that is closed when it cannot connect, as the "proxy" of a scheme of its own.
+    """Gives kafka-python 3 a socket that is closed when it cannot connect, as the "proxy" of a scheme of its own.
 
     kafka-python leaves such a socket to the garbage collector, in a cycle with the error's traceback. A test suite that
     turns warnings into errors would then fail in whichever test is running.
@@ -78,7 +78,7 @@ class KafkaPython:
         config: Mapping[str, str],
         timeout_s: float,
     ) -> None:
-        """Create a topic and wait for it."""
+        """Creates a topic and waits for it."""
         with _errors(f"topic {name} was not created"), closing(_admin(access, timeout_s)) as admin:
             try:
                 new_topic = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
@@ -96,7 +96,7 @@ class KafkaPython:
                 time.sleep(_POLL_S)
 
     def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]:
-        """Write the records; returns their positions."""
+        """Writes the records; returns their positions."""
         deadline = time.monotonic() + timeout_s
         positions: list[Position] = []
         with (
@@ -129,7 +129,7 @@ class KafkaPython:
         from_beginning: bool,
         isolation_level: str,
     ) -> list[Record]:
-        """Read up to `count` records, or to the ends of the partitions."""
+        """Reads up to `count` records, or to the ends of the partitions."""
         deadline = time.monotonic() + timeout_s
         settings = {
             "enable_auto_commit": False,

@@ -54,7 +54,7 @@ class LocalBroker(LocalClient):
         prepared: bool = True,
         tls: bool = False,
     ) -> None:
-        """Describe a broker; `start()` or `with` starts it.
+        """Describes a broker; `start()` or `with` starts it.
 
         Args:
             topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
@@ -167,7 +167,7 @@ class LocalBroker(LocalClient):
     # Start and stop
 
     def start(self) -> Self:
-        """Start the process and wait until it answers; returns the broker itself.
+        """Starts the process and waits until it answers; returns the broker itself.
 
         Raises:
             LocalBrokerError: it is running already, it ended, or it was not ready in time.
@@ -176,7 +176,7 @@ class LocalBroker(LocalClient):
         return self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start the process and do not wait until it answers: the first half of `start()`.
+        """Starts the process and does not wait until it answers: the first half of `start()`.
 
         Raises:
             LocalBrokerError: it is running already, or no process could be made.
@@ -206,7 +206,7 @@ class LocalBroker(LocalClient):
         )
 
     def wait_until_ready(self) -> Self:
-        """Wait until the launched process answers: the second half of `start()`.
+        """Waits until the launched process answers: the second half of `start()`.
 
         Raises:
             LocalBrokerError: it was not launched, it ended, or it was not ready in time.
@@ -219,15 +219,15 @@ class LocalBroker(LocalClient):
         return self
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP), as a long garbage collection or a suspended machine would."""
+        """Pauses the process (SIGSTOP), as a long garbage collection or a suspended machine would."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue a paused process (SIGCONT)."""
+        """Continues a paused process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """End the process in order (SIGTERM) and return its exit code; kills it when it takes too long.
+        """Ends the process in order (SIGTERM) and returns its exit code; kills it when it takes too long.
 
         Raises:
             LocalBrokerError: it had to be killed.
@@ -252,19 +252,19 @@ class LocalBroker(LocalClient):
         return process.wait()
 
     def begin_to_stop(self) -> None:
-        """Send SIGTERM to the process and do not wait for its end; `stop()` waits."""
+        """Sends SIGTERM to the process and does not wait for its end; `stop()` waits."""
         if self.is_running:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
     def stop_without_controller(self) -> None:
-        """Make a process that is stopping no longer wait for the controller's permission to shut down."""
+        """Makes a process that is stopping no longer wait for the controller's permission to shut down."""
         process = self._resources.process
         if process is not None:
             process.close_stdin()
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
+        """Ends the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
         process = self._resources.process
         if process is not None:
             process.send_signal(signal.SIGKILL)
@@ -272,12 +272,12 @@ class LocalBroker(LocalClient):
             process.close_stdin()
 
     def restart(self) -> Self:
-        """Stop the broker if it runs, and start it again on the same port with the same data."""
+        """Stops the broker if it runs, and starts it again on the same port with the same data."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
-        """End the broker and remove its temporary directory.
+        """Ends the broker and removes its temporary directory.
 
         With `data_dir` or `keep` the broker is stopped in order, as by `stop()`. Otherwise it is killed, as its data is
         removed anyway.
@@ -358,7 +358,7 @@ class _Resources:
         self.owner = os.getpid()
 
     def kill_process(self) -> None:
-        """Kill the process if it runs, and close its standard input."""
+        """Kills the process if it runs, and closes its standard input."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -376,7 +376,7 @@ class _Resources:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without broker settings, and with this very package importable."""
+    """Returns this process's environment without broker settings, and with this very package importable."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("KAFKA_") and name != "CLUSTER_ID"
     }

@@ -92,7 +92,7 @@ class LocalClient:
         *,
         timeout_s: float = 30.0,
     ) -> None:
-        """Create a topic and wait until it can be used.
+        """Creates a topic and waits until it can be used.
 
         Args:
             name: the topic's name.
@@ -118,7 +118,7 @@ class LocalClient:
         partition: int | None = None,
         timeout_s: float = 30.0,
     ) -> list[Position]:
-        """Write one record or several and wait until all are acknowledged (acks=all).
+        """Writes one record or several and waits until all are acknowledged (acks=all).
 
         Args:
             topic: the topic's name; it is created if the broker does that (`auto.create.topics.enable`).
@@ -149,7 +149,7 @@ class LocalClient:
         from_beginning: bool = True,
         isolation_level: str = "read_uncommitted",
     ) -> list[Record]:
-        """Read records of all partitions of a topic, without a group.
+        """Reads records of all partitions of a topic, without a group.
 
         Args:
             topic: the topic's name. With a `count` it may be created while this waits.
@@ -178,7 +178,7 @@ class LocalClient:
         return found
 
     def wait_for_group(self, group: str, members: int = 1, *, timeout_s: float = 30.0) -> None:
-        """Wait until a consumer group is stable with this number of members: each has its partitions.
+        """Waits until a consumer group is stable with this number of members: each has its partitions.
 
         Args:
             group: the group's id; it need not exist yet.

@@ -51,7 +51,7 @@ class LocalCluster(LocalClient):
         prepared: bool = True,
         tls: bool = False,
     ) -> None:
-        """Describe a cluster; `start_all()` or `with` starts it.
+        """Describes a cluster; `start_all()` or `with` starts it.
 
         Args:
             nodes: number of nodes; they have the ids 1 to n.
@@ -148,7 +148,7 @@ class LocalCluster(LocalClient):
             raise LocalBrokerError(f"there is no node {node_id}, but {self.node_ids}") from None
 
     def start_all(self) -> Self:
-        """Start the nodes that do not run, all at once, and wait until they answer; returns the cluster itself."""
+        """Starts the nodes that do not run, all at once, and waits until they answer; returns the cluster itself."""
         launched = [node for node in self._nodes.values() if not node.is_running]
         for node in launched:
             node.launch()
@@ -157,27 +157,27 @@ class LocalCluster(LocalClient):
         return self
 
     def start(self, node_id: int) -> None:
-        """Start one node again, on its port with its data, and wait until it answers."""
+        """Starts one node again, on its port with its data, and waits until it answers."""
         self.node(node_id).start()
 
     def stop(self, node_id: int) -> None:
-        """Stop a node in order: its leaderships move to other nodes first."""
+        """Stops a node in order: its leaderships move to other nodes first."""
         self.node(node_id).stop()
 
     def kill(self, node_id: int) -> None:
-        """End a node at once (SIGKILL), as a crash would."""
+        """Ends a node at once (SIGKILL), as a crash would."""
         self.node(node_id).kill()
 
     def pause(self, node_id: int) -> None:
-        """Pause a node (SIGSTOP): its connections stay open, and it sends nothing."""
+        """Pauses a node (SIGSTOP): its connections stay open, and it sends nothing."""
         self.node(node_id).pause()
 
     def resume(self, node_id: int) -> None:
-        """Continue a paused node (SIGCONT)."""
+        """Continues a paused node (SIGCONT)."""
         self.node(node_id).resume()
 
     def close(self) -> None:
-        """End all nodes at once, and remove the temporary directory.
+        """Ends all nodes at once, and removes the temporary directory.
 
         If the data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
         """

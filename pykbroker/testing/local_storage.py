@@ -23,7 +23,7 @@ class StorageChoiceError(ValueError):
 
 
 def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: bool = False) -> str:
-    """Make a new directory and return its path.
+    """Makes a new directory and returns its path.
 
     Args:
         prefix: begins the directory's name.

@@ -53,7 +53,7 @@ class MarkerArguments(NamedTuple):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the settings for pytest.ini, or the like."""
+    """Adds the settings for pytest.ini, or the like."""
     parser.addini(
         "pykbroker_config", "settings of all brokers, KEY=VALUE by Kafka's names, one a line", type="linelist"
     )
@@ -68,12 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Registers the marker."""
     config.addinivalue_line("markers", _MARKER_HELP)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test with `config`, `nodes` or `tls` in its marker a broker or cluster of its own, by a parameter."""
+    """Gives a test with `config`, `nodes` or `tls` in its marker a broker or cluster of its own, by a parameter."""
     arguments = _marker_arguments(metafunc.definition)
     is_own_broker = arguments.config is not None or arguments.tls is not None
     needs = {"kafka_broker": is_own_broker, "kafka_cluster": is_own_broker or arguments.nodes is not None}
@@ -87,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _kafka_session_broker(  # pragma: no cover  tests run pytest in processes
     pytestconfig: pytest.Config,
 ) -> Iterator[Callable[[], LocalBroker]]:
-    """Give the broker of the session, started at the first use; it outlives tests that have their own."""
+    """Gives the broker of the session, started at the first use; it outlives tests that have their own."""
     from contextlib import ExitStack
 
     with ExitStack() as at_end:
@@ -106,7 +106,7 @@ def _kafka_session_broker(  # pragma: no cover  tests run pytest in processes
 def kafka_broker(  # pragma: no cover  tests run pytest in processes
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
-    """Give a running `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
+    """Gives a running `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
     arguments: MarkerArguments | None = getattr(request, "param", None)
     if arguments is None:
         yield _kafka_session_broker()
@@ -120,7 +120,7 @@ def kafka_broker(  # pragma: no cover  tests run pytest in processes
 def kafka_fresh_broker(  # pragma: no cover  tests run pytest in processes
     request: pytest.FixtureRequest,
 ) -> Iterator[LocalBroker]:
-    """Give a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
+    """Gives a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
     broker = _start_broker(request.config, _marker_arguments(request.node))
     yield broker
     broker.close()
@@ -130,7 +130,7 @@ def kafka_fresh_broker(  # pragma: no cover  tests run pytest in processes
 def kafka_cluster(  # pragma: no cover  tests run pytest in processes
     request: pytest.FixtureRequest,
 ) -> Iterator[LocalCluster]:
-    """Give a running cluster, a `pykbroker.LocalCluster`.
+    """Gives a running cluster, a `pykbroker.LocalCluster`.
 
     It is the same for all tests of a module without `config`, `nodes` and `tls` in a marker.
     """
@@ -155,7 +155,7 @@ def kafka_cluster(  # pragma: no cover  tests run pytest in processes
 def kafka_topic(  # pragma: no cover  tests run pytest in processes
     request: pytest.FixtureRequest, kafka_broker: LocalBroker
 ) -> str:
-    """Give the name of a new topic on `kafka_broker`, which begins with the name of the test."""
+    """Gives the name of a new topic on `kafka_broker`, which begins with the name of the test."""
     return _new_topic(request, kafka_broker)
 
 
@@ -163,13 +163,13 @@ def kafka_topic(  # pragma: no cover  tests run pytest in processes
 def kafka_cluster_topic(  # pragma: no cover  tests run pytest in processes
     request: pytest.FixtureRequest, kafka_cluster: LocalCluster
 ) -> str:
-    """Give the name of a new topic on `kafka_cluster`, which begins with the name of the test."""
+    """Gives the name of a new topic on `kafka_cluster`, which begins with the name of the test."""
     return _new_topic(request, kafka_cluster)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add the end of the brokers' logs to the report of a test that failed."""
+    """Adds the end of the brokers' logs to the report of a test that failed."""
     outcome = yield
     report = outcome.get_result()
     if report.failed:
@@ -238,7 +238,7 @@ class _failures:  # noqa: N801  used as a function; contextlib is not imported a
 
 
 def _refuse(text: str) -> NoReturn:  # pragma: no cover  tests run pytest in processes
-    """Fail the collection or the fixture with this text and no traceback."""
+    """Fails the collection or the fixture with this text and no traceback."""
     pytest.fail(text, pytrace=False)
 
 

@@ -19,7 +19,7 @@ from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.marker_queue import (
     MARKERS_AT_ONCE,
-    AppendedMarker,
+    AwaitedMarker,
     Batch,
     CompletingTransaction,
     Key,
@@ -123,7 +123,7 @@ class TransactionCompletion:
 
     def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
         """Appends the markers of partitions that this broker leads, and queues the others for their leaders."""
-        appended: list[tuple[TopicPartition, AppendedMarker]] = []
+        appended: list[tuple[TopicPartition, AwaitedMarker]] = []
         topics, nursery = self._metadata.image.topics_by_name, self._runtime.nursery
         for partition in partitions:
             if completing.is_over:
@@ -192,7 +192,7 @@ class TransactionCompletion:
     # Replication of markers that this broker has appended
 
     async def _await_replicas(
-        self, completing: CompletingTransaction, appended: Sequence[tuple[TopicPartition, AppendedMarker]]
+        self, completing: CompletingTransaction, appended: Sequence[tuple[TopicPartition, AwaitedMarker]]
     ) -> None:
         deadline = trio.current_time() + self._timeout_ms / 1000
         for partition, marker in appended:

@@ -28,14 +28,14 @@ Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""
 
 
-class AppendedMarker(Protocol):
+class AwaitedMarker(Protocol):
     """A marker that this broker has appended and that is not replicated yet."""
 
     async def wait_replicated(self, deadline: float) -> ErrorCode:
         """Waits for replication until `deadline`, in seconds on trio's clock; returns the partition's error."""
 
 
-WriteMarker = Callable[[TransactionMarker, str, int], "ErrorCode | AppendedMarker"]
+WriteMarker = Callable[[TransactionMarker, str, int], "ErrorCode | AwaitedMarker"]
 """Appends a marker to a partition that this broker leads; returns the error, NONE if replicated at once, or else the
 marker to wait for."""
 

@@ -124,11 +124,41 @@ def test_every_module_says_what_it_is_for() -> None:
     assert empty == []
 
 
+def test_a_package_names_modules_that_exist() -> None:
+    packages = [path for path in python_files() if path.name == "__init__.py"]
+    gone = [
+        f"{name_of(path)}: {named}"
+        for path in packages
+        for named in re.findall(r"\b[a-z0-9_]+\.py\b", ast.get_docstring(tree_of(path)) or "")
+        if not (path.parent / named).exists()
+    ]
+    assert gone == []
+
+
 def test_docstrings_say_what_a_thing_is() -> None:
     """ "Log settings of a topic", and not "What the logs of a topic obey", which the reader has to turn round."""
     question = re.compile(r'^\s*r?"""(Who|Whose|Whom|What|Whether|Where|Which|How|When|Why)\b', re.MULTILINE)
     code = ((name_of(path), path.read_text(encoding="utf-8")) for path in [*python_files(), *python_files_beside()])
     found = [f"{name}: {match.group().strip()}" for name, text in code for match in question.finditer(text)]
+    assert found == []
+
+
+def test_docstrings_of_functions_say_what_they_do() -> None:
+    """Returns, not Return, as in most of the code. The texts of click's commands are help for users."""
+    orders = (
+        "Add|Append|Ask|Begin|Call|Check|Close|Create|Decode|Delete|Drop|Encode|End|Find|Fork|Give|Load|Make|Move|Note|"
+        "Parse|Print|Raise|Read|Release|Remove|Rename|Replace|Return|Run|Scan|Send|Show|Start|Stop|Take|Turn|Update|"
+        "Wait|Write"
+    )
+    order = re.compile(rf"({orders}) (a|all|an|and|at|each|every|for|from|it|its|one|that|the|this|to|until|up)\b")
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and order.match(ast.get_docstring(node) or "")
+        and not any(re.search(r"command\(|group\(", ast.unparse(each)) for each in node.decorator_list)
+    ]
     assert found == []
 
 

@@ -79,7 +79,7 @@ class Roster:
 
 
 class HeartbeatingMember(ABC):
-    """A member of a group of the newer kinds: heartbeats, and joins as a new member when it is fenced.
+    """A member of a modern group: heartbeats, and joins as a new member when it is fenced.
 
     When it is to stop it goes on until the group has assigned everything once.
     """

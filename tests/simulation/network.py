@@ -235,7 +235,7 @@ class SimulatedStream(trio.abc.Stream):
 
 
 class SimulatedListening:
-    """A port; see `pykbroker.network.listening.Listening`."""
+    """A port; see `pykbroker.network.listening_socket.ListeningSocket`."""
 
     def __init__(self, machine: _Machine, host: str, port: int) -> None:
         self._machine = machine

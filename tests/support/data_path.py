@@ -112,7 +112,7 @@ class DataPath:
         metadata = MetadataCache(config, NODE_ID, image)
         self.proposals = Proposals()
         environment = ReplicaEnvironment(RegisteredBrokers(NODE_ID), lambda: self.clock.time_ms / 1000, self.proposals)
-        partitions = Partitions(environment, self.directory, metadata.log_config, self.clock)
+        partitions = Partitions(environment, self.directory, metadata.settings.log_config, self.clock)
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)

@@ -73,11 +73,12 @@ class ReplicaBroker:
         config = BrokerConfig.from_properties({"log.dirs": "/data", "node.id": str(self.broker_id), **self._settings})
         self.directory = LogDirectory.open("/data", filesystem=self.filesystem)
         self.metadata = MetadataCache(config, self.broker_id, self.image)
-        self.directory.load_logs(lambda topic: self.metadata.log_config(self.image, topic), self.clock.now_ms())
+        log_config = self.metadata.settings.log_config
+        self.directory.load_logs(lambda topic: log_config(self.image, topic), self.clock.now_ms())
         environment = ReplicaEnvironment(
             RegisteredBrokers(self.broker_id), lambda: self.clock.time_ms / 1000, self.proposals
         )
-        self.partitions = Partitions(environment, self.directory, self.metadata.log_config, self.clock)
+        self.partitions = Partitions(environment, self.directory, log_config, self.clock)
         self.image = ClusterImage()
         self.proposals.clear()
         self.leader_id = -1

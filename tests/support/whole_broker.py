@@ -11,7 +11,7 @@ from typing import Any, Self
 import trio
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.node.broker import BrokerAddress, run_broker
+from pykbroker.node.broker import ReadyAddress, run_broker
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -49,7 +49,7 @@ class WholeBroker:
         self._ready = threading.Event()
         self._scope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken
-        self._address: BrokerAddress | None = None
+        self._address: ReadyAddress | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.client: WireClient
@@ -65,7 +65,7 @@ class WholeBroker:
     async def _serve(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
 
-        def on_ready(address: BrokerAddress) -> None:
+        def on_ready(address: ReadyAddress) -> None:
             self._address = address
             self._ready.set()
 
@@ -84,7 +84,7 @@ class WholeBroker:
         return self
 
     @property
-    def address(self) -> BrokerAddress:
+    def address(self) -> ReadyAddress:
         """Address of the listener; the broker has started."""
         assert self._address is not None
         return self._address

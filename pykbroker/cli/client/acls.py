@@ -53,7 +53,7 @@ class ClusterAcls(ClusterCalls):
     """The operations behind `pykbroker acl`."""
 
     def acls(self, filters: Iterable[Entry]) -> list[Entry]:
-        """Return the entries that match any of the filters, each once, sorted; raises CliError."""
+        """Returns the entries that match any of the filters, each once, sorted; raises CliError."""
         from kafka.protocol.admin import DescribeAclsRequest
 
         found = []
@@ -65,7 +65,7 @@ class ClusterAcls(ClusterCalls):
         return _sorted(found)
 
     def create_acls(self, entries: list[Entry]) -> None:
-        """Add entries; existing ones stay. Raises CliError naming the first that was refused."""
+        """Adds entries; existing ones stay. Raises CliError naming the first that was refused."""
         from kafka.protocol.admin import CreateAclsRequest
 
         creations = [
@@ -87,7 +87,7 @@ class ClusterAcls(ClusterCalls):
                 raise CliError(f"not added: {entry_text(item)}: {refusal_text(result)}")
 
     def delete_acls(self, filters: list[Entry]) -> list[Entry]:
-        """Remove the entries that match any of the filters and return them, each once, sorted; raises CliError."""
+        """Removes the entries that match any of the filters and returns them, each once, sorted; raises CliError."""
         from kafka.protocol.admin import DeleteAclsRequest
 
         wanted = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(item)) for item in filters]
@@ -103,7 +103,7 @@ class ClusterAcls(ClusterCalls):
 
 
 def entry_text(item: Entry) -> str:
-    """Return an entry in one line."""
+    """Returns an entry in one line."""
     return (
         f"{item['permission']} {item['principal']} from {item['host']} to {item['operation']} "
         f"{item['resource_type']} {item['resource_name']} ({item['pattern_type']})"

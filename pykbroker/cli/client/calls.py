@@ -19,11 +19,11 @@ class ClusterCalls:
     """A KafkaAdminClient."""
 
     def _ask(self, request: Callable[[], Any]) -> Any:
-        """Call a method of the admin client, and repeat the call on retriable errors; raises CliError."""
+        """Calls a method of the admin client, and repeats the call on retriable errors; raises CliError."""
         raise NotImplementedError
 
     def _send(self, request: Any, node_id: int | None = None) -> Any:
-        """Send one of the client library's requests to a broker (None: any) and return its response; raises CliError.
+        """Sends one of the client library's requests to a broker (None: any) and returns its response; raises CliError.
 
         The caller checks the error codes in the response.
         """
@@ -32,7 +32,7 @@ class ClusterCalls:
     def _ask_coordinator(
         self, coordinator_type: int, key: str, request: Any, error_code_of: Callable[[Any], int]
     ) -> tuple[int, Any]:
-        """Send a request to the coordinator of a key; return that broker's id and the response.
+        """Sends a request to the coordinator of a key; returns that broker's id and the response.
 
         On a retriable error the coordinator is looked up again and the request repeated, until the deadline.
 

@@ -1,6 +1,6 @@
 """Operations of the client commands on a Kafka cluster, with plain values and one kind of error.
 
-The client library is kafka-python. Of the command line only this folder, produce.py and consume.py use it, and tests
+The client library is kafka-python. Of the command line only this directory, produce.py and consume.py use it; tests
 replace this class by a fake. Values have the shape that `--json` prints.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from pykbroker.cli.client.acls import ClusterAcls
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.configs import ClusterConfigs
 from pykbroker.cli.client.errors import error_text, explained_errors, prepare_client_library
 from pykbroker.cli.client.groups import ClusterGroups
@@ -60,12 +60,12 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
     # Topics
 
     def topics(self) -> list[dict[str, Any]]:
-        """Return every topic: name, topic_id, is_internal, partitions (as `describe_topics`), sorted by name."""
+        """Returns every topic: name, topic_id, is_internal, partitions (as `describe_topics`), sorted by name."""
         found = self._ask(lambda: self._admin.describe_topics(None))
         return sorted((_topic(item) for item in found), key=lambda topic: str(topic["name"]))
 
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the named topics, with each partition's leader, replicas and in-sync replicas.
+        """Returns the named topics, with each partition's leader, replicas and in-sync replicas.
 
         Raises:
             CliError: one of them does not exist or has an impossible name.
@@ -79,23 +79,23 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> tuple[int, str]:
-        """Create a topic (-1: the broker's default); return its error code, 0 when created, and the error message."""
+        """Creates a topic (-1: the broker's default); returns its error code, 0 when created, and the error message."""
         topic = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
         result = self._ask(lambda: self._admin.create_topics({name: topic}, raise_errors=False))
         return _outcome(result["topics"][0])
 
     def delete_topic(self, name: str) -> tuple[int, str]:
-        """Delete a topic; return its error code, 0 when deleted, and the error message."""
+        """Deletes a topic; returns its error code, 0 when deleted, and the error message."""
         result = self._ask(lambda: self._admin.delete_topics([name], raise_errors=False))
         return _outcome(result["topics"][0])
 
     def create_partitions(self, name: str, count: int) -> tuple[int, str]:
-        """Grow a topic to `count` partitions; return the error code, 0 when done, and the error message."""
+        """Grows a topic to `count` partitions; returns the error code, 0 when done, and the error message."""
         result = self._ask(lambda: self._admin.create_partitions({name: count}, raise_errors=False))
         return _outcome(result.results[0].to_dict())
 
     def topic_configs(self, names: Iterable[str], *, modified_only: bool) -> dict[str, dict[str, str]]:
-        """Return each topic's settings, all or those that differ from the defaults of Kafka and of the broker."""
+        """Returns each topic's settings, all or those that differ from the defaults of Kafka and of the broker."""
         from kafka.admin import ConfigResource
 
         resources = [ConfigResource("topic", name) for name in names]
@@ -113,11 +113,11 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         }
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
-        """Set and unset settings of a topic in one request; raises CliError with the broker's error message."""
+        """Sets and unsets settings of a topic in one request; raises CliError with the broker's error message."""
         self.alter_configs("topic", name, changes, unset)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
-        """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: no record since then)."""
+        """Returns each partition's offset for `EARLIEST`, `LATEST` or a time in ms (None: no record since then)."""
         from kafka import TopicPartition
 
         wanted = {TopicPartition(topic, partition): timestamp for topic, partition in partitions}
@@ -129,7 +129,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         }
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Delete the records before an offset of each partition, and return the new log start offsets.
+        """Deletes the records before an offset of each partition, and returns the new log start offsets.
 
         Raises:
             CliError: a partition was refused; others may have been trimmed.
@@ -146,7 +146,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         return self._ask(lambda: manager.run(manager.send, request, node_id))
 
     def _ask(self, request: Callable[[], Any]) -> Any:
-        """Run a request, repeat it on retriable errors until the deadline, and raise errors as CliError."""
+        """Runs a request, repeats it on retriable errors until the deadline, and raises errors as CliError."""
         from kafka.errors import RetriableError, UnknownTopicOrPartitionError
 
         with explained_errors(self._bootstrap_servers):

@@ -30,7 +30,7 @@ class ClusterConfigs(ClusterCalls):
     """The operations behind `pykbroker config`."""
 
     def configs(self, resource_type: str, name: str, keys: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return settings of a resource, all or those named, sorted by name; unknown names are left out.
+        """Returns settings of a resource, all or those named, sorted by name; unknown names are left out.
 
         Of each: name, value (None if it is sensitive or null), source, is_read_only, is_sensitive, synonyms (its values
         in all sources, the effective one first).
@@ -72,7 +72,7 @@ class ClusterConfigs(ClusterCalls):
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Change settings of a resource in one request: set, return to default, append to lists, subtract from lists.
+        """Changes settings of a resource in one request: sets, resets, appends to lists, subtracts from lists.
 
         Raises:
             CliError: the broker refused, and nothing was changed; the text has the broker's error message.
@@ -93,7 +93,7 @@ class ClusterConfigs(ClusterCalls):
             raise CliError(_refusal(resource_type, name, result))
 
     def _node_of(self, resource_type: str, name: str) -> int | None:
-        """Return the id of the broker that must get the request, None for any broker."""
+        """Returns the id of the broker that must get the request, None for any broker."""
         if resource_type not in ("broker", "broker-logger"):
             return None
         known = [int(item["broker_id"]) for item in self._ask(lambda: self._admin.describe_cluster())["brokers"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.cli.client.config import client_settings
+from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 OLDEST_KAFKA_PYTHON = 3
 """First major version with the requests and responses that the client commands use."""
 _HOW_TO_INSTALL = "pip install 'pykbroker[cli]'"
+_SECURITY_DISABLED = 54
 
 
 def prepare_client_library() -> None:
-    """Check that what the client commands need is installed, and keep kafka-python's log lines off the terminal.
+    """Checks that what the client commands need is installed, and keeps kafka-python's log lines off the terminal.
 
     Their cause reaches the user as one explained error.
 
@@ -49,7 +50,7 @@ def prepare_client_library() -> None:
 
 @contextmanager
 def explained_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn the client library's exceptions into CliError."""
+    """Turns the client library's exceptions into CliError."""
     from kafka.errors import (
         BrokerResponseError,
         IncompatibleBrokerVersion,
@@ -88,7 +89,7 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
 
 
 def error_text(error_code: int) -> str:
-    """Return the meaning of a Kafka error code in a few words."""
+    """Returns the meaning of a Kafka error code in a few words."""
     from kafka.errors import for_code
 
     known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}
@@ -96,8 +97,11 @@ def error_text(error_code: int) -> str:
 
 
 def refusal_text(result: Any) -> str:
-    """Return the error message of a result with an error code, or the meaning of the code if there is no message."""
-    return str(result.error_message or error_text(result.error_code))
+    """Returns the error message of a result with an error code, or the meaning of the code if there is no message."""
+    text = str(result.error_message or error_text(result.error_code))
+    if result.error_code == _SECURITY_DISABLED:
+        return f"{text.rstrip('.')}: set authorizer.class.name on the brokers"
+    return text
 
 
 def _words(error: BaseException) -> str:
@@ -111,10 +115,10 @@ def _words(error: BaseException) -> str:
 
 
 def error_number(error: Any) -> int:
-    """Return the Kafka error code of one of the client library's errors, 0 for none."""
+    """Returns the Kafka error code of one of the client library's errors, 0 for none."""
     return int(getattr(error, "errno", 0) or 0)
 
 
 def error_name(error: Any) -> str:
-    """Return the name of an error or error class of the client library."""
+    """Returns the name of an error or error class of the client library."""
     return str(getattr(error, "__name__", None) or type(error).__name__)

@@ -17,7 +17,7 @@ class ClusterGroups(ClusterCalls):
     """The operations on groups."""
 
     def groups(self) -> list[dict[str, Any]]:
-        """Return every group: group_id, protocol_type, group_state, group_type, sorted by id."""
+        """Returns every group: group_id, protocol_type, group_state, group_type, sorted by id."""
         found = self._ask(lambda: self._admin.list_groups())
         keys = ("group_id", "protocol_type", "group_state", "group_type")
         return sorted(
@@ -25,7 +25,7 @@ class ClusterGroups(ClusterCalls):
         )
 
     def describe_group(self, group_id: str) -> dict[str, Any]:
-        """Return group_id, group_type, group_state, protocol_type, protocol, members with their partitions.
+        """Returns group_id, group_type, group_state, protocol_type, protocol, members with their partitions.
 
         A group that does not exist has the state Dead, as in Kafka. The members of a Streams group have `tasks` too.
 
@@ -33,8 +33,8 @@ class ClusterGroups(ClusterCalls):
             CliError: refused, or the group is of a type that is not known here.
         """
         found = self._ask(lambda: self._admin.describe_groups([group_id]))[group_id]
-        if found["group_state"] == "Dead" and (newer := self._describe_newer_group(group_id)):
-            return newer
+        if found["group_state"] == "Dead" and (modern := self._describe_modern_group(group_id)):
+            return modern
         return {
             "group_id": group_id,
             "group_type": CLASSIC,
@@ -44,8 +44,8 @@ class ClusterGroups(ClusterCalls):
             "members": [_member(item) for item in found["members"]],
         }
 
-    def _describe_newer_group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group that is not classic, None if it is classic or does not exist."""
+    def _describe_modern_group(self, group_id: str) -> dict[str, Any] | None:
+        """Returns a group that is not classic, None if it is classic or does not exist."""
         known = next((item for item in self.groups() if item["group_id"] == group_id), None)
         group_type = str((known or {}).get("group_type") or CLASSIC).lower()
         if group_type == CLASSIC:
@@ -69,14 +69,14 @@ class ClusterGroups(ClusterCalls):
         }
 
     def group_offsets(self, group_id: str, group_type: str) -> dict[Where, int]:
-        """Return the committed offsets of a group; of a share group the offsets at which its partitions start."""
+        """Returns the committed offsets of a group; of a share group the offsets at which its partitions start."""
         if group_type == SHARE:
             return self._share_group_offsets(group_id)
         found = self._ask(lambda: self._admin.list_group_offsets(group_id)).get(group_id, {})
         return {(where.topic, where.partition): item.offset for where, item in found.items() if item.offset >= 0}
 
     def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[Where, int]) -> None:
-        """Set offsets of a group without members; raises CliError naming the partitions that were refused."""
+        """Sets offsets of a group without members; raises CliError naming the partitions that were refused."""
         if group_type == SHARE:
             self._alter_share_group_offsets(group_id, offsets)
             return
@@ -97,7 +97,7 @@ class ClusterGroups(ClusterCalls):
             raise CliError(f"group {group_id}: not committed: " + ", ".join(refused))
 
     def delete_group(self, group_id: str) -> str | None:
-        """Delete a group; return the name of the error, None when it is deleted."""
+        """Deletes a group; returns the name of the error, None when it is deleted."""
         outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
         return None if outcome == "OK" else str(outcome)
 
@@ -147,7 +147,7 @@ def _member(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _newer_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
+def _modern_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
     return {
         "member_id": item.member_id,
         "group_instance_id": getattr(item, "instance_id", None),
@@ -159,11 +159,11 @@ def _newer_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
 
 def _consumer_member(item: Any) -> dict[str, Any]:
     topics = item.assignment.topic_partitions
-    return _newer_member(item, [(topic.topic_name, partition) for topic in topics for partition in topic.partitions])
+    return _modern_member(item, [(topic.topic_name, partition) for topic in topics for partition in topic.partitions])
 
 
 def _streams_member(group: Any) -> Any:
-    """Return a function that describes a member; its tasks read partitions of their subtopology's topics."""
+    """Returns a function that describes a member; its tasks read partitions of their subtopology's topics."""
     sources: dict[str, list[str]] = {}
     for part in () if group.topology is None else group.topology.subtopologies or ():
         repartitioned = [topic.name for topic in part.repartition_source_topics]
@@ -176,7 +176,7 @@ def _streams_member(group: Any) -> Any:
             for topic in sources.get(task.subtopology_id, ())
             for partition in task.partitions
         ]
-        found = _newer_member(item, partitions)
+        found = _modern_member(item, partitions)
         found["tasks"] = {
             kind: sorted(
                 f"{task.subtopology_id}_{partition}"

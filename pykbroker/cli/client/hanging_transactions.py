@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: int) -> list[dict[str, Any]]:
-    """Return the hanging transactions of these partitions with a last record before a time in ms, by partition.
+    """Returns the hanging transactions of these partitions with a last record before a time in ms, by partition.
 
     Of each: topic, partition, and the fields of `Cluster.producers` for its producer.
     """
@@ -31,7 +31,7 @@ def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: 
 
 
 def owner_of(cluster: Cluster, where: Where, producer_id: int) -> str | None:
-    """Return the transactional id whose coordinator will write a marker of this producer into a partition, or None."""
+    """Returns the transactional id whose coordinator will write a marker of this producer into a partition, or None."""
     for row in cluster.transactions(producer_ids=[producer_id]):
         found = cluster.describe_transaction(row["transactional_id"])
         # A coordinator lists the partitions that have no marker yet, also while it completes the transaction.

@@ -14,7 +14,7 @@ _NAMES_MAX = 10
 
 
 def health_of(cluster: Cluster) -> dict[str, Any]:
-    """Ask a cluster and return its health, as `--json` prints it."""
+    """Asks a cluster and returns its health, as `--json` prints it."""
     found = cluster.brokers()
     topics = cluster.topics()
     quorum = cluster.quorum()
@@ -25,7 +25,7 @@ def health_of(cluster: Cluster) -> dict[str, Any]:
 def judge(
     found: dict[str, Any], topics: list[dict[str, Any]], minima: dict[str, int], quorum: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the health of a cluster of these brokers, topics, min.insync.replicas by topic, and this quorum.
+    """Returns the health of a cluster of these brokers, topics, min.insync.replicas by topic, and this quorum.
 
     A partition at min.insync.replicas counts only if it has lost replicas: one with a single replica is always at its
     minimum.
@@ -78,7 +78,7 @@ def _lags(voter: dict[str, Any]) -> bool:
 
 
 def problems_of(health: dict[str, Any]) -> list[str]:
-    """Return the problems, one line each."""
+    """Returns the problems, one line each."""
     lines = []
     if health["controller_id"] < 0:
         lines.append("no controller leads")

@@ -1,4 +1,4 @@
-"""Messages that kafka-python lacks (newer kinds of groups), made for it from our own declarations in `protocol`."""
+"""Messages that kafka-python lacks (those of modern groups), made for it from our own declarations in `protocol`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykbroker.protocol.fields import NO_VERSIONS, VERSION_MAX, Field, Message, 
 
 @cache
 def request_class(api: str) -> Any:
-    """Return the library's class for requests of an API, as `share_group_describe`.
+    """Returns the library's class for requests of an API, as `share_group_describe`.
 
     The class of the response is registered with the library, by its API key.
     """

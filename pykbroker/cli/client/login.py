@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NODE_MECHANISMS, NodeLogin
-from pykbroker.security.mechanism import InvalidCredentials
+from pykbroker.security.sasl_mechanism import InvalidCredentials
 from pykbroker.security.scram import TOKEN_AUTH, ScramLogin
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NONCE_BYTES = 18
 
 
 def login_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Turn Kafka's settings of a login into the client library's.
+    """Turns Kafka's settings of a login into the client library's.
 
     With GSSAPI and a key table the environment of this process is changed, where MIT's library looks for both.
 

@@ -15,7 +15,7 @@ class ClusterState(ClusterCalls):
     """The operations behind `pykbroker cluster`."""
 
     def brokers(self) -> dict[str, Any]:
-        """Return cluster_id, controller_id and brokers: broker_id, host, port, rack, is_fenced, sorted by id.
+        """Returns cluster_id, controller_id and brokers: broker_id, host, port, rack, is_fenced, sorted by id.
 
         A cluster older than Apache Kafka 4 does not list fenced brokers. A KRaft cluster returns any broker as its
         controller, as each forwards requests to the active controller, whose id `quorum` returns.
@@ -33,12 +33,12 @@ class ClusterState(ClusterCalls):
         }
 
     def features(self) -> dict[str, int]:
-        """Return the finalized level of each feature, such as metadata.version."""
+        """Returns the finalized level of each feature, such as metadata.version."""
         found = self._ask(lambda: self._admin.describe_features())
         return {name: item["finalized"][1] for name, item in sorted(found.items()) if "finalized" in item}
 
     def quorum(self) -> dict[str, Any] | None:
-        """Return the metadata quorum; None if the cluster uses ZooKeeper or this user may not describe the quorum.
+        """Returns the metadata quorum; None if the cluster uses ZooKeeper or this user may not describe the quorum.
 
         leader_id, leader_epoch, high_watermark, voters and observers; of each node its id, its lag behind the leader
         in records, and how long ago in ms, by the leader's clock, it was caught up (None: unknown). A quorum without a
@@ -70,7 +70,7 @@ class ClusterState(ClusterCalls):
         }
 
     def min_in_sync_replicas(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return min.insync.replicas of each topic; a topic that was deleted meanwhile, or is refused, is left out."""
+        """Returns min.insync.replicas of each topic; a topic that was deleted meanwhile, or is refused, is left out."""
         from kafka.protocol.admin import DescribeConfigsRequest
 
         wanted = [(_TOPIC, name, ["min.insync.replicas"]) for name in topics]

@@ -34,7 +34,7 @@ class ClusterTransactions(ClusterCalls):
         longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the transactional ids of all coordinators that pass the filters, sorted.
+        """Returns the transactional ids of all coordinators that pass the filters, sorted.
 
         Of each: transactional_id, coordinator_id, producer_id, state.
 
@@ -69,7 +69,7 @@ class ClusterTransactions(ClusterCalls):
         return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
     def describe_transaction(self, transactional_id: str) -> dict[str, Any] | None:
-        """Return the state of a transactional id at its coordinator, None if the id does not exist.
+        """Returns the state of a transactional id at its coordinator, None if the id does not exist.
 
         transactional_id, coordinator_id, state, producer_id, producer_epoch, timeout_ms, start_ms (None: it has
         had no transaction yet), partitions.
@@ -103,7 +103,7 @@ class ClusterTransactions(ClusterCalls):
         }
 
     def producers(self, partitions: Iterable[Where]) -> dict[Where, list[dict[str, Any]]]:
-        """Return the producers of each partition as its leader describes them, sorted by id.
+        """Returns the producers of each partition as its leader describes them, sorted by id.
 
         Of each: producer_id, producer_epoch, coordinator_epoch (None: no transaction was ended yet), last_sequence,
         last_timestamp_ms, start_offset of its open transaction (None: none is open).
@@ -122,7 +122,7 @@ class ClusterTransactions(ClusterCalls):
     def abort_in_partition(
         self, where: Where, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
     ) -> None:
-        """Have the partition's leader append an abort marker for a producer, whatever the coordinator's state.
+        """Has the partition's leader append an abort marker for a producer, whatever the coordinator's state.
 
         A coordinator epoch of None is sent as 0, as in Kafka's tool: no larger than any that a leader has seen.
         """
@@ -133,7 +133,7 @@ class ClusterTransactions(ClusterCalls):
         self._ask(lambda: self._admin.abort_transaction(spec))
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Begin a new session of a transactional id: aborts the open transaction and fences the producer."""
+        """Begins a new session of a transactional id: aborts the open transaction and fences the producer."""
         from kafka.protocol.producer import InitProducerIdRequest
 
         request = InitProducerIdRequest(

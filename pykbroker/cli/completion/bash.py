@@ -41,7 +41,7 @@ class LineBashComplete(BashComplete):
     source_template = _SCRIPT
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the one to complete, without the program, and that word."""
+        """Returns the words before the one to complete, without the program, and that word."""
         line = os.environ.get("COMP_LINE")
         if line is None:
             return super().get_completion_args()
@@ -52,10 +52,10 @@ class LineBashComplete(BashComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return a line for the script: the completion's type, and the text that replaces the end of the word."""
+        """Returns a line for the script: the completion's type, and the text that replaces the end of the word."""
         return f"{item.type},{item.value[getattr(self, '_replaced', 0) :]}"
 
 
 def register() -> None:
-    """Make click use this class for bash."""
+    """Makes click use this class for bash."""
     add_completion_class(LineBashComplete, "bash")

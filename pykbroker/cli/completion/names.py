@@ -22,7 +22,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) -> Completer:
-    """Make a click completer from a function that gets names from a cluster."""
+    """Makes a click completer from a function that gets names from a cluster."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from pykbroker.cli.client.cluster import Cluster
@@ -43,7 +43,7 @@ def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) ->
 
 
 def _taken(ctx: click.Context, param: click.Parameter) -> set[str]:
-    """Return the words that the command line already has for this parameter."""
+    """Returns the words that the command line already has for this parameter."""
     given = ctx.params.get(param.name or "")
     return set(given) if isinstance(given, tuple) else set()
 
@@ -79,7 +79,7 @@ def _keys(cluster: Cluster, resource_type: str, name: str) -> list[str]:
 
 
 def _resource(ctx: click.Context) -> tuple[str, tuple[str, ...]]:
-    """Return the TYPE of `config get` and `config set`, and the words after it."""
+    """Returns the TYPE of `config get` and `config set`, and the words after it."""
     if ctx.params.get("resource_type") is not None:
         return str(ctx.params["resource_type"]), ctx.params.get("words") or ()
     return (ctx.args[0], tuple(ctx.args[1:])) if ctx.args else ("", ())

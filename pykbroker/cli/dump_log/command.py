@@ -52,7 +52,7 @@ def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, a
 
 
 def describe_item(item: dict[str, Any]) -> str:
-    """Return one batch with its records, or one entry of another file, as lines for people."""
+    """Returns one batch with its records, or one entry of another file, as lines for people."""
     if "base_offset" in item:
         return "\n".join([_describe_batch(item), *map(_describe_record, item.get("records", ()))])
     if list(item) == ["problem"]:

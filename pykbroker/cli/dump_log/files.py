@@ -34,7 +34,7 @@ _ABORTED_ENTRY = Struct(">hqqqq")
 
 
 def find_files(path: str) -> list[str]:
-    """Return the file itself, or the segments and snapshots of a partition's directory in the order of their offsets.
+    """Returns the file itself, or the segments and snapshots of a partition's directory in the order of their offsets.
 
     A partition that nothing was written to has none.
 
@@ -64,7 +64,7 @@ def contents_of(path: str) -> str:
 
 
 def read_file(path: str, contents: str | None, *, with_records: bool) -> Iterator[Item]:
-    """Yield the batches or entries of a file, one item each; a problem is an item with the key "problem".
+    """Yields the batches or entries of a file, one item each; a problem is an item with the key "problem".
 
     Raises:
         CliError: the file cannot be opened, or is of no known kind.

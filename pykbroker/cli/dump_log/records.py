@@ -33,12 +33,12 @@ HIDDEN = "[hidden]"
 
 
 def decode_text_record(record: Record) -> Item:
-    """Show key and value as text, where they are text."""
+    """Shows key and value as text, where they are text."""
     return {"key": text_of(record.key), "value": text_of(record.value)}
 
 
 def decode_metadata(record: Record) -> Item:
-    """Show a record of `__cluster_metadata`, without salts, keys of passwords, and values of secret settings."""
+    """Shows a record of `__cluster_metadata`, without salts, keys of passwords, and values of secret settings."""
     return _without_secrets(_named(decode_metadata_record(record.value)))
 
 
@@ -54,7 +54,7 @@ def _without_secrets(item: Item) -> Item:
 
 
 def decode_offsets_record(record: Record) -> Item:
-    """Show a record of `__consumer_offsets`."""
+    """Shows a record of `__consumer_offsets`."""
     item, value = _coordinator_record(OFFSETS_KINDS, OFFSETS_TOPIC, record)
     if isinstance(value, consumer_offsets.GroupMetadataValue) and value.protocol_type == "consumer":
         for member, shown in zip(value.members, item["value"]["members"], strict=True):
@@ -64,7 +64,7 @@ def decode_offsets_record(record: Record) -> Item:
 
 
 def decode_transaction_record(record: Record) -> Item:
-    """Show a record of `__transaction_state`, with the name of the transaction's state."""
+    """Shows a record of `__transaction_state`, with the name of the transaction's state."""
     item, value = _coordinator_record(TRANSACTION_KINDS, TRANSACTION_TOPIC, record)
     if isinstance(value, TransactionLogValue):
         item["value"]["transaction_status"] = TransactionState(value.transaction_status).title
@@ -72,7 +72,7 @@ def decode_transaction_record(record: Record) -> Item:
 
 
 def decode_share_state_record(record: Record) -> Item:
-    """Show a record of `__share_group_state`."""
+    """Shows a record of `__share_group_state`."""
     return _coordinator_record(SHARE_STATE_KINDS, SHARE_STATE_TOPIC, record)[0]
 
 
@@ -89,7 +89,7 @@ def _coordinator_record(kinds: Kinds, topic: str, record: Record) -> tuple[Item,
 
 
 def decode_control_record(record: Record) -> Item:
-    """Show a control record: a transaction's end or an entry of the Raft layer."""
+    """Shows a control record: a transaction's end or an entry of the Raft layer."""
     kind = control_record_type(record.key)
     item: Item = {"type": kind.name}
     if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
@@ -116,7 +116,7 @@ def _named(message: Message) -> Item:
 
 
 def as_json(message: Message) -> Item:
-    """Return a message's fields as JSON values; ids in Kafka's text form, bytes as text or base64."""
+    """Returns a message's fields as JSON values; ids in Kafka's text form, bytes as text or base64."""
     return {field.name: _json_of(field, getattr(message, field.name)) for field in message.FIELDS}
 
 
@@ -135,7 +135,7 @@ def _json_of(field: Field, value: Any) -> Any:
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Return bytes as text where they are printable UTF-8, else as `base64:...`."""
+    """Returns bytes as text where they are printable UTF-8, else as `base64:...`."""
     if data is None:
         return None
     try:

@@ -199,7 +199,7 @@ def _write_all(
     *,
     ignore_formatted: bool,
 ) -> None:
-    """Format the metadata log directory, and the other log directories with directory ids of their own."""
+    """Formats the metadata log directory, and the other log directories with directory ids of their own."""
     metadata = config.log.metadata_dir or config.log.dirs[0]
     identity = _write(metadata, identity, voters, levels, first, ignore_formatted=ignore_formatted)
     for path in config.log.dirs:
@@ -217,7 +217,7 @@ def _write(
     *,
     ignore_formatted: bool,
 ) -> MetaProperties:
-    """Format one directory; returns its meta properties, those of before if it was formatted already."""
+    """Formats one directory; returns its meta properties, those of before if it was formatted already."""
     filesystem = OsFileSystem()
     try:
         directory = LogDirectory.open(path, filesystem=filesystem)

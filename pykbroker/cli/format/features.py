@@ -67,7 +67,7 @@ def levels_of_options(
 
 
 def write_levels_of_new_directory(config: BrokerConfig, options: StartOptions) -> None:
-    """Write the feature levels of `start`'s options into a new data directory, for its first start.
+    """Writes the feature levels of `start`'s options into a new data directory, for its first start.
 
     A formatted directory keeps its levels; `kafka-features` changes those of a running cluster.
 

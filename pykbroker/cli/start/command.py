@@ -18,7 +18,7 @@ class StartCommand(click.Command):
     """A command whose options are those of start's own parser."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the options that begin with the incomplete word."""
+        """Returns the options that begin with the incomplete word."""
         from pykbroker.cli.start.options import OPTIONS
 
         return [CompletionItem(name, help=text) for name, _, text in OPTIONS if name.startswith(incomplete)]

@@ -26,7 +26,7 @@ does not have get Kafka's defaults. DescribeConfigs shows these as static settin
 
 
 def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the broker's properties: file < environment < --override < --data-dir, --host and --port.
+    """Returns the broker's properties: file < environment < --override < --data-dir, --host and --port.
 
     Without a file DEVELOPMENT_DEFAULTS take its place.
 
@@ -94,7 +94,7 @@ def _with_variables(properties: dict[str, str]) -> dict[str, str]:
 
 
 def read_properties_file(path: str) -> dict[str, str]:
-    """Read a server.properties file.
+    """Reads a server.properties file.
 
     Raises:
         CliError: it is not there, not readable or malformed.
@@ -112,7 +112,7 @@ def read_properties_file(path: str) -> dict[str, str]:
 def described_setting(
     key: str, value: object, properties: Mapping[str, str], options: StartOptions, environment: Mapping[str, str]
 ) -> str:
-    """Return a refused setting with its source, for the message to the user.
+    """Returns a refused setting with its source, for the message to the user.
 
     A value that follows from other settings (log.retention.ms from log.retention.hours) has no source of its own.
     """
@@ -134,7 +134,7 @@ def described_setting(
 
 
 def with_address(listeners: str, host: str | None, port: int | None, controller_names: str) -> str:
-    """Return the `listeners` text with another host or port in its first listener for clients.
+    """Returns the `listeners` text with another host or port in its first listener for clients.
 
     Raises:
         CliError: there is no listener for clients, or its text has no port to replace.

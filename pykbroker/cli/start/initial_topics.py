@@ -46,7 +46,7 @@ async def create_initial_topics(
     *,
     brokers_within_s: float = 0.0,
 ) -> None:
-    """Create the topics that are missing; existing ones stay as they are.
+    """Creates the topics that are missing; existing ones stay as they are.
 
     Args:
         host: of the broker.
@@ -76,7 +76,7 @@ async def create_initial_topics(
 
 
 async def _create(stream: trio.abc.Stream, topics: Sequence[TopicSpec]) -> list[CreatableTopicResult]:
-    """Send one CreateTopics request; returns the result of each topic."""
+    """Sends one CreateTopics request; returns the result of each topic."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.node.broker import BrokerAddress
+    from pykbroker.node.broker import ReadyAddress
 
 GARBAGE_INTERVAL_S = 10.0
 """Time, in seconds, between two checks whether a full garbage collection is due."""
@@ -33,7 +33,7 @@ LEAVE_WITHOUT_PARENT_S = 3.0
 
 
 def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerConfig:
-    """Return the checked settings.
+    """Returns the checked settings.
 
     Raises:
         CliError: a setting is invalid; the text has its source.
@@ -52,12 +52,12 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
 def run_until_stopped(
     config: BrokerConfig,
     cluster_id: str | None,
-    announce: Callable[[BrokerAddress], Awaitable[None]],
+    announce: Callable[[ReadyAddress], Awaitable[None]],
     on_stop: Callable[[bool], None],
     *,
     stop_with_stdin: bool,
 ) -> int:
-    """Run a broker in this process until a signal or, with `stop_with_stdin`, the end of standard input.
+    """Runs a broker in this process until a signal or, with `stop_with_stdin`, the end of standard input.
 
     Args:
         config: its settings.
@@ -93,7 +93,7 @@ def run_until_stopped(
 async def _serve(
     config: BrokerConfig,
     cluster_id: str | None,
-    announce: Callable[[BrokerAddress], Awaitable[None]],
+    announce: Callable[[ReadyAddress], Awaitable[None]],
     on_stop: Callable[[bool], None],
     *,
     stop_with_stdin: bool,
@@ -106,9 +106,9 @@ async def _serve(
 
     ready, stop = trio.Event(), trio.Event()
     settled = SettledObjects()
-    addresses: list[BrokerAddress] = []
+    addresses: list[ReadyAddress] = []
 
-    def on_ready(address: BrokerAddress) -> None:
+    def on_ready(address: ReadyAddress) -> None:
         settled.begin()
         gc.enable()
         addresses.append(address)
@@ -148,7 +148,7 @@ async def _serve(
 
 
 async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> None:
-    """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
+    """Stops the broker when standard input ends: the kernel closes it even when the parent was killed.
 
     A broker that is stopping already then no longer waits for the controller's permission to shut down, which never
     comes when a whole cluster stops.
@@ -166,7 +166,7 @@ async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> 
     broker_scope.cancel()
 
 
-def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
+def ready_text(address: ReadyAddress, config: BrokerConfig) -> str:
     """Text to print when the broker is ready: its address, its data directory, and how to stop it."""
     return (
         f"pykbroker {__version__} is ready\n"
@@ -194,7 +194,7 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
 
 
 def raise_expected(error: BaseException) -> None:
-    """Raise CliError if the user can mend this failure; return if it is a bug, which keeps its traceback."""
+    """Raises CliError if the user can mend this failure; returns if it is a bug, which keeps its traceback."""
     from pykbroker.config.broker_config import ConfigError
     from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
@@ -230,7 +230,7 @@ def _set_up_logging() -> None:
 
 
 def _log_compilation() -> None:
-    """Log at DEBUG whether the hot loop was compiled."""
+    """Logs at DEBUG whether the hot loop was compiled."""
     import logging
 
     log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pykbroker.cli.start.options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.node.broker import BrokerAddress
+    from pykbroker.node.broker import ReadyAddress
 
 STOP_TIMEOUT_S = 30.0
 """Time, in seconds, between SIGTERM and SIGKILL for a node that does not end."""
@@ -43,7 +43,7 @@ _READ_BYTES = 65536
 
 
 def start_nodes(options: StartOptions) -> int:
-    """Run the cluster until it is told to stop; returns the exit code.
+    """Runs the cluster until it is told to stop; returns the exit code.
 
     Raises:
         CliError: the nodes cannot be started as asked.
@@ -121,7 +121,7 @@ class Node:
         return self.status is None
 
     def close_lifeline(self) -> None:
-        """Make the node stop; one that is stopping no longer waits for the controller's permission."""
+        """Makes the node stop; one that is stopping no longer waits for the controller's permission."""
         if self.lifeline >= 0:
             os.close(self.lifeline)
             self.lifeline = -1
@@ -154,8 +154,8 @@ class Supervisor:
         self._is_announced = False
         self._has_failed = False
 
-    def run(self) -> int:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
-        """Run until no node lives any more; returns the exit code."""
+    def run(self) -> int:  # pragma: no cover: the process of --nodes
+        """Runs until no node lives any more; returns the exit code."""
         self._catch_signals()
         if self._options.stop_with_stdin:
             self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_stdin)
@@ -172,7 +172,7 @@ class Supervisor:
             self._pass_on(node)
         return EXIT_FAILED if self._has_failed else 0
 
-    def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
+    def _catch_signals(self) -> None:  # pragma: no cover: the process of --nodes
         ours, handlers_end = os.pipe()
         os.set_blocking(ours, False)
         os.set_blocking(handlers_end, False)
@@ -184,9 +184,7 @@ class Supervisor:
 
     # Starting nodes
 
-    def _fork(
-        self, node_id: int
-    ) -> None:  # pragma: no cover: the process of --nodes (tests/pykbroker/test_start_nodes.py)
+    def _fork(self, node_id: int) -> None:  # pragma: no cover: the process of --nodes
         output, nodes_output = os.pipe()
         ready, nodes_ready = os.pipe()
         nodes_stdin, lifeline = os.pipe()
@@ -212,9 +210,9 @@ class Supervisor:
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
     def _run_node_in_fork(self, node_id: int, ready: int) -> int:  # pragma: no cover: a fork of the process of --nodes
-        """Run one node; returns the exit code."""
+        """Runs one node; returns the exit code."""
 
-        async def announce(address: BrokerAddress) -> None:
+        async def announce(address: ReadyAddress) -> None:
             from pykbroker.config.listener_addresses import host_and_port
 
             os.write(ready, f"{host_and_port(*address)}\n".encode())
@@ -288,7 +286,7 @@ class Supervisor:
             write_atomically(self._options.port_file, ",".join(addresses))
 
     def _advertised_address(self, node: Node) -> str:
-        """Return the address of a node that clients get in Metadata."""
+        """Returns the address of a node that clients get in Metadata."""
         from pykbroker.config.listener_addresses import host_and_port, is_every_address
         from pykbroker.metadata.advertised_listeners import host_to_advertise
 
@@ -298,7 +296,7 @@ class Supervisor:
         return host_and_port(host_to_advertise(address), address.port)
 
     def _pass_on(self, node: Node) -> None:
-        """Print the new output of a node, each line with the node's id; the last one too if it has no line break."""
+        """Prints the new output of a node, each line with the node's id; the last one too if it has no line break."""
         while True:
             try:
                 data = os.read(node.output, _READ_BYTES)
@@ -362,7 +360,7 @@ class Supervisor:
             self._stop_all()
 
     def _stop_all(self) -> None:
-        """Stop all nodes at once. One after the other, each would first move its partitions to the next one to stop."""
+        """Stops all nodes at once. One by one, each would first move its partitions to the next one to stop."""
         self._signals += 1
         self._stop_deadline = time.monotonic() + STOP_TIMEOUT_S
         for node in self._nodes:
@@ -373,7 +371,7 @@ class Supervisor:
         self._close_lifelines_without_majority()
 
     def _close_lifelines_without_majority(self) -> None:
-        """Cut the remaining nodes' lifelines if no majority of controllers is left to permit their shutdown."""
+        """Cuts the remaining nodes' lifelines if no majority of controllers is left to permit their shutdown."""
         living = [node for node in self._nodes if node.is_running]
         if len(living) <= len(self._nodes) // 2:
             for node in living:
@@ -387,7 +385,7 @@ class Supervisor:
 
 
 def _check_directory(directory: str, count: int) -> None:
-    """Check that the directory is new, or has a cluster of this number of nodes.
+    """Checks that the directory is new, or has a cluster of this number of nodes.
 
     Raises:
         CliError: it has a single node or another number of nodes.

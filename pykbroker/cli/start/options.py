@@ -85,7 +85,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
 
 
 def help_text() -> str:
-    """Return the text of `pykbroker start --help`."""
+    """Returns the text of `pykbroker start --help`."""
     rows = [(f"{name} {metavar}" if metavar else name, text) for name, metavar, text in OPTIONS]
     width = max(len(left) for left, _ in rows)
     options = "\n".join(f"  {left:<{width}}  {text}" for left, text in rows)
@@ -112,7 +112,7 @@ Examples:
 
 
 def parse_start_options(words: list[str]) -> StartOptions:
-    """Parse the words after `pykbroker start`.
+    """Parses the words after `pykbroker start`.
 
     Raises:
         UsageError: an unknown option, a missing or malformed value.
@@ -183,14 +183,14 @@ def _set(options: StartOptions, name: str, value: str) -> None:
 
 
 def parse_port(text: str) -> int:
-    """Return the port number in `text`; raises UsageError outside 0..65535."""
+    """Returns the port number in `text`; raises UsageError outside 0..65535."""
     if not (text.isascii() and text.isdigit()) or int(text) > 65535:
         raise UsageError(f"--port {text!r}: expected a number from 0 to 65535 (0 takes a free port)")
     return int(text)
 
 
 def parse_nodes(text: str) -> int:
-    """Return the number of nodes in `text`; raises UsageError outside 1..NODES_MAX."""
+    """Returns the number of nodes in `text`; raises UsageError outside 1..NODES_MAX."""
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= NODES_MAX:
         raise UsageError(
             f"--nodes {text!r}: expected a number from 1 to {NODES_MAX}; 3 is what most clusters begin with"
@@ -199,7 +199,7 @@ def parse_nodes(text: str) -> int:
 
 
 def parse_topic_spec(text: str) -> TopicSpec:
-    """Parse `name[:partitions[:key=value...]]`.
+    """Parses `name[:partitions[:key=value...]]`.
 
     Pairs are separated by colons; a colon not followed by another `key=` belongs to the value before it.
     """

@@ -8,7 +8,7 @@ from pykbroker.cli.errors import CliError
 
 
 def prepare_port_file(path: str) -> None:
-    """Remove the file of an earlier broker, which would be taken for this one's; check that it can be written."""
+    """Removes the file of an earlier broker, which would be taken for this one's; checks that it can be written."""
     try:
         remove_if_exists(path)
         write_atomically(path + ".new", "")
@@ -18,7 +18,7 @@ def prepare_port_file(path: str) -> None:
 
 
 def write_atomically(path: str, text: str, mode: int = 0o666) -> None:
-    """Write a file so that other processes see it completely or not at all.
+    """Writes a file so that other processes see it completely or not at all.
 
     Args:
         path: the file, which is replaced if it exists.

@@ -17,11 +17,11 @@ from pykbroker.node.lean_trio import import_trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykbroker.node.broker import BrokerAddress
+    from pykbroker.node.broker import ReadyAddress
 
 
 def start(words: list[str], tell_address: Callable[[str], None] | None = None) -> int:
-    """Run a broker until it is told to stop.
+    """Runs a broker until it is told to stop.
 
     Args:
         words: those after `pykbroker start`.
@@ -80,7 +80,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
 
             opener = tls.stream_opener_of_node(config, name)
 
-    async def announce(address: BrokerAddress) -> None:
+    async def announce(address: ReadyAddress) -> None:
         if options.topics:
             from pykbroker.cli.start.initial_topics import BROKERS_WITHIN_S, create_initial_topics
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_settings(properties: Mapping[str, str]) -> None:
-    """Refuse settings that `--tls` makes itself.
+    """Refuses settings that `--tls` makes itself.
 
     Raises:
         CliError: one of them is given.
@@ -67,7 +67,7 @@ ONE_NODE_PROPERTIES = {
 
 
 def write_client_files(directory: str, bootstrap_servers: str) -> str:
-    """Write client settings into the data directory; returns lines for the user, each with a line break.
+    """Writes client settings into the data directory; returns lines for the user, each with a line break.
 
     Raises:
         CliError: a file cannot be written.

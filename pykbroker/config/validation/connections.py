@@ -20,7 +20,7 @@ def check_request_memory(config: ConfigValues) -> None:
 
 
 def check_idle_time(config: ConfigValues) -> None:
-    """Check that a connection is not closed as idle before the delayed response to its failed login is sent."""
+    """Checks that a connection is not closed as idle before the delayed response to its failed login is sent."""
     idle_ms, delay_ms = config.connections.max_idle_ms, config.connections.failed_authentication_delay_ms
     if 0 <= idle_ms <= delay_ms:
         raise ConfigError(

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pykbroker.groups.classic.members import Member, Members
+from pykbroker.groups.classic.members import Member, Members, Waiter
 from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from pykbroker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pykbroker.groups.classic.group import COMPLETING, DEAD, PREPARING, STABLE, Group
-from pykbroker.groups.classic.members import Member, Protocols
+from pykbroker.groups.classic.members import Member, Protocols, Waiter
 from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored
 from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

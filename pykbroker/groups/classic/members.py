@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pykbroker.groups.waiter import Waiter
 from pykbroker.java_order import hash_order
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols with their metadata, in its order of preference."""
+
+Waiter = object
+"""A parked request, made by the coordinator; compared by identity, its attributes are not used here."""
 
 
 class Member:

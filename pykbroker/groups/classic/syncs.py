@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pykbroker.groups.classic.group import COMPLETING, PREPARING, STABLE, Group
+from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.result import AssignmentStored, GroupResult
-from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

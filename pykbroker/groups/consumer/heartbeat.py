@@ -45,7 +45,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
 
 @dataclass(slots=True)
 class HeartbeatContext:
-    """The surroundings of a heartbeat: settings, topics, time and client.
+    """Context of a heartbeat: settings, topics, time and client.
 
     Attributes:
         settings: settings of this group.

@@ -25,12 +25,12 @@ class ConsumerGroupSettings(NamedTuple):
 
     @property
     def is_upgrade_enabled(self) -> bool:
-        """True if a classic group becomes a consumer group when a member of the new protocol joins it."""
+        """True if a classic group becomes a consumer group when a member of the consumer protocol joins it."""
         return self.migration_policy in ("upgrade", "bidirectional")
 
     @property
     def is_downgrade_enabled(self) -> bool:
-        """True if a consumer group becomes a classic group when its last member of the new protocol leaves."""
+        """True if a consumer group becomes a classic group when its last member of the consumer protocol leaves."""
         return self.migration_policy in ("downgrade", "bidirectional")
 
     @property

@@ -1,1 +1,1 @@
-"""Common parts of consumer groups (KIP-848), share groups (KIP-932) and Streams groups (KIP-1071); all are pure."""
+"""Common parts of modern groups: consumer (KIP-848), share (KIP-932) and Streams groups (KIP-1071). All are pure."""

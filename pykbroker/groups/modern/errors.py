@@ -1,4 +1,4 @@
-"""Errors of operations on groups of the new protocols."""
+"""Errors of operations on modern groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from pykbroker.groups.waiter import Waiter
+    from pykbroker.groups.classic.members import Waiter
     from pykbroker.protocol.fields import Message
 
 

@@ -1,4 +1,4 @@
-"""State that every group of the new protocols has: epochs, members, subscriptions, target assignments, timers.
+"""State of every modern group: epochs, members, subscriptions, target assignments, timers.
 
 Records are the only way to change it, but for timers and the metadata deadline, which are not stored: an operation
 computes records from a group, and replaying them, once they are appended, changes it.
@@ -80,7 +80,7 @@ Target = TypeVar("Target")
 
 
 class EpochGroup(ABC, Generic[AnyMember, Target]):
-    """A group of any of the new protocols; `replay` is the only way to change what its records say.
+    """A modern group; `replay` is the only way to change what its records say.
 
     Attributes:
         record_types: the keys of its records.
@@ -232,7 +232,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
 
     @abstractmethod
     def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
-        """Applies a record that only this kind of group has."""
+        """Applies a record that only this type of group has."""
 
     def replay_epoch(self, value: Any) -> None:
         """Applies the record of the group epoch."""

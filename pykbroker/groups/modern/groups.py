@@ -1,4 +1,4 @@
-"""The groups of one newer type in one partition of `__consumer_offsets`: the part that all types share."""
+"""The modern groups of one type in one partition of `__consumer_offsets`: the part that all types share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
 
-class SettingsOfKind(Protocol):
-    """The settings of one kind of group."""
+class SettingsOfType(Protocol):
+    """The settings of one type of groups."""
 
     @property
     def times(self) -> MemberTimes: ...
@@ -29,7 +29,7 @@ class SettingsOfKind(Protocol):
 
 
 AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any, Any])
-Settings = TypeVar("Settings", bound=SettingsOfKind)
+Settings = TypeVar("Settings", bound=SettingsOfType)
 
 
 class ModernGroups(ABC, Generic[AnyGroup, Settings]):
@@ -143,7 +143,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
                 group_state=state,
                 group_type=self.group_type,
             )
-            for group in committed.of_kind(self.by_id, self.group_class)
+            for group in committed.of_type(self.by_id, self.group_class)
             if (state := group.state_name) and (not states or self.filter_name(state) in states)
         ]
 

@@ -1,4 +1,4 @@
-"""The records that groups of each newer kind have in `__consumer_offsets`: of the group, its members and its target."""
+"""The records of modern groups in `__consumer_offsets`: those of the group, of its members and of its target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykbroker.protocol.fields import Message
 
 
 class RecordTypes(NamedTuple):
-    """The record keys of one kind of group, and the records that are alike for each kind.
+    """The record keys of one type of groups, and the records that are alike for each type.
 
     Attributes:
         group: key of the group epoch; its tombstone removes the group.
@@ -47,7 +47,7 @@ class RecordTypes(NamedTuple):
         Args:
             group_id: id of the group.
             member_ids: ids of its members.
-            before, after: keys that this kind alone has, beside the key of the group.
+            before, after: keys that this type alone has, beside the key of the group.
         """
         members = list(member_ids)
         keys = [key(group_id=group_id, member_id=member) for key in (self.current, self.target) for member in members]

@@ -1,4 +1,4 @@
-"""Times that all newer group kinds have: of the broker, and of one group within the broker's bounds."""
+"""Times that all types of modern groups have: of the broker, and of one group within the broker's bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MemberTimes(NamedTuple):
-    """Times of the members of one group kind, in ms, with Kafka's names after `group.<kind>.`."""
+    """Times of the members of one group type, in ms, with Kafka's names after `group.<type>.`."""
 
     session_timeout_ms: int
     min_session_timeout_ms: int
@@ -26,7 +26,7 @@ class MemberTimes(NamedTuple):
 
     @classmethod
     def from_values(cls, values: MemberTimeValues) -> MemberTimes:
-        """Times from the broker's configuration of one group kind."""
+        """Times from the broker's configuration of one group type."""
         return cls(
             values.session_timeout_ms,
             values.min_session_timeout_ms,
@@ -39,30 +39,30 @@ class MemberTimes(NamedTuple):
             values.max_assignment_interval_ms,
         )
 
-    def of_group(self, kind: str, configs: Mapping[str, str]) -> MemberTimes:
+    def of_group(self, group_type: str, configs: Mapping[str, str]) -> MemberTimes:
         """Times of one group, from the configs of its GROUP resource, such as `consumer.session.timeout.ms`.
 
         Args:
-            kind: consumer, share or streams.
+            group_type: consumer, share or streams.
         """
         return self._replace(
             session_timeout_ms=bounded(
                 configs,
-                f"{kind}.session.timeout.ms",
+                f"{group_type}.session.timeout.ms",
                 self.session_timeout_ms,
                 self.min_session_timeout_ms,
                 self.max_session_timeout_ms,
             ),
             heartbeat_interval_ms=bounded(
                 configs,
-                f"{kind}.heartbeat.interval.ms",
+                f"{group_type}.heartbeat.interval.ms",
                 self.heartbeat_interval_ms,
                 self.min_heartbeat_interval_ms,
                 self.max_heartbeat_interval_ms,
             ),
             assignment_interval_ms=bounded(
                 configs,
-                f"{kind}.assignment.interval.ms",
+                f"{group_type}.assignment.interval.ms",
                 self.assignment_interval_ms,
                 self.min_assignment_interval_ms,
                 self.max_assignment_interval_ms,

@@ -42,7 +42,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
         Args:
             request: the request, which was checked.
             other: the group of another type with this id, if there is one.
-            context: the surroundings of the request.
+            context: settings, topics, time and client.
 
         Raises:
             GroupError: the request is refused.

@@ -43,7 +43,7 @@ class Initialization(NamedTuple):
 
 @dataclass(slots=True)
 class ShareHeartbeatContext:
-    """The surroundings of a heartbeat: settings, topics, time and client.
+    """Context of a heartbeat: settings, topics, time and client.
 
     Attributes:
         settings: settings of this group.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.streams.member import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC))
 ALL_ROLES = "If one task-type is non-null, all must be non-null."
 
 

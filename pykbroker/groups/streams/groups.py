@@ -63,7 +63,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
     def context(
         self, group_id: str, now_ms: int, client_id: str = "", client_host: str = ""
     ) -> StreamsHeartbeatContext:
-        """The surroundings of an operation on a group."""
+        """Context of an operation on a group."""
         return StreamsHeartbeatContext(
             self.settings_of(group_id), self.topics, self._assign, now_ms, client_id, client_host
         )
@@ -76,7 +76,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
         Args:
             request: the request, which was checked.
             other: the group of any type with this id, if there is one.
-            context: the surroundings of the request.
+            context: settings, topics, assignor, time and client.
 
         Raises:
             GroupError: the request is refused.

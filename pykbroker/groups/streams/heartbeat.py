@@ -46,7 +46,7 @@ DELAYED_BY_INTERVAL = "Assignment delayed due to the configured assignment inter
 
 @dataclass(slots=True)
 class StreamsHeartbeatContext:
-    """The surroundings of a heartbeat: settings, topics, assignor, time and client.
+    """Context of a heartbeat: settings, topics, assignor, time and client.
 
     Attributes:
         settings: settings of this group.
@@ -79,7 +79,7 @@ def heartbeat(
     Args:
         group: the group, which may be new.
         request: the request.
-        context: its surroundings.
+        context: settings, topics, assignor, time and client.
         result: takes the records and the response.
         is_known: True if a group with this id is stored, of whichever type.
 

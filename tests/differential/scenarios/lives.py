@@ -179,7 +179,7 @@ class Life:
         self.world.settle(set())
         time.sleep(0.5)
 
-    # Members of the newer protocols
+    # Members of modern groups
 
     def join(self, group: str, member: str, topics: tuple[str, ...], instance: str | None = None) -> None:
         told = self._member(group, member)

@@ -54,10 +54,10 @@ def test_groups_that_are_refused() -> None:
     cluster = Answering(Result(groups=[refused(30)]))
     cluster.groups = lambda: [{"group_id": "g", "group_type": "share"}]  # type: ignore[method-assign]
     with pytest.raises(CliError, match="group g: GroupAuthorizationFailedError"):
-        cluster._describe_newer_group("g")
+        cluster._describe_modern_group("g")
     cluster.groups = lambda: [{"group_id": "g", "group_type": "Later"}]  # type: ignore[method-assign]
     with pytest.raises(CliError, match="group g is a later group, which cannot be shown"):
-        cluster._describe_newer_group("g")
+        cluster._describe_modern_group("g")
     with pytest.raises(CliError, match="group g: no share"):
         Answering(Result(groups=[refused(42, "no share")])).group_offsets("g", "share")
 
@@ -158,3 +158,10 @@ def test_completion_of_other_names() -> None:
     cluster: Any = Result(transactions=lambda: [{"transactional_id": "x"}])
     assert names._transactional_ids(cluster, context, "") == ["x"]
     assert names._resource_names(cluster, "client-metrics", context, "") == []
+
+
+def test_acls_of_a_cluster_without_an_authorizer() -> None:
+    """The broker only says that it has none; the command adds the setting."""
+    cluster = Answering(Result(filter_results=[refused(54, "No Authorizer is configured.")]))
+    with pytest.raises(CliError, match=r"No Authorizer is configured: set authorizer\.class\.name on the brokers"):
+        cluster.delete_acls([])

@@ -207,9 +207,9 @@ def test_a_throttle_from_a_file(numbers: Path) -> None:
     changes = Changes()
     key = "leader.replication.throttled.rate"
     changes.store({**own_provider(), key: f"${{g:{numbers}:rate}}"})
-    assert changes.cache.throttled_rate(key) == 1000
+    assert changes.cache.settings.throttled_rate(changes.cache.image, key) == 1000
     changes.store({key: f"${{g:{numbers}:nothing}}"})
-    assert changes.cache.throttled_rate(key) is None
+    assert changes.cache.settings.throttled_rate(changes.cache.image, key) is None
 
 
 def test_secrets_are_hidden_where_settings_are_shown() -> None:

@@ -1,4 +1,4 @@
-"""Groups of the newer kinds as readers see them while records are in flight: as the replicated records say (P-383)."""
+"""Modern groups as readers see them while records are in flight: as the replicated records say (P-383)."""
 
 from __future__ import annotations
 

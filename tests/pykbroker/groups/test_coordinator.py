@@ -411,7 +411,7 @@ def test_deadlines_wake_a_group_once_for_its_earliest() -> None:
 
 
 async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> None:
-    """P-90: also those of the newer groups, each with the error in its own response."""
+    """P-90: also those of modern groups, each with the error in its own response."""
     rig = Rig(tmp_path)
     rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1, STREAMS_VERSION: 1}
     async with rig.running():

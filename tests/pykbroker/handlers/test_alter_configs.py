@@ -10,6 +10,7 @@ from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.alter_configs import handle_alter_configs
 from pykbroker.handlers.incremental_alter_configs import handle_incremental_alter_configs
+from pykbroker.logstore.log_config import LogConfig
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 from pykbroker.protocol.messages import alter_configs as replacing
@@ -64,6 +65,11 @@ def _replace(services: Services, kind: int, name: str, configs: dict[str, str | 
     return code
 
 
+def _log_config(services: Services) -> LogConfig:
+    """Effective settings of the log of topic t."""
+    return services.metadata.settings.log_config(services.metadata.image, "t")
+
+
 def test_edits_change_only_what_they_name() -> None:
     """P-153."""
     services = _services()
@@ -77,7 +83,7 @@ def test_edits_change_only_what_they_name() -> None:
     assert _edit(services, (TOPIC, "t", [(DELETE, "retention.ms", None)])) == [ErrorCode.NONE]
     assert _edit(services, (TOPIC, "t", [(SUBTRACT, "cleanup.policy", "delete")])) == [ErrorCode.NONE]
     assert services.metadata.image.topic_config("t") == {"cleanup.policy": "compact"}
-    assert services.metadata.topic_config("t")["retention.ms"] == "604800000"
+    assert _log_config(services).retention_ms == 604800000
 
 
 def test_a_replacement_forgets_what_it_does_not_name() -> None:
@@ -131,12 +137,12 @@ def test_dynamic_broker_settings_take_effect() -> None:
     """KIP-226: one broker's before all brokers'; topics inherit them."""
     services = _services()
     assert _edit(services, (BROKER, "", [(SET, "message.max.bytes", "2000"), (SET, "max.connections", "9")])) == [0]
-    assert services.metadata.topic_config("t")["max.message.bytes"] == "2000"
+    assert _log_config(services).max_message_bytes == 2000
     assert services.metadata.config.connections.max_total == 9
     assert _edit(services, (BROKER, "1", [(SET, "message.max.bytes", "3000")])) == [0]
-    assert services.metadata.topic_config("t")["max.message.bytes"] == "3000"
+    assert _log_config(services).max_message_bytes == 3000
     assert _edit(services, (BROKER, "1", [(DELETE, "message.max.bytes", None)])) == [0]
-    assert services.metadata.topic_config("t")["max.message.bytes"] == "2000"
+    assert _log_config(services).max_message_bytes == 2000
     assert _replace(services, BROKER, "", {}) == 0
     assert services.metadata.config.connections.max_total == 2**31 - 1
 

@@ -12,7 +12,7 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.metadata.advertised_listeners import broker_endpoints, controller_endpoints, voter_endpoints
 
 if TYPE_CHECKING:
-    from pykbroker.metadata.advertised_listeners import Bound
+    from pykbroker.metadata.advertised_listeners import BoundListener
 
 NAME = socket.gethostname()
 BOTH = {
@@ -44,7 +44,7 @@ def _listening(port: int) -> list[Any]:
     return [FakeSocket(port)]
 
 
-def bound(addresses: Iterable[Any], *ports: int) -> list[Bound]:
+def bound(addresses: Iterable[Any], *ports: int) -> list[BoundListener]:
     return [(address, _listening(port)) for address, port in zip(addresses, ports, strict=True)]
 
 

@@ -36,9 +36,9 @@ from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.api_table import APIS
 from pykbroker.requests.invocation import ELEMENTS_MAX, handlers_of
 from pykbroker.security.connection_info import ListenerKind
-from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.sasl import SaslSession
+from pykbroker.security.sasl_mechanism import Mechanism
 from pykbroker.wall_clock import SystemWallClock
 from tests.support.connections import FRAME_SIZE_MAX, Client, served
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from pykbroker.network.listener import HANDSHAKE_CHECK_S, LOGIN_TIMEOUT_S, Listener, bind
-from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.sasl import SaslSession
+from pykbroker.security.sasl_mechanism import Mechanism
 from tests.support.data_path import DataPath, cluster_image
 
 HANDSHAKE = bytes.fromhex("00000011 0011 0001 00000001 ffff 0005") + b"PLAIN"

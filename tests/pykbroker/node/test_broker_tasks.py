@@ -45,7 +45,7 @@ def test_certificates_are_read_only_where_a_listener_has_tls(monkeypatch: pytest
 
 def test_certificates_follow_the_settings() -> None:
     tls: Any = Tls()
-    metadata: Any = SimpleNamespace(config_under=lambda image: ("config of", image))
+    metadata: Any = SimpleNamespace(settings=SimpleNamespace(under=lambda image: ("config of", image)))
     old, same, new = ClusterImage(), ClusterImage(), ClusterImage()
     same.configs = old.configs
     new.configs = {}

@@ -13,7 +13,7 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.node.host import Host
 from pykbroker.node.sasl_mechanisms import ListenerMechanisms
 from pykbroker.protocol.log_messages.metadata_records import DelegationTokenRecord, UserScramCredentialRecord
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials
 from pykbroker.security.scram import ScramLogin, credential_of_password
 from tests.support.admin import apply_records
 

@@ -28,7 +28,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from pykbroker.requests.audited import audit
+from pykbroker.requests.audit_lines import audit
 from pykbroker.security.audit import audit_refused_login
 from tests.support.admin import make_context
 

@@ -26,8 +26,8 @@ from pykbroker.security.kerberos_mechanism import (
     machine_kerberos,
 )
 from pykbroker.security.kerberos_names import UserNames
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, Mechanism
 from pykbroker.security.sasl import SaslSession, State
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, Mechanism
 
 REALM = "EXAMPLE.COM"
 MODULE = "com.sun.security.auth.module.Krb5LoginModule required"

@@ -16,11 +16,11 @@ from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, READ, TO
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.requests.login import answer_token
 from pykbroker.security.custom_authorizer import Action
-from pykbroker.security.mechanism import Authenticated, Mechanism
 from pykbroker.security.named_class import is_named_class
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder
 from pykbroker.security.sasl import SaslSession
+from pykbroker.security.sasl_mechanism import Authenticated, Mechanism
 from tests.support.admin import make_context, make_services
 
 HERE = __name__

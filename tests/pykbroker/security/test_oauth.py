@@ -22,7 +22,6 @@ from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.jaas import jaas_options
 from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 from pykbroker.security.oauth_keys import SIZE_MAX, KeySet, KeySetSettings, fetch_document
 from pykbroker.security.oauth_login import TokenSource
 from pykbroker.security.oauth_tokens import (
@@ -36,6 +35,7 @@ from pykbroker.security.oauth_tokens import (
 )
 from pykbroker.security.oauth_validators import HANDLER_KEY, SIGNED_HANDLERS, VALIDATOR_KEY, oauth_mechanism
 from pykbroker.security.oauthbearer import InvalidToken, OAuthExchange, initial_response, parse_initial_response
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 from tests.pykbroker.security.tls.certificates import authority
 
 NOW_S = 1_700_000_000

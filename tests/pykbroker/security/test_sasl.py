@@ -6,9 +6,9 @@ import pytest
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.security.mechanism import Authenticated, LoginRefused, Mechanism
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.sasl import SaslSession, State, hash_set_order
+from pykbroker.security.sasl_mechanism import Authenticated, LoginRefused, Mechanism
 
 ALICE, BOB = b"\0alice\0secret", b"\0bob\0secret"
 

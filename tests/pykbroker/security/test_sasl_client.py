@@ -17,7 +17,7 @@ from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRespon
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.security import kerberos_client
 from pykbroker.security.kerberos import ContextFailed
-from pykbroker.security.sasl_client import LoginRefused, with_login
+from pykbroker.security.sasl_client import LoginFailed, with_login
 
 PLAIN = NodeLogin("PLAIN", {"username": "node", "password": "secret"}, {})
 OAUTH = NodeLogin("OAUTHBEARER", {"unsecuredLoginStringClaim_sub": "node"}, {})
@@ -100,7 +100,7 @@ async def test_a_login() -> None:
 async def test_logins_that_fail(login: NodeLogin, responses: list[Any], words: str) -> None:
     """The error has the other node's text, or says what it did."""
     server = Server(*responses)
-    with pytest.raises(LoginRefused) as refused:
+    with pytest.raises(LoginFailed) as refused:
         await server.log_in(login)
     assert words in str(refused.value)
     with pytest.raises(trio.ClosedResourceError):
@@ -108,7 +108,7 @@ async def test_logins_that_fail(login: NodeLogin, responses: list[Any], words: s
 
 
 async def test_an_answer_to_another_request() -> None:
-    with pytest.raises(LoginRefused, match="logging in as node failed: request 3 is answered, not 1"):
+    with pytest.raises(LoginFailed, match="logging in as node failed: request 3 is answered, not 1"):
         await Server(CHOSEN, shift=2).log_in(PLAIN)
 
 
@@ -134,7 +134,7 @@ async def test_a_kerberos_login_that_the_library_ends(monkeypatch: pytest.Monkey
     initiator = Initiator("node/host@R", "")
     monkeypatch.setattr(kerberos_client, "_machine_contexts", lambda principal, table: initiator.new_context)
     server = Server(CHOSEN, SaslAuthenticateResponse(auth_bytes=b"proof"))
-    with pytest.raises(LoginRefused, match="logging in as node/host@R failed: the ticket has expired"):
+    with pytest.raises(LoginFailed, match="logging in as node/host@R failed: the ticket has expired"):
         await server.log_in(KERBEROS)
     assert server.received[1].endswith(b"ticket")
 

@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import pytest
 
-from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 from pykbroker.security.scram import (
     HASHES,
     ScramCredential,

@@ -128,7 +128,7 @@ def test_offsets_records_are_decoded_by_the_folder_name(run: Run, tmp_path: Path
     assert fourth["type"] == 99
 
 
-def test_records_of_newer_groups_are_decoded(run: Run, tmp_path: Path) -> None:
+def test_records_of_modern_groups_are_decoded(run: Run, tmp_path: Path) -> None:
     pairs = [
         (
             ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),

@@ -28,7 +28,7 @@ _LIBRDKAFKA = {
 
 
 def command_config_option(command: Any) -> Any:
-    """Add `--command-config` to a command."""
+    """Adds `--command-config` to a command."""
     return click.option(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
@@ -43,7 +43,7 @@ def command_config_option(command: Any) -> Any:
 
 
 def client_settings() -> dict[str, Any]:
-    """Return the client library's settings for the running command, without addresses and timeouts."""
+    """Returns the client library's settings for the running command, without addresses and timeouts."""
     context = click.get_current_context(silent=True)
     return dict(context.meta.get(_META_KEY, {})) if context else {}
 
@@ -60,7 +60,7 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
 
 
 def translate(properties: dict[str, str]) -> dict[str, Any]:
-    """Turn Kafka's security settings into the client library's; all other settings are left out.
+    """Turns Kafka's security settings into the client library's; all other settings are left out.
 
     Raises:
         ValueError: a setting has an unsupported value; the text has the setting and the expected values.

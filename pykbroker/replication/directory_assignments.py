@@ -1,4 +1,4 @@
-"""Requests of a broker about its replicas to the active controller."""
+"""AssignReplicasToDirs (KIP-858): the request that tells the active controller in which directories replicas are."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from pykbroker.config.listener_addresses import ListenerAddress
 
 
-class Listening(Protocol):
+class ListeningSocket(Protocol):
     """The part of a bound, non-blocking socket from which `Listener` accepts.
 
     An implementation other than `socket.socket` accepts `trio.abc.Stream`s and has a method `wait_readable`, which
@@ -26,5 +26,5 @@ class Listening(Protocol):
     def close(self) -> None: ...
 
 
-Bound: TypeAlias = tuple[ListenerAddress, Sequence[Listening]]
+BoundListener: TypeAlias = tuple[ListenerAddress, Sequence[ListeningSocket]]
 """A configured listener with its bound sockets: one for each address of its host."""

@@ -11,7 +11,7 @@ import pytest
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl import SASL_MECHANISMS
 
-from pykbroker.cli.client.config import translate
+from pykbroker.cli.client.client_settings import translate
 from pykbroker.cli.client.login import login_settings
 from pykbroker.security.scram import (
     ScramCredential,

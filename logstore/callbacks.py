@@ -9,8 +9,8 @@ Report = Callable[[str], None]
 
 
 def no_report(text: str) -> None:
-    """Ignore the text. The caller of `open` can read `cut` instead."""
+    """Ignores the text. The caller of `open` can read `cut` instead."""
 
 
 def no_listener() -> None:
-    """Do nothing."""
+    """Does nothing."""

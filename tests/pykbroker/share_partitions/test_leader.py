@@ -1,0 +1,127 @@
+"""ShareLeader alone: loads that end early or fail, and writes that the share coordinator refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.share_partitions.acknowledgement import AcknowledgedBatch
+from pykbroker.share_partitions.acquisition import Acquisition, FetchedBatch
+from pykbroker.share_partitions.leader import LeaderState, ShareEnvironment, ShareLeader
+from pykbroker.share_state.state import UNINITIALIZED_START_OFFSET, PartitionState, SharePartitionKey
+from tests.pykbroker.share_partitions.machine import DEFAULT_SETTINGS
+
+ACCEPT = 1
+
+
+class Rig:
+    """A leader with its partition, and a persister that knows no state of it and refuses every write.
+
+    Attributes:
+        forgotten: leaders that have ended by themselves.
+        on_read: called while the state is read.
+    """
+
+    def __init__(self, auto_offset_reset: str = "earliest", **partition: Any) -> None:
+        self.forgotten: list[ShareLeader] = []
+        self.on_read: Callable[[], object] = lambda: None
+        fields = {
+            "leadership": object(),
+            "leader_epoch": 3,
+            "log_start_offset": 0,
+            "high_watermark": 10,
+            "waiters": set(),
+            **partition,
+        }
+        settings = DEFAULT_SETTINGS._replace(auto_offset_reset=auto_offset_reset)
+        persister: Any = self
+        self.leader = ShareLeader(
+            1,
+            SharePartitionKey("g", bytes(16), 0),
+            SimpleNamespace(**fields),  # type: ignore[arg-type]
+            lambda: settings,
+            ShareEnvironment(
+                persister,
+                start_soon=lambda task: pytest.fail("a refused write has no task"),
+                now_ms=lambda: 0,
+                wall_ms=lambda: 0,
+                plan_expiry=lambda leader: None,
+                forget=self.forgotten.append,
+            ),
+        )
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState:
+        self.on_read()
+        return PartitionState(0, UNINITIALIZED_START_OFFSET, ())
+
+    def begin_write(self, key: SharePartitionKey, write: Any) -> ErrorCode:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_a_leader_that_ends_while_its_state_is_read_stays_ended() -> None:
+    rig = Rig()
+    rig.on_read = rig.leader.end
+    await rig.leader.load()
+    assert rig.leader.state is LeaderState.ENDED
+    assert rig.leader.load_error is None
+    assert rig.forgotten == []
+
+
+@pytest.mark.parametrize(
+    ("rig", "error"),
+    [
+        # A new leader does not know yet what is committed.
+        (Rig("latest", is_behind_its_epoch=True), ErrorCode.OFFSET_NOT_AVAILABLE),
+        (Rig("by_duration:PT1H", log=SimpleNamespace()), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_a_first_start_offset_that_cannot_be_found(rig: Rig, error: ErrorCode) -> None:
+    def fail(timestamp_ms: int) -> Any:
+        raise StorageError("/data/t-0", "input/output error")
+
+    log: Any = getattr(rig.leader.partition, "log", None)
+    if log is not None:
+        log.offset_for_timestamp = fail
+    await rig.leader.load()
+    assert rig.leader.load_error is not None
+    assert rig.leader.load_error.error_code == error
+    assert (rig.leader.state, rig.forgotten) == (LeaderState.ENDED, [rig.leader])
+
+
+async def test_a_write_that_is_refused_at_once_is_rolled_back() -> None:
+    """P-181: the member holds the records as before."""
+    rig = Rig()
+    leader = rig.leader
+    await leader.load()
+    Acquisition(leader.shares, "m", 0, records_max=5, is_record_limit=False, batch_size=5).acquire(
+        0, [FetchedBatch(0, 4)]
+    )
+    outcome = leader.acknowledge("m", [AcknowledgedBatch(0, 4, (ACCEPT,))])
+    assert outcome.is_complete
+    assert outcome.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [batch.state.member_id for batch in leader.shares.batches] == ["m"]
+    assert leader.state is LeaderState.ACTIVE
+
+
+async def test_a_member_without_records_releases_nothing() -> None:
+    rig = Rig()
+    await rig.leader.load()
+    outcome = rig.leader.release("m")
+    assert (outcome.is_complete, outcome.error) == (True, ErrorCode.NONE)
+
+
+async def test_locks_of_a_leader_that_has_ended_expire_elsewhere() -> None:
+    """Its successor has read the records without their members."""
+    rig = Rig()
+    await rig.leader.load()
+    Acquisition(rig.leader.shares, "m", -60_000, records_max=5, is_record_limit=False, batch_size=5).acquire(
+        0, [FetchedBatch(0, 4)]
+    )
+    rig.leader.end()
+    rig.leader.expire_locks()
+    assert [batch.state.member_id for batch in rig.leader.shares.batches] == ["m"]
