@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,16 @@ def delta_folder(folder: Path, table: str) -> Path:
     return folder / "delta" / table
 
 
+def remove_half_made_table(folder: Path) -> None:
+    """Removes the log of a Delta table that has no commit, as a job leaves it that was killed while it made the table.
+
+    CREATE TABLE IF NOT EXISTS takes the log's directory for the table and makes nothing, and every read fails.
+    """
+    log = folder / "_delta_log"
+    if log.is_dir() and not any(log.glob("*.json")):
+        shutil.rmtree(log)
+
+
 def merge_into_delta(streams: Streams, batch: DataFrame) -> None:
     """The last state of each key of a trigger, merged; run again, it gives the same table."""
     from pyspark.sql import functions as f
@@ -45,6 +56,7 @@ def merge_into_delta(streams: Streams, batch: DataFrame) -> None:
         row = f.coalesce(f.get_json_object("value", "$.payload.after"), f.get_json_object("value", "$.payload.before"))
         op = f.get_json_object("value", "$.payload.op").alias("op")
         last.select(op, f.from_json(row, ddl).alias("row")).select("op", "row.*").createOrReplaceTempView("changes")
+        remove_half_made_table(delta_folder(streams.folder, table))
         name = f"delta.`{delta_folder(streams.folder, table)}`"
         spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({ddl}) USING DELTA")
         there = set(spark.table(name).columns)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jobs import cdc
 from jobs.cdc import PIPELINE
+from jobs.cdc_sinks import remove_half_made_table
 from jobs.cdc_source import lacking
 from jobs.cdc_workload import make_workload
 from pipeline import command_line, postgres
@@ -211,3 +212,21 @@ def test_a_database_that_is_away_is_said_once(
     monkeypatch.setattr(postgres, "RETRY_PAUSE_S", 0.0)
     assert postgres.in_transaction("here", lambda connection: connection) == "here 5"
     assert capsys.readouterr().err == "the database is away: closed\n"
+
+
+def test_a_delta_log_without_a_commit_is_removed(tmp_path: Path) -> None:
+    """A job that is killed while it makes the table leaves the directory, which Delta takes for the table."""
+    log = tmp_path / "customers" / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / ".00000000000000000000.json.0f5c.tmp").write_text("{}")
+    remove_half_made_table(log.parent)
+    assert not log.exists()
+    remove_half_made_table(log.parent)
+
+
+def test_a_delta_log_with_a_commit_stays(tmp_path: Path) -> None:
+    log = tmp_path / "customers" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{}")
+    remove_half_made_table(log.parent)
+    assert [path.name for path in log.iterdir()] == ["00000000000000000000.json"]
