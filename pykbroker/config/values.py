@@ -56,6 +56,7 @@ class BrokerValues(Frozen):
     session_end_on_refusal: bool
     session_timeout_ms: int
     telemetry_max_bytes: int
+    unstable_api_versions_enable: bool
     unstable_feature_versions_enable: bool
 
 

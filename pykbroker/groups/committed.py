@@ -1,16 +1,18 @@
-"""Groups of the newer kinds as their replicated records say, for readers, while later records are in flight.
+"""Groups as their replicated records say, for readers, while later records are in flight.
 
-Records of these groups take effect when they are appended. Until they are replicated, ConsumerGroupDescribe and its
-siblings, ListGroups and OffsetFetch show the group as it was before, as Kafka's timeline data structures do.
+Records of groups of the newer kinds and tombstones of all groups take effect when they are appended. Until they are
+replicated, ConsumerGroupDescribe and its siblings, ListGroups and OffsetFetch show the group as it was before, as
+Kafka's timeline data structures do.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Container, Iterator, Mapping
+from typing import Any, TypeVar
 
 from pykbroker.groups.result import GroupResult
+from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey
 
 Group = TypeVar("Group")
 
@@ -53,6 +55,17 @@ class CommittedGroups:
                 yield states[0]
 
 
-def groups_of(result: GroupResult) -> set[str]:
-    """Ids of the groups of newer kinds to which the records of a result belong."""
-    return {group_id for record in result.records if (group_id := getattr(record.key, "group_id", None)) is not None}
+def groups_of(result: GroupResult, new_groups: Container[str]) -> set[str]:
+    """Ids of the groups that readers see otherwise when the records of a result are replicated.
+
+    `new_groups` are ids of classic groups without a stored record.
+    """
+    found = set()
+    for record in result.records:
+        key: Any = record.key
+        group_id: str | None = getattr(key, "group_id", None)
+        if group_id is not None:
+            found.add(group_id)
+        elif (record.value is None and isinstance(key, GroupMetadataKey)) or key.group in new_groups:
+            found.add(key.group)
+    return found

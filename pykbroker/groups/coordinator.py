@@ -139,6 +139,14 @@ class GroupCoordinator:
                 for result in shard.share.delete_topics(deleted.values()):
                     self._runtime.carry_out(number, shard, result)
 
+    def follow_config(self, config: BrokerConfig) -> None:
+        """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
+        if config is self._config:
+            return
+        self._config, self._settings = config, GroupSettings.from_config(config)
+        for shard in self._runtime.shards.values():
+            shard.use_settings(self._settings)
+
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
         self._runtime.request_topic_creation(offsets_topic(self._config.groups, live_broker_count))
@@ -192,7 +200,8 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
-        requester = Requester(client_id, client_host, api_version, self._random_uuid(), may_describe)
+        fresh_uuid = random_uuid(self._random.randbytes(16))
+        requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
         write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
@@ -515,7 +524,3 @@ class GroupCoordinator:
             self._runtime.carry_out_in_batches(number, shard, shard.expire_offsets(now_ms))
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
-
-    def _random_uuid(self) -> str:
-        digits = f"{self._random.getrandbits(128):032x}"
-        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

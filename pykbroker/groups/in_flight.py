@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pykbroker.coordination.shard import NO_PRODUCER
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.pending_offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
@@ -32,7 +30,6 @@ class InFlight:
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._groups: dict[str, int] = {}
         self._ending_groups: dict[str, int] = {}
-        self._converting_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
         """Counts the records of a result, which are appended."""
@@ -43,21 +40,8 @@ class InFlight:
         self._count(result, -1)
 
     def is_ending(self, group_id: str) -> bool:
-        """True if the group's tombstone is in flight; until it is replicated, the group's existence is undecided."""
+        """True if a tombstone of a group is in flight: records before it are of a group that is gone."""
         return group_id in self._ending_groups
-
-    def is_converting(self, group_id: str) -> bool:
-        """True if the tombstone of a newer group is in flight with the record of a classic group that replaces it."""
-        return group_id in self._converting_groups
-
-    def check_not_ending(self, group_id: str) -> None:
-        """Refuses a heartbeat while the group's tombstone is in flight, which would remove a member that joins now.
-
-        Raises:
-            GroupError: COORDINATOR_NOT_AVAILABLE, after which clients try again.
-        """
-        if group_id in self._ending_groups or group_id in self._converting_groups:
-            raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def count_of(self, group_id: str) -> int:
         """Number of records in flight with a state of the group; tombstones are not counted."""
@@ -95,7 +79,6 @@ class InFlight:
                     _add(self._groups, key.group, change)
                     if key.group in ended:
                         ended.remove(key.group)
-                        _add(self._converting_groups, key.group, change)
                 elif not result.applies_at_append:
                     _add(self._ending_groups, key.group, change)
             elif (

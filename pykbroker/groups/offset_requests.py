@@ -69,9 +69,7 @@ def commit(
     """
     result = GroupResult(producer=producer)
     metadata_max = shard.settings.offset_metadata_max_bytes
-    if shard.in_flight.is_ending(request.group_id):
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif producer is NO_PRODUCER:
+    if producer is NO_PRODUCER:
         error = check_commit(shard, request, api_version, now_ms)
     else:
         error = _check_transactional_commit(shard, request, now_ms)
@@ -196,7 +194,8 @@ def fetch(
         error = streams_offsets.check_fetch(group, request.member_id, request.member_epoch)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    committed_topics = shard.offsets.of_group(group_id)
+    # Offsets may be left of a group that was forgotten without tombstones (P-381).
+    committed_topics = {} if group is None else shard.offsets.of_group(group_id)
     topics = []
     if request.topics is None:
         for name, partitions in committed_topics.items():

@@ -7,7 +7,7 @@ answered exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,15 +21,21 @@ from pykbroker.protocol.fields import Message
 class Requester:
     """The sender of a join: its client id and host, which the group stores, and the version of its request.
 
-    `fresh_id` is a random UUID as text, as in Kafka; a new member id ends with it. `may_describe` returns True if the
-    client may DESCRIBE a topic that a regular expression of the group matches.
+    `fresh_uuid` is a random UUID, for a new member id. `may_describe` returns True if the client may DESCRIBE a topic
+    that a regular expression of the group matches.
     """
 
     client_id: str
     client_host: str
     api_version: int
-    fresh_id: str
+    fresh_uuid: bytes
     may_describe: Callable[[str], bool] = field(default=lambda topic: False)
+
+    @property
+    def fresh_id(self) -> str:
+        """The UUID in Java's notation, with which a new member id of a classic group ends."""
+        digits = self.fresh_uuid.hex()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 @dataclass(slots=True)
@@ -70,10 +76,12 @@ class StaticMemberStored:
 class EmptyGroupStored:
     """Event: the record of a group that a join has created is stored, or its append has failed.
 
-    `replaced` is the empty consumer or Streams group whose tombstones are in the same batch, if there is one.
+    `waiter` is that of the join. `replaced` is the empty consumer or Streams group whose tombstones are in the same
+    batch, if there is one.
     """
 
     group_id: str
+    waiter: Waiter
     replaced: object | None = None
 
 
@@ -124,6 +132,10 @@ class GroupResult(CoordinatorResult):
         regex_refresh: a `RegexRefresh` that the coordinator has to run after a join or heartbeat; None for none.
         initialization: an `Initialization` of share partitions that the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
+        forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
+        changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
+        have_groups_ended: True if the tombstones of groups among the records have taken effect.
+        group: the classic group of `stored` when the records were appended; set by the shard.
     """
 
     stored: Stored | None = None
@@ -134,6 +146,10 @@ class GroupResult(CoordinatorResult):
     regex_refresh: Any = None
     initialization: Any = None
     missing_topics: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: Sequence[Any] = ()
+    changed_groups: Collection[str] = ()
+    have_groups_ended: bool = False
+    group: object | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

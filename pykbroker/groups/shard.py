@@ -71,7 +71,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
 NO_PRODUCER_ID = -1
@@ -105,9 +105,20 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """JoinGroup requests to consumer groups whose records are in flight."""
         self._unstored: set[str] = set()
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
+        self._sent: set[str] = set()
+        """Those of them that have a record in flight; ids of stored groups may be left."""
         self._reset: dict[str, int] = {}
         """Groups that were made Empty because the record of their creation was late, though an earlier one had stored
         them; the number of their records that were in flight then and will be replayed."""
+        self._forgotten: list[ConsumerGroup | StreamsGroup] = []
+        """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
+
+    def use_settings(self, settings: GroupSettings) -> None:
+        """Uses other settings of the broker, for all groups and at once."""
+        self.settings = settings
+        self.consumer.settings = settings.consumer
+        self.share.settings = settings.share
+        self.streams.settings = settings.streams
 
     # The log
 
@@ -150,7 +161,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.pending.discard((key.group, key.topic, key.partition))
                 return
             assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-            self._get_stored(key.group, now_ms)
+            if not self.in_flight.is_ending(key.group):
+                self._get_stored(key.group, now_ms)
             committed = committed_offset_from(value, record_offset)
             if producer_id == NO_PRODUCER_ID:
                 self.offsets.put(key.group, key.topic, key.partition, committed)
@@ -159,12 +171,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         elif isinstance(key, GroupMetadataKey):
             self._unstored.discard(key.group)
             if value is None:
+                self._sent.discard(key.group)
                 self.groups.pop(key.group, None)
                 self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
                 for groups in self.newer_groups:
-                    # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
+                    # The log has no tombstone of an empty group that was forgotten (P-381).
                     groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
         else:
@@ -187,6 +200,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
         An offset that was committed later, outside of the transaction, stays.
         """
+        self._hide(self._take_forgotten())
         for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
             current = self.offsets.get(group_id, topic, partition)
             if is_commit and (current is None or committed.record_offset > current.record_offset):
@@ -228,18 +242,31 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         if error is not ErrorCode.NONE and result.on_failed_append is not None:
             result.on_failed_append(now_ms)
+        if error is not ErrorCode.NONE:
+            self._restore_forgotten()
+        elif self._forgotten:
+            self._hide(self._take_forgotten())
         if error is ErrorCode.NONE and result.applies_at_append:
             self._apply(result, now_ms, first_offset)
         elif error is ErrorCode.NONE:
-            for record_offset, record in enumerate(result.records, first_offset):
-                is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
-                if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
-                    self._unstored.discard(record.key.group)
-                elif is_group and self.newer(record.key.group) is not None:
-                    pass  # a later record, which took effect when it was appended, has made a newer group of it
-                else:
-                    self.replay(record, now_ms, record_offset, result.producer.producer_id)
+            return self._take_effect(result, now_ms, first_offset)
         return self._report(result, error, now_ms)
+
+    def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
+        """Lets records take effect that do not do so at their append; returns what follows."""
+        for record_offset, record in enumerate(result.records, first_offset):
+            is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
+            if result.have_groups_ended and _ends_group(record):
+                pass
+            elif is_group and self.in_flight.is_ending(record.key.group):
+                pass  # a later tombstone, which took effect when it was appended
+            elif is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
+                self._unstored.discard(record.key.group)
+            elif is_group and self.newer(record.key.group) is not None:
+                pass  # a later record, which took effect when it was appended, has made a newer group of it
+            else:
+                self.replay(record, now_ms, record_offset, result.producer.producer_id)
+        return self._report(result, ErrorCode.NONE, now_ms)
 
     def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
         """Lets records of the newer protocols take effect, which may replace a group by one of the other type."""
@@ -256,34 +283,88 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 group.prepare_rebalance(downgrade.rebalance_reason, now_ms, GroupResult())
 
     def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
-        """Notes that the records of a result are in flight, until `replicated`; those of newer groups take effect."""
-        self.in_flight.add(result)
-        for group_id in groups_of(result):
+        """Notes that the records of a result are in flight, until `replicated`.
+
+        Those of newer groups and the tombstones of all groups take effect.
+        """
+        result.changed_groups = groups_of(result, self._unstored)
+        for group_id in result.changed_groups:
             self.committed.add(group_id, self._before(group_id, result))
+            if group_id in self._unstored:
+                self._sent.add(group_id)
+        self.in_flight.add(result)
+        result.forgotten = self._take_forgotten()
         if isinstance(result.stored, ClassicJoined):
             self._joining[result.stored.waiter] = None
+        elif result.stored is not None:
+            result.group = self.groups.get(result.stored.group_id)
         if result.applies_at_append:
             self._apply(result, now_ms, first_offset)
+        elif not result.have_groups_ended:
+            for record in filter(_ends_group, result.records):
+                self.replay(record, now_ms)
+                result.have_groups_ended = True
 
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
-        for group_id in groups_of(result):
+        self._hide(result.forgotten)
+        for group_id in result.changed_groups:
             self.committed.remove(group_id)
         if result.applies_at_append:
             return self._report(result, ErrorCode.NONE, now_ms)
-        return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
+        return self._take_effect(result, now_ms, first_offset)
+
+    def _forget(self, group: ConsumerGroup | StreamsGroup) -> None:
+        """Forgets an empty group without tombstones; the log still has it, and its committed offsets stay (P-381)."""
+        self.consumer.remove(group.group_id)
+        self.streams.remove(group.group_id)
+        self.committed.add(group.group_id, group)
+        self._forgotten.append(group)
+
+    def _take_forgotten(self) -> list[ConsumerGroup | StreamsGroup]:
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+    def _hide(self, forgotten: Iterable[ConsumerGroup | StreamsGroup]) -> None:
+        """Hides forgotten groups from readers, too."""
+        for group in forgotten:
+            self.committed.remove(group.group_id)
+
+    def _restore_forgotten(self) -> None:
+        """Brings back what was forgotten since the last append: as in Kafka a failed one takes back all that."""
+        for group in self._take_forgotten():
+            self.committed.remove(group.group_id)
+            if self.any_group(group.group_id) is None:
+                self._restore(group)
+
+    def _restore(self, group: object) -> None:
+        if isinstance(group, StreamsGroup):
+            self.streams.restore(group)
+        else:
+            assert isinstance(group, ConsumerGroup)
+            self.consumer.restore(group)
 
     def _before(self, group_id: str, result: GroupResult) -> object | None:
         """A group as readers may see it before the records of a result are appended."""
         event, group = result.stored, self.newer(group_id)
         if isinstance(event, EmptyGroupStored) and event.replaced is not None:
             return event.replaced  # it was removed already
-        return self._stored_classic(group_id) if group is None else group.snapshot()
+        if group is not None:
+            return group.snapshot()
+        # Readers see it once its first record, which was appended before, is replicated.
+        return self.groups.get(group_id) if group_id in self._sent else self._stored_classic(group_id)
 
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
-        answer = self._report(result, error, now_ms)
+        event = result.stored
+        if isinstance(event, EmptyGroupStored) and event.replaced is not None:
+            # The group has taken the place of another one, and keeps it as in Kafka.
+            answer, group = GroupResult(), self.groups.get(event.group_id)
+            if group is not None and group is result.group:
+                group.refuse_join(event.waiter, error, answer)
+        else:
+            answer = self._report(result, error, now_ms)
         result.stored = None
         return answer
 
@@ -301,7 +382,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             response = event.response if error is ErrorCode.NONE else JoinGroupResponse(error_code=error)
             return GroupResult(replies=[(event.waiter, response)])
         group = None if event is None else self.groups.get(event.group_id)
-        if group is None:
+        if group is None or (result.group is not None and result.group is not group):
             return GroupResult()
         if isinstance(event, AssignmentStored):
             return syncs.assignment_stored(group, event, error, now_ms)
@@ -338,6 +419,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The classic group, if it exists and is not hidden from readers."""
         return None if group_id in self._unstored else self.groups.get(group_id)
 
+    def _is_hidden(self, group: Group) -> bool:
+        """True for a group without a stored record; another one with its id may have been deleted just now."""
+        return group.group_id in self._unstored and self.groups.get(group.group_id) is group
+
     def committed_group(self, group_id: str) -> object | None:
         """The group of any type with this id for readers, as replicated records say."""
         return self.committed.get(group_id, self._stored_classic(group_id) or self.newer(group_id))
@@ -352,13 +437,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error))])
         is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
-        is_ending = self.in_flight.is_ending(request.group_id)
-        if is_ending or (is_new and request.member_id != ""):
-            result = GroupResult()
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
-            result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
-            return result
         replaced = consumer_group or streams_group
+        if is_new and request.member_id != "":
+            if replaced is not None:
+                self._forget(replaced)
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            response = JoinGroupResponse(error_code=error, member_id=request.member_id)
+            return GroupResult(replies=[(waiter, response)])
         tombstones = [] if replaced is None else self._tombstones(request.group_id)
         self.consumer.remove(request.group_id)
         self.streams.remove(request.group_id)
@@ -370,7 +455,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
             key = GroupMetadataKey(group=group.group_id)
             result.records += [*tombstones, LogRecord(key, value, GROUP_METADATA_VALUE_VERSION)]
-            result.stored = EmptyGroupStored(group.group_id, replaced)
+            result.stored = EmptyGroupStored(group.group_id, waiter, replaced)
+            result.have_groups_ended = replaced is not None
         return result
 
     def _join_consumer_group(
@@ -385,7 +471,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             requester.may_describe,
         )
         try:
-            return classic_members.join(group, request, requester.api_version, requester.fresh_id, waiter, context)
+            new_member_id = uuid_to_text(requester.fresh_uuid)
+            return classic_members.join(group, request, requester.api_version, new_member_id, waiter, context)
         except GroupError as error:
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.code))])
 
@@ -452,7 +539,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group_id, settings = request.group_id, self.consumer.settings_of(request.group_id)
         context = HeartbeatContext(settings, self.consumer.topics, now_ms, client_id, client_host, may_describe)
         try:
-            self.in_flight.check_not_ending(group_id)
             result = self.consumer.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
@@ -467,7 +553,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group_id, settings = request.group_id, self.share.settings_of(request.group_id)
         context = ShareHeartbeatContext(settings, self.share.topics, now_ms, client_id, client_host)
         try:
-            self.in_flight.check_not_ending(group_id)
             result = self.share.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
             response = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
@@ -482,7 +567,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group_id = request.group_id
         context = self.streams.context(group_id, now_ms, client_id, client_host)
         try:
-            self.in_flight.check_not_ending(group_id)
             result = self.streams.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
             response = StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
@@ -534,7 +618,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 group_type=CLASSIC_GROUP_TYPE,
             )
             for group in self.committed.of_kind(self.groups, Group)
-            if group.group_id not in self._unstored and (not states or group.state.value.lower() in states)
+            if not self._is_hidden(group) and (not states or group.state.value.lower() in states)
         ]
 
     def delete(self, group_id: str) -> GroupResult:
@@ -544,8 +628,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if (group is not None and group.state is not EMPTY) or (newer_group is not None and newer_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
-        if self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id):
-            return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
         places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
@@ -620,8 +702,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
             have_all_expired = len(expired) == sum(map(len, topics.values()))
             may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            is_undecided = self.in_flight.is_ending(group_id) or self.in_flight.is_converting(group_id)
-            if have_all_expired and not may_get_more and is_empty and not is_undecided:
+            if have_all_expired and not may_get_more and is_empty:
                 result.records += self._tombstones(group_id)
         return result
 
@@ -643,11 +724,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if event.replaced is not None:
             del self.groups[group_id]
             self._unstored.discard(group_id)
-            if isinstance(event.replaced, StreamsGroup):
-                self.streams.restore(event.replaced)
-            else:
-                assert isinstance(event.replaced, ConsumerGroup)
-                self.consumer.restore(event.replaced)
+            self._restore(event.replaced)
             return group.unload(now_ms, error)
         del self.groups[group_id]
         if group_id in self._unstored:
@@ -657,3 +734,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._get_stored(group_id, now_ms)
             self._reset[group_id] = self.in_flight.count_of(group_id)
         return group.unload(now_ms, error)
+
+
+def _ends_group(record: LogRecord) -> bool:
+    """True for the tombstones of a group, which are not those of its committed offsets."""
+    return record.value is None and not isinstance(record.key, OffsetCommitKey | LegacyOffsetCommitKey)

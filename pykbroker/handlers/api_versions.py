@@ -21,6 +21,7 @@ from pykbroker.protocol.messages.api_versions import (
 )
 from pykbroker.requests.api_table import APIS, APIS_OF
 from pykbroker.requests.context import BrokerServices
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
@@ -42,7 +43,10 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
         context.connection.software_version = request.client_software_version
     if context.connection.sasl is not None:
         context.connection.sasl.versions_were_sent()
-    unstable = context.services.config.broker.unstable_feature_versions_enable
+    broker = context.services.config.broker
+    is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
+    # A controller registers the features of the second key, and lists those of the first one here (P-450).
+    unstable = broker.unstable_api_versions_enable if is_controller else broker.unstable_feature_versions_enable
     image = context.services.metadata.image
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(

@@ -291,6 +291,7 @@ def make_services(
         moves = _directory_moves(parts, directories.reports, partitions)
         controller.subscribe(moves.apply)
         controller.subscribe(directories.reports.apply)
+    controller.subscribe(partial(_follow_config, groups, metadata))
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
     controller.subscribe(share_state.on_metadata_change)
@@ -414,6 +415,12 @@ def _directory_tasks(
     return DirectoryTasks(
         failed, DirectoryReports(parts.config.node_id, directories, lambda: controller.image, channel)
     )
+
+
+def _follow_config(groups: GroupCoordinator, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
+    """Gives groups the broker's changed dynamic settings. A subscriber of metadata changes."""
+    if old.configs is not new.configs:
+        groups.follow_config(metadata.config_under(new))
 
 
 def _cordon(parts: NodeParts, directories: LogDirectories, old: ClusterImage, new: ClusterImage) -> None:

@@ -136,6 +136,9 @@ SCRIPT_TIME_MAX = 1_790_001_000_000
 FOREIGN = re.compile(r"d\d{5}-")
 """Names of other runs; what a broker lists of them is left out."""
 
+SHORT_MEMBER = re.compile(r"[\w-]{22}")
+"""A member id that Kafka draws for a classic member of a consumer group."""
+
 CLUSTER_ID = re.compile(r'the cluster id "[^"]*"')
 """AddRaftVoter and RemoveRaftVoter say what the id would have been."""
 
@@ -213,6 +216,8 @@ class Names:
             value = CLUSTER_ID.sub("the cluster id <drawn>", value)
         for topic_id, topic in self.topic_ids.items():
             value = value.replace(uuid_to_text(topic_id), f"<id of {topic}>")
+        if name in ("member_id", "leader") and SHORT_MEMBER.fullmatch(value):
+            return self._members.setdefault(value, f"<short {len(self._members)}>")
         for producer_id, producer in self.producers.items():
             if name == "error_message" and "producer" in value.lower():
                 value = re.sub(rf"\b{producer_id}\b", producer, value)

@@ -51,6 +51,7 @@ PATIENCE_S = 0.4
 """After this long an answer that may wait for others is taken to do so."""
 
 ANSWER_TIMEOUT_S = 4.0
+START_TIMEOUT_S = 30.0
 RETRIES = {
     # errors that tell of a change which is still going on inside the broker
     14,  # COORDINATOR_LOAD_IN_PROGRESS
@@ -133,8 +134,16 @@ class World:
 
     def close(self) -> None:
         """Closes all connections."""
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Closes all connections; the next requests open them again."""
         self._hang_up()
         self._control.close()
+
+    def ask(self, request: Message, version: int) -> Any:
+        """One request whose answer is not noted; it may take long, as the first ones after a start do."""
+        return self._ask(request, version, START_TIMEOUT_S)
 
     def _hang_up(self) -> None:
         for connection in self._connections.values():
@@ -277,9 +286,9 @@ class World:
             assert time.monotonic() < deadline, f"a change of the metadata cannot be seen: {results}"
             time.sleep(0.001)
 
-    def _ask(self, request: Message, version: int) -> Any:
+    def _ask(self, request: Message, version: int, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         self._control.send(api_of(request), version, request, -1)
-        answer = self._control.receive(ANSWER_TIMEOUT_S)
+        answer = self._control.receive(timeout_s)
         assert isinstance(answer, Message), answer
         return answer
 

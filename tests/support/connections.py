@@ -16,7 +16,7 @@ from pykbroker.network.request_memory import RequestMemory
 from pykbroker.network.tls_connection import TlsConnection
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.quotas.switch import QuotaSwitch
-from pykbroker.security.connection_info import ConnectionInfo
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from pykbroker.security.tls.listener_tls import ListenerTls
 
 FRAME_SIZE_MAX = 1 << 20
@@ -75,11 +75,13 @@ async def served(
     sasl: Any = None,
     memory: RequestMemory | None = None,
     tls: ListenerTls | None = None,
+    kind: ListenerKind = ListenerKind.BROKER,
 ) -> AsyncIterator[Client]:
     """A client whose other end is served until the block ends; with `tls` its stream is not encrypted yet."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    info = ConnectionInfo("PLAINTEXT" if tls is None else "SSL", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
+    name = "PLAINTEXT" if tls is None else "SSL"
+    info = ConnectionInfo(name, ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl, listener_kind=kind)
     given: Any = services or SimpleNamespace(quotas=QuotaSwitch())
     loop = ConnectionLoop()
     connection: SocketConnection

@@ -674,7 +674,7 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "unclean.leader.election.interval.ms": ConfigDefinition(
         LONG, "300000", AT_LEAST_1, attribute="replication.unclean_leader_election_interval_ms"
     ),
-    "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false"),
+    "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false", attribute="broker.unstable_api_versions_enable"),
     "unstable.feature.versions.enable": ConfigDefinition(
         BOOLEAN, "false", attribute="broker.unstable_feature_versions_enable"
     ),

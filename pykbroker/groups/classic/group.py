@@ -289,6 +289,12 @@ class Group:
             self.answer_sync(member, SyncGroupResponse(error_code=error), result)
             self.schedule_session(member, now_ms)
 
+    def refuse_join(self, waiter: Waiter, error: ErrorCode, result: GroupResult) -> None:
+        """Answers one parked join with the error, if it still waits; its member stays."""
+        for member in self.members:
+            if member.join_waiter is waiter:
+                self.answer_join(member, JoinGroupResponse(error_code=error), result)
+
     def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Clears all assignments and answers parked syncs with the error."""
         for member in self.members:

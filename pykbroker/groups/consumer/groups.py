@@ -109,7 +109,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
 
     def described(self, group: ConsumerGroup) -> DescribedGroup:
         """A group for ConsumerGroupDescribe."""
-        return describe(group, self._settings.assignors[0], self.topics)
+        return describe(group, self.settings.assignors[0], self.topics)
 
     # The log
 

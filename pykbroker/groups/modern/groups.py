@@ -41,6 +41,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         configs_of: dynamic configs of a group's GROUP resource.
 
     Attributes:
+        settings: the broker's settings of these groups.
         group_type: name of the type, as ListGroups shows it.
         protocol_type: protocol type of these groups in ListGroups.
         group_class: class of the groups.
@@ -52,7 +53,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
 
     def __init__(self, settings: Settings, topics: GroupTopics, configs_of: Callable[[str], Mapping[str, str]]) -> None:
         self.topics = topics
-        self._settings = settings
+        self.settings = settings
         self._configs_of = configs_of
         self.by_id: dict[str, AnyGroup] = {}
         self._soft_states: dict[str, SoftState] = {}
@@ -64,7 +65,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
 
     def settings_of(self, group_id: str) -> Settings:
         """The settings of a group."""
-        return self._settings.of_group(self._configs_of(group_id))
+        return self.settings.of_group(self._configs_of(group_id))
 
     @abstractmethod
     def tombstones(self, group_id: str) -> list[LogRecord]:

@@ -147,7 +147,7 @@ class Driver:
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in chosen],
             reason=reason,
         )
-        requester = Requester(client_id, "/127.0.0.1", version, f"id{self._member_count}")
+        requester = Requester(client_id, "/127.0.0.1", version, self._member_count.to_bytes(16, "big"))
         self.carry_out(self.shard.join(self.now_ms, request, requester, waiter))
         return waiter
 

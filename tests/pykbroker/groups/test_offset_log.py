@@ -54,9 +54,10 @@ def test_a_group_as_kafka_writes_it_p_117() -> None:
     key, value = driver.log[-1]
     assert key == b"\0\2\0\1g"
     timestamp = (START_MS + DELAY_MS).to_bytes(8, "big")
+    member_id = b"\0\x26c-00000000-0000-0000-0000-000000000001"
     assert value == (
-        b"\0\3\0\x08consumer\0\0\0\1\0\5range\0\5c-id1" + timestamp + b"\0\0\0\1"
-        b"\0\5c-id1\xff\xff\0\1c\0\x0a/127.0.0.1\0\0\x4e\x20\0\0\x27\x10\0\0\0\1S\0\0\0\1A"
+        b"\0\3\0\x08consumer\0\0\0\1\0\5range" + member_id + timestamp + b"\0\0\0\1" + member_id + b"\xff\xff"
+        b"\0\1c\0\x0a/127.0.0.1\0\0\x4e\x20\0\0\x27\x10\0\0\0\1S\0\0\0\1A"
     )
 
 

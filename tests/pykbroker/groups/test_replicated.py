@@ -214,8 +214,8 @@ async def test_a_new_group_is_told_of_when_it_is_replicated(tmp_path: Path) -> N
         assert [group.group_id for group in rig.groups.list_groups(set(), set()).groups] == ["g"]
 
 
-async def test_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
-    """It is told of as long as the end may be lost, and nobody comes into it."""
+async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
+    """P-431: readers see it as long as the end may be lost; for writes it is gone."""
     rig = ReplicatedRig(tmp_path)
     async with rig.running() as nursery:
         await rig.commit(5)
@@ -224,15 +224,15 @@ async def test_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
         await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 5
-        assert (await rig.join()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await rig.commit(6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        assert ended.answer is None
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        committed = Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        assert (ended.answer, committed.answer, await rig.fetch()) == (None, None, 5)
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert ended.answer == {"g": ErrorCode.NONE}
-        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert await rig.commit(6) == ErrorCode.NONE
+        assert (ended.answer, committed.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
+        assert rig.groups.describe_group("g", 6).group_state == "Empty"
+        assert await rig.fetch() == 6
 
 
 async def test_deleting_includes_commits_on_the_way(tmp_path: Path) -> None:
@@ -350,3 +350,34 @@ async def test_a_heartbeat_without_records_tells_nothing_that_is_not_replicated(
         await wait_all_tasks_blocked()
         assert first.answer.error_code == again.answer.error_code == ErrorCode.NONE
         assert first.answer.member_epoch == again.answer.member_epoch
+
+
+async def test_p176_regular_expressions_are_resolved_before_their_member_is_replicated(tmp_path: Path) -> None:
+    """P-176: the resolution begins with the heartbeat, as in Kafka, and its records come behind those of the member."""
+    rig = ReplicatedRig(tmp_path)
+    rig.services.metadata.image.features = {GROUP_VERSION: 1}
+
+    async def beat(member_epoch: int, regex: str | None) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=member_epoch,
+            subscribed_topic_regex=regex,
+            rebalance_timeout_ms=60_000,
+            topic_partitions=[],
+        )
+        return await rig.call(handle_consumer_group_heartbeat, request, 1)
+
+    async with rig.running() as nursery:
+        rig.partition.hold()
+        joined = Asked(nursery, beat, 0, "cl.*")
+        await wait_all_tasks_blocked()
+        following = Asked(nursery, beat, 1, None)
+        await wait_all_tasks_blocked()
+        assert joined.is_waiting
+        assert following.is_waiting
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (joined.answer.member_epoch, joined.answer.assignment.topic_partitions) == (1, [])
+        assert following.answer.member_epoch == 2
+        assert [topic.partitions for topic in following.answer.assignment.topic_partitions] == [[0, 1]]

@@ -56,7 +56,7 @@ def services() -> Any:
         quotas=QuotaSwitch(),
         controller=SimpleNamespace(kraft_version=0),
         config=SimpleNamespace(
-            broker=SimpleNamespace(unstable_feature_versions_enable=False),
+            broker=SimpleNamespace(unstable_api_versions_enable=False, unstable_feature_versions_enable=False),
             connections=SimpleNamespace(failed_authentication_delay_ms=100),
         ),
     )
@@ -88,6 +88,23 @@ async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(f.name, f.max_version_level) for f in third.finalized_features] == [("metadata.version", 30)]
     assert [feature.name for feature in third.supported_features] == ["metadata.version"]
     assert [feature.name for feature in fourth.supported_features] == ["metadata.version", "kraft.version"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "newest"),
+    [(ListenerKind.BROKER, {"feature": 31, "api": 30}), (ListenerKind.CONTROLLER, {"feature": 30, "api": 31})],
+)
+@pytest.mark.parametrize("key", ["feature", "api"])
+async def test_the_key_that_adds_the_unstable_level_differs_on_a_controllers_port(
+    kind: ListenerKind, newest: dict[str, int], key: str
+) -> None:
+    """P-450."""
+    node = services()
+    setattr(node.config.broker, f"unstable_{key}_versions_enable", True)
+    async with served(node, kind=kind) as client:
+        response = await client.call(NAMED, 4, ApiVersionsResponse)
+    levels = {feature.name: feature.max_version for feature in response.supported_features}
+    assert levels["metadata.version"] == newest[key]
 
 
 async def test_a_version_of_the_future_gets_our_range_in_version_0() -> None:

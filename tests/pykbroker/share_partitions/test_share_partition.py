@@ -73,6 +73,22 @@ def test_a_hole_in_a_compacted_log_is_archived() -> None:
     assert machine.offsets == (100, 100)
 
 
+def test_a_batch_that_is_split_forgets_a_transition_as_in_kafka() -> None:
+    """A release that is not stored yet: the log start moves into the batch, and the rest of it can be acquired.
+
+    `InFlightBatch.maybeInitializeOffsetStateUpdate` copies state, count and member, and not the state to roll back to.
+    """
+    machine = Machine(TENS)
+    machine.fetch("a", 10)
+    changes = machine.begin("a", 0, 9, RELEASE)
+    assert machine.fetch("b", 10, batch_size=10) == [(10, 19, 1)]
+    machine.shares.move_start(5)
+    assert machine.fetch("b", 5) == [(5, 9, 2)]
+    machine.end(changes, is_stored=False)
+    machine.acknowledge("b", 5, 19)
+    assert machine.offsets == (20, 20)
+
+
 # Acknowledgement
 
 

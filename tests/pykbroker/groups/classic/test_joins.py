@@ -19,9 +19,9 @@ def test_a_new_dynamic_member_first_gets_an_id_p_93() -> None:
     driver = Driver()
     parked = driver.join(client_id="app", version=4)
     assert parked.error is ErrorCode.MEMBER_ID_REQUIRED
-    assert parked.join.member_id == "app-id1"
+    assert parked.join.member_id == "app-00000000-0000-0000-0000-000000000001"
     assert driver.state is EMPTY
-    assert "app-id1" in driver.group().members.pending_joins
+    assert "app-00000000-0000-0000-0000-000000000001" in driver.group().members.pending_joins
 
 
 def test_a_pending_member_id_lapses_after_a_session_timeout_p_93() -> None:

@@ -84,7 +84,7 @@ class Rig(ShardRig):
     def join_classic(self, request: JoinGroupRequest) -> Waiter:
         """Sends a JoinGroup request of the classic protocol."""
         waiter = Waiter()
-        requester = Requester("classic", "/host", 9, f"member-{len(self.log)}", lambda topic: True)
+        requester = Requester("classic", "/host", 9, len(self.log).to_bytes(16, "big"), lambda topic: True)
         result = self.shard.join(self.now_ms, request, requester, waiter)
         if result.regex_refresh is not None:
             self.refreshes.append(result.regex_refresh)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups import offset_requests
 from pykbroker.groups.classic.group import PREPARING, STABLE
 from pykbroker.groups.consumer.migration import decode_assignment
 from pykbroker.groups.modern.errors import GroupError
@@ -20,7 +21,14 @@ from pykbroker.protocol.log_messages.consumer_protocol import (
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykbroker.protocol.uuids import uuid_from_text
 from tests.pykbroker.groups.consumer.rig import Client, Rig, Waiter, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
@@ -297,31 +305,228 @@ def test_an_empty_consumer_group_becomes_a_classic_one_while_that_is_in_flight()
     assert GROUP not in rig.shard.consumer.by_id
 
 
-def test_nobody_deletes_a_group_that_is_being_converted() -> None:
-    rig = Rig({"t": 2})
+def converting(rig: Rig) -> Client:
+    """A client of the classic protocol has joined an empty consumer group, and the records of that are in flight."""
     new = Client(rig, "new", ["t"])
     new.beat()
     new.leave()
     rig.is_replicated = True
     rig.join_classic(join_request("", subscription("t")))
-    assert rig.shard.delete(GROUP).response is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    with pytest.raises(GroupError):
-        rig.shard.in_flight.check_not_ending(GROUP)
+    return new
+
+
+def kinds(rig: Rig) -> list[str]:
+    """Types of the groups that readers see."""
+    return [group.group_type for group in rig.shard.listed(set(), set())]
+
+
+def test_p431_a_member_joins_a_group_whose_conversion_is_in_flight() -> None:
+    """P-431: the classic group is there, and gives way to a new consumer group; readers follow what is replicated."""
+    rig = Rig({"t": 2})
+    new = converting(rig)
+    assert new.beat().member_epoch == 2, "a new group"
+    assert new.beat().member_epoch == 2
+    assert (kinds(rig), rig.describe(GROUP).group_epoch) == (["consumer"], 3)
+    rig.replicate(1)
+    assert kinds(rig) == ["classic"]
     rig.replicate()
-    assert rig.shard.delete(GROUP).response is ErrorCode.NONE
-    rig.shard.in_flight.check_not_ending(GROUP)
+    assert (kinds(rig), rig.describe(GROUP).group_epoch) == (["consumer"], 2)
+    assert list(rig.group.members) == ["new"]
+    assert rig.loaded_shard().consumer.by_id[GROUP].members == rig.group.members
 
 
-def test_p381_a_stale_member_id_leaves_an_empty_consumer_group() -> None:
-    """P-381."""
+def test_p431_a_conversion_that_is_late_is_not_taken_back() -> None:
+    """P-431: the client that caused it is told the error, and its member stays in the classic group."""
     rig = Rig({"t": 2})
     new = Client(rig, "new", ["t"])
     new.beat()
     new.leave()
+    rig.is_replicated = True
+    first = rig.join_classic(join_request("", subscription("t"), "first"))
+    second = rig.join_classic(join_request("", subscription("t"), "second"))
+    assert (first.response, second.response) == (None, None)
+    rig.late(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    answer: Any = first.response
+    assert (answer.error_code, second.response) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    assert len(rig.shard.groups[GROUP].members) == 2
+    rig.replicate()
+    assert (kinds(rig), list(rig.shard.consumer.by_id)) == (["classic"], [])
+
+
+def test_p431_a_group_is_deleted_while_its_conversion_is_in_flight() -> None:
+    """P-431."""
+    rig = Rig({"t": 2})
+    converting(rig)
+    result = rig.shard.delete(GROUP)
+    assert result.response is ErrorCode.NONE
+    rig.carry_out(result)
+    assert rig.shard.any_group(GROUP) is None
+    assert rig.shard.delete(GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
+    assert kinds(rig) == ["consumer"]
+    rig.replicate(1)
+    assert kinds(rig) == ["classic"]
+    rig.replicate()
+    assert (kinds(rig), rig.shard.any_group(GROUP)) == ([], None)
+    assert rig.loaded_shard().any_group(GROUP) is None
+
+
+def test_p431_a_group_is_made_anew_while_its_deletion_is_in_flight() -> None:
+    """P-431: by a member, whose records the tombstones before them do not remove."""
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    assert commit(rig) is ErrorCode.NONE
+    rig.is_replicated = True
+    rig.carry_out(rig.shard.delete(GROUP))
+    assert new.beat().member_epoch == 2
+    assert (rig.describe(GROUP).group_epoch, fetched(rig)) == (3, [5])
+    rig.replicate(1)
+    with pytest.raises(GroupError):
+        rig.describe(GROUP)
+    rig.replicate()
+    assert (rig.describe(GROUP).group_epoch, fetched(rig)) == (2, [])
+
+
+def test_p431_records_before_a_deletion_do_not_bring_the_group_back() -> None:
+    """P-431: a commit and the record of a classic group, both in flight when the group is deleted."""
+    rig = Rig({"t": 2})
+    rig.is_replicated = True
+    rig.join_classic(join_request("", subscription("t")))
+    assert commit(rig) is ErrorCode.NONE
+    rig.carry_out(rig.shard.delete(GROUP))
+    rig.replicate()
+    assert (rig.shard.any_group(GROUP), fetched(rig, require_stable=True)) == (None, [])
+    assert rig.loaded_shard().any_group(GROUP) is None
+
+
+def test_p431_a_commit_after_a_deletion_makes_a_new_group() -> None:
+    """P-431: readers see the old one, then none, then the new one."""
+    rig = Rig({"t": 2})
+    assert commit(rig) is ErrorCode.NONE
+    rig.is_replicated = True
+    rig.carry_out(rig.shard.delete(GROUP))
+    assert commit(rig) is ErrorCode.NONE
+    assert kinds(rig) == ["classic"]
+    rig.replicate(1)
+    assert (kinds(rig), fetched(rig)) == ([], [])
+    rig.replicate()
+    assert (kinds(rig), fetched(rig)) == (["classic"], [5])
+
+
+def commit(rig: Rig, group_id: str = GROUP, epoch: int = -1) -> ErrorCode:
+    """Commits offset 5 of partition 0 of topic t, as an administrator does; returns the partition's error."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topics = [OffsetCommitRequestTopic(name="t", topic_id=topic_id("t"), partitions=[partition])]
+    request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=epoch, topics=topics)
+    result = offset_requests.commit(rig.shard, rig.now_ms, request, 9)
+    rig.carry_out(result)
+    return ErrorCode(result.response.topics[0].partitions[0].error_code)
+
+
+def fetched(rig: Rig, *, require_stable: bool = False) -> list[int]:
+    """All committed offsets of the group."""
+    asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
+    topics = offset_requests.fetch(rig.shard, asked, require_stable).topics
+    return [partition.committed_offset for topic in topics for partition in topic.partitions]
+
+
+def empty_group(rig: Rig) -> Client:
+    """A consumer group with a committed offset that its member has left."""
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    assert commit(rig) is ErrorCode.NONE
+    return new
+
+
+def join_stale(rig: Rig) -> None:
+    """A client joins with a member id that the group does not have."""
     refused: Any = rig.join_classic(join_request("stale", subscription("t"))).response
     assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "stale")
-    assert rig.group.state_name == "Empty"
-    assert new.beat().member_epoch > 2, "the group goes on with its epoch"
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_p381_a_stale_member_id_makes_the_coordinator_forget_an_empty_group(is_replicated: bool) -> None:
+    """P-381: writes do not find the group; readers do until a later write to the partition is replicated."""
+    rig = Rig({"t": 2})
+    empty_group(rig)
+    rig.is_replicated = is_replicated
+    join_stale(rig)
+    assert rig.shard.delete(GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(rig, epoch=3) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (fetched(rig), fetched(rig, require_stable=True)) == ([5], [])
+    assert rig.describe(GROUP).group_state == "Empty"
+    assert [group.group_type for group in rig.shard.listed(set(), set())] == ["consumer"]
+    assert commit(rig, "another group") is ErrorCode.NONE
+    if is_replicated:
+        assert rig.describe(GROUP).group_state == "Empty"
+        rig.replicate()
+    with pytest.raises(GroupError):
+        rig.describe(GROUP)
+    assert fetched(rig) == []
+    assert [group.group_id for group in rig.shard.listed(set(), set())] == ["another group"]
+
+
+def test_p381_another_coordinator_finds_the_forgotten_group() -> None:
+    """P-381: the log has no tombstones of it."""
+    rig = Rig({"t": 2})
+    empty_group(rig)
+    join_stale(rig)
+    assert commit(rig, "another group") is ErrorCode.NONE
+    rig.shard = rig.loaded_shard()
+    assert rig.describe(GROUP).group_state == "Empty"
+    assert fetched(rig) == [5]
+
+
+def test_p381_a_forgotten_group_begins_anew() -> None:
+    """P-381: at the first epoch, with the offsets of before."""
+    rig = Rig({"t": 2})
+    new = empty_group(rig)
+    assert rig.group.epoch == 3
+    join_stale(rig)
+    assert new.beat().member_epoch == 2
+    assert fetched(rig) == [5]
+
+
+def test_p381_a_commit_makes_a_classic_group_of_a_forgotten_one() -> None:
+    """P-381: until the log is loaded again."""
+    rig = Rig({"t": 2})
+    empty_group(rig)
+    join_stale(rig)
+    assert commit(rig) is ErrorCode.NONE
+    assert [group.group_type for group in rig.shard.listed(set(), set())] == ["classic"]
+    assert [group.group_type for group in rig.loaded_shard().listed(set(), set())] == ["consumer"]
+
+
+def test_p381_a_failed_append_brings_the_forgotten_group_back() -> None:
+    """P-381: Kafka takes back everything since the last append."""
+    rig = Rig({"t": 2})
+    new = empty_group(rig)
+    join_stale(rig)
+    rig.append_error = ErrorCode.NOT_COORDINATOR
+    commit(rig, "another group")
+    rig.append_error = ErrorCode.NONE
+    assert new.beat().member_epoch == 4
+    assert fetched(rig) == [5]
+
+
+def test_p381_the_end_of_a_transaction_is_a_later_write() -> None:
+    """P-381."""
+    rig = Rig({"t": 2})
+    empty_group(rig)
+    join_stale(rig)
+    rig.shard.end_transaction(1, True)
+    assert fetched(rig) == []
+
+
+def test_classic_members_of_a_consumer_group_get_ids_as_kafka_writes_its_own() -> None:
+    """22 characters of base64, without the client's id in front."""
+    rig = Rig({"t": 2})
+    Client(rig, "new", ["t"]).beat()
+    told: Any = rig.join_classic(join_request("", subscription("t"))).response
+    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert uuid_from_text(told.member_id) == len(rig.log).to_bytes(16, "big")
 
 
 def test_p381_a_classic_group_replaces_a_consumer_group_without_tombstones() -> None:

@@ -513,21 +513,21 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
     """P-219: in one batch with its tombstone; a group with members refuses."""
     rig = StreamsRig({"clicks": 2})
     waiter = Waiter()
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 4, "id"), waiter))
+    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 4, bytes(16)), waiter))
     thread = Thread(rig, "a", stateless("clicks"))
     assert GROUP in rig.shard.groups
     response = thread.join()
     assert (response.error_code, response.endpoint_information_epoch) == (ErrorCode.NONE, 0)
     assert GROUP not in rig.shard.groups
     assert GROUP not in rig.reloaded().shard.groups
-    result = rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, "id"), waiter)
+    result = rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
     refusal = result.replies[0][1]
     assert (refusal.error_code, refusal.member_id) == (  # type: ignore[attr-defined]
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         "",
     )
     thread.leave()
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, "id"), waiter))
+    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter))
     assert GROUP in rig.shard.groups
     assert GROUP not in rig.shard.streams.by_id
     other = rig.reloaded()
@@ -541,12 +541,13 @@ def test_a_conversion_that_is_not_stored_is_taken_back() -> None:
     thread.join()
     thread.leave()
     rig.append_error = ErrorCode.NOT_COORDINATOR
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, "id"), Waiter()))
+    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), Waiter()))
     assert GROUP in rig.shard.streams.by_id
     assert GROUP not in rig.shard.groups
 
 
-def test_a_group_whose_tombstone_is_not_replicated_is_ending() -> None:
+def test_p431_a_group_whose_tombstone_is_not_replicated_is_gone_for_writes() -> None:
+    """P-431."""
     rig = StreamsRig({"clicks": 2})
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
@@ -554,7 +555,8 @@ def test_a_group_whose_tombstone_is_not_replicated_is_ending() -> None:
     result = rig.shard.delete(GROUP)
     rig.shard.appended(result, rig.now_ms, len(rig.log))
     assert rig.shard.in_flight.is_ending(GROUP)
-    assert rig.shard.delete(GROUP).response == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.shard.delete(GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
+    assert rig.describe(GROUP).group_state == "Empty"
     rig.shard.replicated(result, rig.now_ms, len(rig.log))
     assert not rig.shard.in_flight.is_ending(GROUP)
     assert rig.shard.any_group(GROUP) is None
