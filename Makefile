@@ -49,7 +49,7 @@ unit-all: setup ## the unit tests on every CPython from 3.11 that this machine h
 interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
 	@$(RUN) -m pytest interop_tests --ignore-glob='*/test_cluster_*.py' $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
 
-interop-cluster: jars ## stock clients against three nodes that are killed, paused, cut off; TARGET=kafka as above
+interop-cluster: jars ## stock clients against three nodes that are killed, paused, cut off; TARGET=kafka as above, TARGET=mixed has nodes of both
 	@$(RUN) -m pytest interop_tests/test_cluster_*.py --report-name=cluster $(if $(TARGET),--target $(TARGET)) $(ARGS)
 
 kafka-python: setup ## kafka-python's own integration tests; TARGET=kafka runs them against Apache Kafka

@@ -1,7 +1,8 @@
 """Clusters to test against: several nodes, a process each, pykbroker by its command line or Apache Kafka from its jars.
 
 Both get the same `server.properties`, except for ports and folders: brokers that are voters as well, quick settings,
-topics with three replicas. So what one target passes and the other does not is about the target.
+topics with three replicas. So what one target passes and the other does not is about the target. A mixed cluster has
+nodes of both kinds, which replicate from each other, vote for each other and coordinate each other's groups.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from interop_tests.brokers import (
@@ -180,7 +181,8 @@ class Cluster:
 
     Args:
         folder: where each node gets a folder of its own.
-        tools: the Java tools, for a cluster of Apache Kafka; None for one of pykbroker.
+        tools: the Java tools, for a cluster with nodes of Apache Kafka; None for one of pykbroker.
+        kafka_nodes: with `tools`, ids of the nodes that are Apache Kafka; by default all.
         overrides: settings of all nodes, over QUICK_CLUSTER.
         voters: how many of the nodes are controllers too, the first ones; by default all.
         host: name or address of all nodes that have no network.
@@ -199,6 +201,7 @@ class Cluster:
         tools: JavaTools | None = None,
         overrides: Mapping[str, str] | None = None,
         *,
+        kafka_nodes: Collection[int] | None = None,
         count: int = NODES,
         voters: int | None = None,
         host: str = "127.0.0.1",
@@ -249,14 +252,31 @@ class Cluster:
             if not is_advertised:
                 del given["advertised.listeners"]
             settings = {key: value for key, value in given.items() if value is not None}
-            kind = PykbrokerNode if tools is None else ApacheKafkaNode
-            node = kind(node_id, own_folder, settings, network)
-            node.data_dir = Path(settings["log.dirs"])
-            if isinstance(node, ApacheKafkaNode) and tools is not None:
-                node.tools = tools
-            self.nodes[node_id] = node
+            is_kafka = tools is not None and (kafka_nodes is None or node_id in kafka_nodes)
+            self.nodes[node_id] = self._node(node_id, own_folder, settings, tools if is_kafka else None)
         if prepare is not None:
             prepare(self)
+
+    def _node(self, node_id: int, folder: Path, settings: Mapping[str, str], tools: JavaTools | None) -> ClusterNode:
+        """A node of Apache Kafka, with `tools`, or of pykbroker."""
+        node: ClusterNode
+        if tools is None:
+            node = PykbrokerNode(node_id, folder, settings, self.network)
+        else:
+            node = ApacheKafkaNode(node_id, folder, settings, self.network)
+            node.tools = tools
+        node.data_dir = Path(settings["log.dirs"])
+        return node
+
+    def exchange(self, node_id: int, tools: JavaTools | None) -> ClusterNode:
+        """Puts a node of Apache Kafka, with `tools`, or of pykbroker in the place of one that is down.
+
+        It has the same settings, ports and data directory, and is not started.
+        """
+        old = self.nodes[node_id]
+        assert not old.is_running, f"node {node_id} runs"
+        self.nodes[node_id] = self._node(node_id, old.folder, old.overrides, tools)
+        return self.nodes[node_id]
 
     @property
     def bootstrap(self) -> str:

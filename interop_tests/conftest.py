@@ -2,6 +2,7 @@
 
 pytest interop_tests                                  starts pykbroker by its command line
 pytest interop_tests --target kafka                   starts Apache Kafka from its published jars
+pytest interop_tests --target mixed                   has nodes of both in each cluster, pykbroker where there is one
 pytest interop_tests --bootstrap HOST:PORT            uses what runs there
 """
 
@@ -60,7 +61,8 @@ StartCluster = Callable[..., Cluster]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop", "which broker the interop tests run against")
-    group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
+    group.addoption("--target", choices=["pykbroker", "kafka", "mixed"], default="pykbroker", help="what to start")
+    group.addoption("--kafka-nodes", default="2", metavar="IDS", help="nodes of a mixed cluster that are Apache Kafka")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
     group.addoption("--kills", type=int, metavar="N", help="how often a test of kills under load kills")
     group.addoption("--links", choices=[*NETWORKS], help="how links are cut; by default the first that is possible")
@@ -68,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def target_of(config: pytest.Config) -> str:
-    """`pykbroker`, `kafka`, or `external`."""
+    """`pykbroker`, `kafka`, `mixed`, or `external`."""
     return "external" if config.getoption("--bootstrap") else str(config.getoption("--target"))
 
 
@@ -120,15 +122,15 @@ def place_of(file_name: str) -> int:
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> str:
-    """`pykbroker`, `kafka`, or `external`."""
+    """`pykbroker`, `kafka`, `mixed`, or `external`."""
     return target_of(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def kills(target: str, pytestconfig: pytest.Config) -> int:
-    """Number of kills of a broker under load: --kills, else 12, and 3 for Apache Kafka, which starts slowly."""
+    """Number of kills of a broker under load: --kills, else 12, and 3 with Apache Kafka, which starts slowly."""
     chosen = pytestconfig.getoption("--kills")
-    return chosen if chosen is not None else 3 if target == "kafka" else 12
+    return chosen if chosen is not None else 3 if target in ("kafka", "mixed") else 12
 
 
 @pytest.fixture(scope="session")
@@ -200,7 +202,10 @@ def start_cluster(
 
     def start(name: str, overrides: dict[str, str] | None = None, **options: Any) -> Cluster:
         folder = tmp_path_factory.mktemp(name)
-        tools = JavaTools(request.getfixturevalue("java_libs")) if target == "kafka" else None
+        tools = None if target == "pykbroker" else JavaTools(request.getfixturevalue("java_libs"))
+        if target == "mixed":
+            ids = str(request.config.getoption("--kafka-nodes"))
+            options.setdefault("kafka_nodes", {int(node_id) for node_id in ids.split(",")})
         cluster = Cluster(folder, tools, overrides, **options)
         started.append((name, cluster))
         cluster.start()
