@@ -21,7 +21,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.sample
 @pytest.mark.fault("restart in order")
 def test_move(
     start_cluster: StartCluster, unique: Callable[[str], str], java_libs: Path, target: str, summary_tables: Tables

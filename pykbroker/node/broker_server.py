@@ -420,7 +420,7 @@ def _directory_tasks(
 def _follow_config(groups: GroupCoordinator, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
     """Gives groups the broker's changed dynamic settings. A subscriber of metadata changes."""
     if old.configs is not new.configs:
-        groups.follow_config(metadata.config_under(new))
+        groups.follow_config(metadata.settings.under(new))
 
 
 def _cordon(parts: NodeParts, directories: LogDirectories, old: ClusterImage, new: ClusterImage) -> None:
