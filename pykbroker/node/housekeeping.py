@@ -37,6 +37,9 @@ TRIM_INTERVAL_S = 0.5
 
 MEMORY_INTERVAL_S = 3
 
+BACKOFF_CHECK_S = 15.0
+"""Seconds after which the cleaner sees that its backoff was shortened."""
+
 NEVER_MS = 1 << 62
 """Intervals from here on mean never; Kafka's default for them is the largest int64."""
 
@@ -77,7 +80,7 @@ def start_housekeeping(
     nursery.start_soon(_finish_directories, services)
     nursery.start_soon(_open_offline_logs, services, replicas)
     if config.log.cleaner_enable:
-        nursery.start_soon(_clean_logs, config.log.cleaner_backoff_ms, services)
+        nursery.start_soon(_clean_logs, services)
     nursery.start_soon(_close_idle_connections, config.connections.max_idle_ms, listeners)
     nursery.start_soon(_give_back_memory, services)
 
@@ -257,7 +260,17 @@ async def _expire_producers(services: BrokerServices) -> None:
         partition.log.remove_expired_producers(now_ms)
 
 
-async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
+async def _cleaner_backoff(services: BrokerServices) -> None:
+    """Waits for `log.cleaner.backoff.ms`, which may change meanwhile: it is a dynamic setting."""
+    began_s = trio.current_time()
+    while True:
+        end_s = began_s + services.metadata.config.log.cleaner_backoff_ms / 1000
+        await trio.sleep_until(min(end_s, trio.current_time() + BACKOFF_CHECK_S))
+        if trio.current_time() >= end_s:
+            return
+
+
+async def _clean_logs(services: BrokerServices) -> None:
     """Compaction (P-161 to P-163) of the logs that are due, the dirtiest first; the work runs in a thread."""
 
     def bounds(topic: str, number: int) -> tuple[int, int] | None:
@@ -269,7 +282,7 @@ async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
 
     cleaner: LogCleaner | None = None
     while True:
-        await trio.sleep(backoff_ms / 1000)
+        await _cleaner_backoff(services)
         if not any(_may_be_compacted(partition.log) for partition in services.partitions.all()):
             continue
         if cleaner is None:

@@ -20,6 +20,7 @@ from pykbroker.logstore.compaction import CompactionWork
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.metadata.dynamic_broker_config import CLUSTER_WIDE_BROKER
 from pykbroker.network.listener import BindError, Listener, bind
 from pykbroker.node import housekeeping
 from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
@@ -400,6 +401,29 @@ async def test_directories_that_cannot_be_made_are_made_later(
     await keep(path, 5.5 * DIRECTORIES_INTERVAL_S)
     assert broken.left == 0
     assert caplog.text.count("directories of logs could not be made or renamed, which will be tried again") == 1
+
+
+async def test_the_backoff_of_the_cleaner_changes_while_it_waits(tmp_path: Path) -> None:
+    """P-161: `log.cleaner.backoff.ms` is a dynamic setting of all brokers, made longer and shorter again."""
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    image = cluster_image(topic_image("keyed"), configs={"keyed": settings})
+    slow = cluster_image(topic_image("keyed"), configs={"keyed": settings})
+    slow.configs[CLUSTER_WIDE_BROKER] = {"log.cleaner.backoff.ms": str(HOUR_MS)}
+    path = DataPath(tmp_path, slow)
+    path.services.run_in_thread = InPlace().run
+    partition = path.partitions.get("keyed", 0)
+    assert partition is not None
+    for _ in range(4):
+        partition.append_as_leader(bytearray(batch(1, size=600_000, key=b"k")), NOW_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(10 * path.services.config.log.cleaner_backoff_ms / 1000)
+        assert partition.log.size_bytes > 2_400_000
+        path.services.metadata.apply(slow, image)
+        await trio.sleep(1.5 * path.services.config.log.cleaner_backoff_ms / 1000)
+        assert partition.log.size_bytes < 1_300_000
+        nursery.cancel_scope.cancel()
+    path.close()
 
 
 async def test_a_compaction_that_fails_is_tried_again(
