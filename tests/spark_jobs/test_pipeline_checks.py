@@ -149,8 +149,9 @@ sys.path.insert(0, {spark_jobs!r})
 from pipeline import checks
 
 def run(folder):
-    folder.mkdir()
     try:
+        # Inside: the signal may come as soon as the directory is seen.
+        folder.mkdir()
         time.sleep(600)
     finally:
         folder.rmdir()

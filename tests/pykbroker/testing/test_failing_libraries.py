@@ -6,8 +6,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import kafka.errors
 import pytest
+
+pytest.importorskip("confluent_kafka")
+pytest.importorskip("kafka")
+
+import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
 from pykbroker.testing import client_confluent_kafka, client_kafka_python
