@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import JAVA
 
 TIMEOUT_S = 60.0
+THREAD_DUMP_S = 5.0
 
 
 class Tool:
@@ -19,6 +21,7 @@ class Tool:
 
     def __init__(self, libs: Path, name: str, bootstrap: str, *arguments: str) -> None:
         main_class = f"org.apache.kafka.tools.{name}"
+        self._name = name
         self.events: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
             [JAVA, *JAVA_FLAGS, "-cp", f"{libs}/*", main_class, "--bootstrap-server", bootstrap, *arguments],
@@ -37,21 +40,37 @@ class Tool:
 
     def finish(self) -> None:
         """Waits for its own end. Raises AssertionError with what it said when that was none in order."""
-        code = self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
+        code = self._wait()
         assert code == 0, "".join(self._other)[-3000:]
 
     def stop(self) -> None:
         """Ends it in order (SIGTERM): a consumer commits and leaves its group."""
         self.process.terminate()
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
+        self._wait()
 
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
+
+    def _wait(self) -> int:
+        """The exit code. Raises AssertionError with what its threads wait for when the tool does not end."""
+        try:
+            code = self.process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            printed = len(self._other)
+            self.process.send_signal(signal.SIGQUIT)  # A JVM prints its threads and goes on.
+            self._reader.join(THREAD_DUMP_S)
+            dump = "".join(self._other[printed:])
+            self.kill()
+            last = "".join(f"{event}\n" for event in self.events[-3:])
+            before = "".join(self._other[:printed])[-3000:]
+            raise AssertionError(
+                f"{self._name} has not ended after {TIMEOUT_S:.0f} s\n{last}{before}\n{dump}"
+            ) from None
+        self._reader.join(TIMEOUT_S)
+        return code
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -72,7 +72,8 @@ def test_acks(cli: Cli, new_name: Callable[[], str], acks: str) -> None:
 
 def test_where_consuming_begins(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.new_topic(topic, "-p", "2")
+    # Records of 1970 are beyond the default retention.
+    cli.new_topic(topic, "-p", "2", "-c", "retention.ms=-1")
     lines = b"".join(b'{"value": "%d", "partition": 1, "timestamp": %d}\n' % (n, 1_000_000 + n) for n in range(10))
     cli.ask("produce", topic, "--json", stdin=lines)
 
