@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.completion import Completion
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 
@@ -13,37 +15,75 @@ if TYPE_CHECKING:
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
 
+log = logging.getLogger(__name__)
+
 ALLOCATION_TIMEOUT_MS = 60_000
+RETRY_BACKOFF_S = 0.05
+"""Pause after a refused allocation, as in Kafka's RPCProducerIdManager."""
+WAIT_S = 1.0
+"""Longest wait of a request for a block. Some clients give up for good when InitProducerId itself times out."""
+PREFETCH_THRESHOLD = 0.9
+"""Part of a block after which the next one is requested."""
 
 
 class ProducerIds:
-    """The current block of producer ids. Ids that are left when the broker stops are lost; no id is used twice."""
+    """The current block of producer ids, and the next one once it is allocated.
+
+    `run` must be running. Ids that are left when the broker stops are lost; no id is used twice.
+    """
 
     def __init__(self, channel: ControllerChannel, metadata: MetadataCache, node_id: int) -> None:
         self._channel = channel
         self._metadata = metadata
         self._node_id = node_id
-        self._next_id = 0
-        self._end_id = 0
-        self._allocating = trio.Lock()
+        self._current = range(0)
+        self._used = 0
+        self._next: range | None = None
+        self._wanted = trio.Event()
+        self._waiting: list[Completion] = []
 
     async def next(self) -> int:
         """A new producer id.
 
         Raises:
-            KafkaError: the controller allocates no block: COORDINATOR_LOAD_IN_PROGRESS, which producers retry, if that
-                can pass, else the controller's error.
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, which producers retry, if the controller has allocated no block
+                within `WAIT_S`. The allocation goes on.
         """
-        if self._next_id == self._end_id:
-            async with self._allocating:
-                # Another task may have fetched a block while this one waited for the lock.
-                if self._next_id == self._end_id:
-                    await self._take_block()
-        producer_id = self._next_id
-        self._next_id += 1
+        if self._is_used_up():
+            self._wanted.set()
+            allocated = Completion()
+            self._waiting.append(allocated)
+            await allocated.wait(trio.current_time() + WAIT_S)
+            if not allocated.is_complete:
+                self._waiting.remove(allocated)
+            if self._is_used_up():
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Waiting for the next block of producer ids.")
+        producer_id = self._current[self._used]
+        self._used += 1
+        if self._used == int(PREFETCH_THRESHOLD * len(self._current)):
+            self._wanted.set()
         return producer_id
 
-    async def _take_block(self) -> None:
+    async def run(self) -> None:
+        """Allocates a block whenever one is wanted; runs until it is cancelled."""
+        while True:
+            await self._wanted.wait()
+            if self._next is None:
+                self._next = await self._allocate()
+            self._wanted = trio.Event()
+            waiting, self._waiting = self._waiting, []
+            for allocated in waiting:
+                allocated.complete()
+            if self._next is None:
+                await trio.sleep(RETRY_BACKOFF_S)
+
+    def _is_used_up(self) -> bool:
+        """True if there is no id. Goes on to the next block if there is one."""
+        if self._used == len(self._current) and self._next is not None:
+            self._current, self._used, self._next = self._next, 0, None
+        return self._used == len(self._current)
+
+    async def _allocate(self) -> range | None:
         # Imported with the first producer, which makes a start faster.
         from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
@@ -54,14 +94,6 @@ class ProducerIds:
         except KafkaError as error:
             code = error.error_code
         if code is not ErrorCode.NONE:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in _PASSING else code, "")
-        self._next_id, self._end_id = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len
-
-
-_PASSING = (
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NOT_CONTROLLER,
-    # This broker is about to register again.
-    ErrorCode.STALE_BROKER_EPOCH,
-    ErrorCode.BROKER_ID_NOT_REGISTERED,
-)
+            log.warning("the active controller allocated no block of producer ids: %s", code.name)
+            return None
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)

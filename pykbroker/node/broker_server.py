@@ -148,6 +148,7 @@ class BrokerServer:
         services, replication = make_services(parts, self._call, self._directories)
         self._services = services
         await nursery.start(services.groups.run)
+        nursery.start_soon(services.producer_ids.run)
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
         await nursery.start(services.transactions.run)
         await nursery.start(services.share_state.run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import trio
@@ -176,8 +176,25 @@ def make_context(
 
 
 def call(handler: Any, context: RequestContext[Services], request: Any) -> Any:
-    """Runs a handler to its answer."""
-    return trio.run(handler, context, request)
+    """Runs a handler to its answer, beside the task that allocates producer ids."""
+    return trio.run(beside_producer_ids, context.services, handler, context, request)
+
+
+async def beside_producer_ids(services: Services, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """What `ask` returns or raises, while the producer ids of the services are allocated."""
+    answer: Any = None
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(services.producer_ids.run)
+        try:
+            answer = await ask(*arguments)
+        except Exception as error:
+            # Out of the nursery it would come in a group.
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return answer
 
 
 def answer(handler: Any, context: RequestContext[Services], request: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
@@ -13,7 +14,7 @@ from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TRANSACTIONAL_ID, TWO_P
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import call, make_context, make_services
+from tests.support.admin import beside_producer_ids, call, make_context, make_services
 
 
 def test_every_call_without_a_transactional_id_gets_a_new_id() -> None:
@@ -34,9 +35,14 @@ def test_ids_come_in_blocks_of_1000_and_the_rest_of_a_block_is_lost_with_its_bro
     allocations = services.controller.commands  # type: ignore[attr-defined]
 
     async def take(count: int) -> list[int]:
-        return [await services.producer_ids.next() for _ in range(count)]
+        taken = [await services.producer_ids.next() for _ in range(count)]
+        await trio.testing.wait_all_tasks_blocked()
+        return taken
 
-    assert trio.run(take, 1001) == list(range(1001))
+    assert trio.run(beside_producer_ids, services, take, 900) == list(range(900))
+    # The last of them has asked for the next block.
+    assert sum(isinstance(command, AllocateProducerIds) for command in allocations) == 2
+    assert trio.run(beside_producer_ids, services, take, 101) == list(range(900, 1001))
     assert sum(isinstance(command, AllocateProducerIds) for command in allocations) == 2
     assert services.metadata.image.next_producer_id == 2000
 
@@ -53,7 +59,7 @@ def test_callers_at_the_same_time_share_a_block() -> None:
             for _ in range(10):
                 nursery.start_soon(take)
 
-    trio.run(main)
+    trio.run(beside_producer_ids, services, main)
     assert sorted(taken) == list(range(10))
     assert services.metadata.image.next_producer_id == 1000
 
@@ -80,17 +86,13 @@ def test_a_two_phase_commit_needs_an_operation_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "code"),
-    [
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),  # it registers anew
-        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR),
-    ],
+    "refusal", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
 )
-def test_without_a_block_there_is_no_id(refusal: ErrorCode, code: ErrorCode) -> None:
+def test_without_a_block_there_is_no_id(refusal: ErrorCode) -> None:
+    """P-59: whatever the controller says, producers are to try again."""
     services = make_services()
     services.controller.failure = CommandRefused(refusal, "no")  # type: ignore[attr-defined]
     answer = call(
         handle_init_producer_id, make_context(4, services=services), InitProducerIdRequest(transactional_id=None)
     )
-    assert answer.error_code == code
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
