@@ -12,7 +12,9 @@ from typing import Any
 from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import JAVA
 
-TIMEOUT_S = 60.0
+# What the clients allow themselves: 60 s for a commit (default.api.timeout.ms) and 30 s for the close behind it, or
+# 120 s for the records that a producer still has (delivery.timeout.ms).
+TIMEOUT_S = 150.0
 THREAD_DUMP_S = 5.0
 
 
