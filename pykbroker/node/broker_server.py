@@ -44,6 +44,7 @@ from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partitions import Partitions, directory_of
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.transaction_markers import MarkerWriter
+from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
@@ -148,6 +149,7 @@ class BrokerServer:
         services, replication = make_services(parts, self._call, self._directories)
         self._services = services
         await nursery.start(services.groups.run)
+        await nursery.start(services.background.run)
         nursery.start_soon(services.producer_ids.run)
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
         await nursery.start(services.transactions.run)
@@ -325,6 +327,7 @@ def make_services(
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         telemetry=telemetry,
+        background=BackgroundTasks(),
         broker_clients=broker_clients,
         directory_moves=moves,
         leader_throttle=None if replication is None else _throttle(metadata, config, "leader"),

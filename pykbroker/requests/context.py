@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.requests.background_tasks import BackgroundTasks
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind, RepeatedRequests
     from pykbroker.security.custom_authorizer import CustomAuthorizer
     from pykbroker.security.principals import CheckedPrincipalBuilder
@@ -120,6 +121,7 @@ class BrokerServices(NodeServices):
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
         telemetry: ClientTelemetry,
+        background: BackgroundTasks,
         broker_clients: BrokerClients | None = None,
         directory_moves: DirectoryMoves | None = None,
         leader_throttle: ReplicationThrottle | None = None,
@@ -133,6 +135,7 @@ class BrokerServices(NodeServices):
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
         self.telemetry = telemetry
+        self.background = background
         self.broker_clients = broker_clients
         self.directory_moves = directory_moves
         self.leader_throttle = leader_throttle

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.requests.context import NodeContext
+    from pykbroker.requests.context import BrokerContext, NodeContext
 
 log = logging.getLogger(__name__)
+
+CREATION_WAIT_S = 1.0
+"""Longest wait of a Metadata request for the topics that it creates, as when no controller is active."""
 
 
 def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
@@ -49,12 +52,13 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     )
 
 
-async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def create_missing_topics(context: BrokerContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Creates topics that a client named, and returns the error code of each for the Metadata response (P-23).
 
     A valid name gets UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the topic is created after the response;
-    here it exists when the client repeats the request. A failed creation is logged, and the client sees that the topic
-    does not exist. The new partitions count for the client's quota on mutations.
+    here it exists when the client repeats the request, if the controller answers within `CREATION_WAIT_S`. A failed
+    creation is logged, and the client sees that the topic does not exist. The new partitions count for the client's
+    quota on mutations.
     """
     services = context.services
     codes: dict[str, ErrorCode] = {}
@@ -67,19 +71,22 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
         codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name != CLUSTER_METADATA_TOPIC:
             wanted.append(new_topic(name, services.config, broker_count))
-    if not wanted:
-        return codes
+    if wanted:
+        await services.background.start(_create_missing, context, wanted, wait_s=CREATION_WAIT_S)
+    return codes
+
+
+async def _create_missing(context: BrokerContext, wanted: list[NewTopic]) -> None:
     try:
         errors = await create_topics(context, wanted)
     except (CommandRefused, KafkaError, CloseConnection) as error:
         # An active controller that is older than this broker does not know the version of the request. The client's
         # own request, which names the topics, is answered all the same, as in Kafka's AutoTopicCreationManager.
         log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
-        return codes
+        return
     for name, failure in errors:
         if failure.is_failure and failure.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             log.warning("topic %s could not be created: %s", name, failure.message)
-    return codes
 
 
 async def create_topics(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:

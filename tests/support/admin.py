@@ -24,6 +24,7 @@ from pykbroker.node.controller_server import call as call_locally
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from pykbroker.telemetry.client_telemetry import ClientTelemetry
@@ -145,6 +146,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         producer_ids=producer_ids,
         fetch_sessions=unused,
         telemetry=ClientTelemetry(cache),
+        background=BackgroundTasks(),
         log_directory=unused,
         clock=unused,
         random=random.Random(11),
@@ -176,15 +178,16 @@ def make_context(
 
 
 def call(handler: Any, context: RequestContext[Services], request: Any) -> Any:
-    """Runs a handler to its answer, beside the task that allocates producer ids."""
-    return trio.run(beside_producer_ids, context.services, handler, context, request)
+    """Runs a handler to its answer, beside the broker's tasks for requests."""
+    return trio.run(beside_tasks, context.services, handler, context, request)
 
 
-async def beside_producer_ids(services: Services, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """What `ask` returns or raises, while the producer ids of the services are allocated."""
+async def beside_tasks(services: Services, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Runs `ask` beside the broker's tasks for requests; returns or raises as it does."""
     answer: Any = None
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
+        await nursery.start(services.background.run)
         nursery.start_soon(services.producer_ids.run)
         try:
             answer = await ask(*arguments)

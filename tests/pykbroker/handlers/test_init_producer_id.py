@@ -14,7 +14,7 @@ from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TRANSACTIONAL_ID, TWO_P
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import beside_producer_ids, call, make_context, make_services
+from tests.support.admin import beside_tasks, call, make_context, make_services
 
 
 def test_every_call_without_a_transactional_id_gets_a_new_id() -> None:
@@ -39,10 +39,10 @@ def test_ids_come_in_blocks_of_1000_and_the_rest_of_a_block_is_lost_with_its_bro
         await trio.testing.wait_all_tasks_blocked()
         return taken
 
-    assert trio.run(beside_producer_ids, services, take, 900) == list(range(900))
+    assert trio.run(beside_tasks, services, take, 900) == list(range(900))
     # The last of them has asked for the next block.
     assert sum(isinstance(command, AllocateProducerIds) for command in allocations) == 2
-    assert trio.run(beside_producer_ids, services, take, 101) == list(range(900, 1001))
+    assert trio.run(beside_tasks, services, take, 101) == list(range(900, 1001))
     assert sum(isinstance(command, AllocateProducerIds) for command in allocations) == 2
     assert services.metadata.image.next_producer_id == 2000
 
@@ -59,7 +59,7 @@ def test_callers_at_the_same_time_share_a_block() -> None:
             for _ in range(10):
                 nursery.start_soon(take)
 
-    trio.run(beside_producer_ids, services, main)
+    trio.run(beside_tasks, services, main)
     assert sorted(taken) == list(range(10))
     assert services.metadata.image.next_producer_id == 1000
 

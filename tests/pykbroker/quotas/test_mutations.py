@@ -24,7 +24,7 @@ from pykbroker.quotas.throttling import QUOTA_EXCEEDED_MESSAGE, quota_of_request
 from pykbroker.requests.context import RequestContext
 from tests.pykbroker.handlers.test_envelope import at_controller, envelope, framed
 from tests.pykbroker.quotas.test_node_quotas import quotas_of, record_of
-from tests.support.admin import make_context, make_services
+from tests.support.admin import beside_tasks, make_context, make_services
 from tests.support.services import Services
 
 EXCEEDED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -135,12 +135,12 @@ async def test_topics_made_by_first_use_count() -> None:
     services = limited()
     await call(services, handle_create_topics, create(("a", 20)), 7)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
-    response = await call(services, handle_metadata, request, 9)
+    response = await beside_tasks(services, call, services, handle_metadata, request, 9)
     assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert response.throttle_time_ms == 0
     assert names(services) == {"a"}
     await trio.sleep(10)
-    await call(services, handle_metadata, request, 9)
+    await beside_tasks(services, call, services, handle_metadata, request, 9)
     assert names(services) == {"a", "new"}
 
 

@@ -15,6 +15,7 @@ from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.config_alteration import check_broker_settings
 from pykbroker.requests.controller_calls import forwarded, quorum_of
@@ -26,6 +27,7 @@ from pykbroker.requests.topic_creation import create_missing_topics, create_requ
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.sessions import TopicPartition
+from tests.support.admin import beside_tasks
 
 TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
 OTHER_VERSION = CloseConnection("the active controller does not have this version of the request")
@@ -62,6 +64,8 @@ def context(failure: Exception, **services: Any) -> Any:
         services=SimpleNamespace(
             channel=channel,
             controller=Controller(),
+            background=BackgroundTasks(),
+            producer_ids=SimpleNamespace(run=trio.sleep_forever),
             config=BrokerConfig.from_properties({}),
             metadata=SimpleNamespace(expected_broker_count=1),
             **services,
@@ -81,13 +85,50 @@ async def test_a_topic_that_cannot_be_created_for_a_metadata_request_is_unknown(
 ) -> None:
     """P-23: as in Kafka's DefaultAutoTopicCreationManager the client gets its answer, also from a broker that is newer
     than the active controller."""
-    codes = await create_missing_topics(context(failure), ["t", "not/a/name", "__cluster_metadata"])
+    asked = context(failure)
+    codes = await beside_tasks(asked.services, create_missing_topics, asked, ["t", "not/a/name", "__cluster_metadata"])
     assert codes == {
         "t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "not/a/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "__cluster_metadata": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert "topics t could not be created:" in caplog.text
+
+
+async def test_a_metadata_request_does_not_wait_for_a_controller_that_is_away() -> None:
+    """P-23: its client is answered after a second, and the topic is created when there is a controller."""
+    asked = context(REFUSED)
+    created: list[str] = []
+
+    async def submit(command: Any, timeout_ms: int) -> list[Any]:
+        await trio.sleep(20)
+        created.append(command.topics[0].name)
+        return []
+
+    asked.services.controller.submit = submit
+
+    async def ask() -> None:
+        before = trio.current_time()
+        codes = await create_missing_topics(asked, ["late"])
+        assert codes == {"late": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert trio.current_time() - before == pytest.approx(1.0)
+        assert not created
+        await trio.sleep(20)
+        assert created == ["late"]
+
+    await beside_tasks(asked.services, ask)
+
+
+async def test_unexpected_errors_behind_a_request_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asked = context(REFUSED)
+
+    async def submit(command: Any, timeout_ms: int) -> list[Any]:
+        raise ValueError("a defect")
+
+    asked.services.controller.submit = submit
+    codes = await beside_tasks(asked.services, create_missing_topics, asked, ["t"])
+    assert codes == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "ValueError: a defect" in caplog.text
 
 
 @pytest.mark.parametrize(
