@@ -49,10 +49,15 @@ def _make(cls: Any, iterable: Iterable[Any]) -> Any:
 
 def _replace(self: Any, /, **values: Any) -> Any:
     """A copy with other values in the named fields."""
-    result = self._make(map(values.pop, self._fields, self))
-    if values:
-        raise ValueError(f"Got unexpected field names: {list(values)!r}")
-    return result
+    elements = list(self)
+    positions = self._positions
+    try:
+        for name, value in values.items():
+            elements[positions[name]] = value
+    except KeyError:
+        unexpected = [name for name in values if name not in positions]
+        raise ValueError(f"Got unexpected field names: {unexpected!r}") from None
+    return tuple.__new__(type(self), elements)
 
 
 def _repr(self: Any) -> str:
@@ -93,6 +98,8 @@ class _Declaration(type):
         made["__new__"] = _constructor(name, fields, defaults)
         made["_fields"] = made["__match_args__"] = fields
         made["_field_defaults"] = dict(zip(with_default, defaults, strict=True))
+        # Where `_replace` finds a field: it costs what is replaced, not what there is.
+        made["_positions"] = {field: position for position, field in enumerate(fields)}
         made.setdefault("__doc__", f"{name}({', '.join(fields)})")
         for position, field in enumerate(fields):
             made[field] = field_getter(position, f"Alias for field number {position}")

@@ -6,7 +6,6 @@ join does not wait for others.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from pykbroker.groups.classic.members import Waiter
@@ -134,8 +133,7 @@ def _with_values(
 ) -> ConsumerMember:
     """The member with the values of its JoinGroup request."""
     protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
-    return replace(
-        member,
+    return member._replace(
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,

@@ -7,7 +7,7 @@ The records change the group when they are appended.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
@@ -233,8 +233,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
         result.notes.append(f"Group {group.group_id}: member {member.member_id} has left")
         result.response = response
         return result
-    away = replace(
-        member,
+    away = member._replace(
         member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
         pending_revocation=NO_PARTITION_EPOCHS,
         assigned={topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()},
@@ -275,7 +274,7 @@ def replace_static_member(
     group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[LogRecord]
 ) -> ConsumerMember:
     """Records that give everything of a static member to a new member id; returns the new member, at epoch 0."""
-    new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_tombstones(group.group_id, old.member_id)
     records.append(member_record(group.group_id, new))
     records.append(target_record(group.group_id, member_id, group.target_of(old.member_id)))
@@ -299,8 +298,7 @@ def _with_request(
         and member.classic is None
     ):
         return member
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -34,8 +34,7 @@ class MemberState(IntEnum):
 _STATES = frozenset(MemberState)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMember:
+class ClassicMember(NamedTuple):
     """The part of a member that only the classic protocol has.
 
     `protocols` are its names and metadata in its order of preference.
@@ -45,8 +44,7 @@ class ClassicMember:
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerMember(NamedTuple):
     """A member of a consumer group.
 
     Attributes:
@@ -67,8 +65,8 @@ class ConsumerMember:
     subscribed_topic_names: frozenset[str] = frozenset()
     subscribed_topic_regex: str | None = ""
     server_assignor: str | None = None
-    assigned: PartitionEpochs = field(default_factory=dict)
-    pending_revocation: PartitionEpochs = field(default_factory=dict)
+    assigned: PartitionEpochs = NO_PARTITION_EPOCHS
+    pending_revocation: PartitionEpochs = NO_PARTITION_EPOCHS
     classic: ClassicMember | None = None
 
     @property

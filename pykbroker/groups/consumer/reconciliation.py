@@ -8,7 +8,6 @@ the target assignment with the partitions that are free, and waits there for tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember, MemberState, PartitionEpochs
 from pykbroker.groups.modern.errors import GroupError
@@ -68,7 +67,7 @@ def reconcile(
             return member
         if not subscribes and not member.assigned and not member.pending_revocation:
             # As in Kafka, which takes the empty assignment for a new one (CurrentAssignmentBuilder, P-368).
-            return replace(member, previous_member_epoch=member.member_epoch)
+            return member._replace(previous_member_epoch=member.member_epoch)
         return _drop_unsubscribed(member, subscribed_ids, owned)
     if state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, member.pending_revocation):
         return _drop_unsubscribed(member, subscribed_ids, owned) if has_subscription_changed else member
@@ -108,8 +107,7 @@ def _next(
 
 def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None) -> ConsumerMember:
     if then.revoked and _owns_any(owned, then.revoked):
-        return replace(
-            member,
+        return member._replace(
             state=MemberState.UNREVOKED_PARTITIONS,
             member_epoch=target.epoch if member.state is MemberState.UNKNOWN else member.member_epoch,
             previous_member_epoch=member.member_epoch,
@@ -119,8 +117,7 @@ def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPa
     assigned = dict(then.kept)
     for topic_id, partitions in then.free.items():
         assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(sorted(partitions), target.epoch)}
-    return replace(
-        member,
+    return member._replace(
         state=MemberState.UNRELEASED_PARTITIONS if then.has_unreleased else MemberState.STABLE,
         member_epoch=target.epoch,
         previous_member_epoch=member.member_epoch,
@@ -141,14 +138,13 @@ def _drop_unsubscribed(
     for topic_id, epochs in dropped.items():
         pending[topic_id] = {**pending.get(topic_id, {}), **epochs}
     if _owns_any(owned, pending):
-        return replace(
-            member,
+        return member._replace(
             state=MemberState.UNREVOKED_PARTITIONS,
             previous_member_epoch=member.member_epoch,
             assigned=kept,
             pending_revocation=pending,
         )
-    return replace(member, previous_member_epoch=member.member_epoch, assigned=kept)
+    return member._replace(previous_member_epoch=member.member_epoch, assigned=kept)
 
 
 def _owns_any(owned: OwnedPartitions | None, partitions: PartitionEpochs) -> bool:

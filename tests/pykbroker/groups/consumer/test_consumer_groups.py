@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -425,7 +424,7 @@ def test_p368_a_member_without_topics_forgets_its_previous_epoch() -> None:
     member = rig.group.members["a"]
     assert (member.member_epoch, member.previous_member_epoch) == (client.epoch, client.epoch)
     client.subscribe(["missing"])
-    assert rig.group.members["a"] == replace(member, subscribed_topic_names=frozenset({"missing"}))
+    assert rig.group.members["a"] == member._replace(subscribed_topic_names=frozenset({"missing"}))
 
 
 def test_a_failed_append_changes_nothing() -> None:
