@@ -467,7 +467,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            return GroupResult(replies=[(waiter, self._sync_consumer_group(request, now_ms))])
+            response = self._sync_consumer_group(request, now_ms)
+            return GroupResult(response=response, replies=[(waiter, response)])
         return syncs.sync(group, request, waiter)
 
     def _sync_consumer_group(self, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:

@@ -13,8 +13,10 @@ from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from pykbroker.handlers.leave_group import handle_leave_group
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -381,3 +383,91 @@ async def test_p176_regular_expressions_are_resolved_before_their_member_is_repl
         assert (joined.answer.member_epoch, joined.answer.assignment.topic_partitions) == (1, [])
         assert following.answer.member_epoch == 2
         assert [topic.partitions for topic in following.answer.assignment.topic_partitions] == [[0, 1]]
+
+
+class MixedRig(ReplicatedRig):
+    """Group "g" is a consumer group with a member "m"; classic members join it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.services.metadata.image.features = {GROUP_VERSION: 1}
+
+    async def beat(self, member_epoch: int) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=member_epoch,
+            subscribed_topic_names=["clicks"],
+            rebalance_timeout_ms=60_000,
+            topic_partitions=[],
+        )
+        return await self.call(handle_consumer_group_heartbeat, request, 1)
+
+
+async def test_p392_a_classic_member_of_a_consumer_group_is_told_only_what_is_replicated(tmp_path: Path) -> None:
+    """P-392: the partitions that it gets may be given to others by a coordinator that has not these records."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.beat(0)
+        rig.partition.hold()
+        first = Asked(nursery, rig.join, "a")
+        await trio.sleep(6)
+        assert first.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        again = Asked(nursery, rig.join, "a")
+        await wait_all_tasks_blocked()
+        assert again.is_waiting
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.consumer.by_id]
+        generation_id = shard.consumer.by_id["g"].members["a"].member_epoch
+        synced = Asked(nursery, rig.sync, "a", generation_id)
+        refused = Asked(nursery, rig.sync, "a", generation_id + 1)
+        await wait_all_tasks_blocked()
+        assert synced.is_waiting
+        assert refused.answer.error_code == ErrorCode.ILLEGAL_GENERATION
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (again.answer.error_code, again.answer.generation_id) == (ErrorCode.NONE, generation_id)
+        assert synced.answer.error_code == ErrorCode.NONE
+
+
+async def test_p392_answers_without_records_are_late_too(tmp_path: Path) -> None:
+    """P-392: after offsets.commit.timeout.ms the earlier records are not replicated."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.beat(0)
+        joined = await rig.join("a")
+        assert joined.error_code == ErrorCode.NONE
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        synced = Asked(nursery, rig.sync, "a", joined.generation_id)
+        left = Asked(nursery, leave, rig, "nobody")
+        await trio.sleep(6)
+        for asked in (synced, left):
+            assert asked.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def leave(rig: Rig, member_id: str, version: int = 5) -> Any:
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
+    if version < 3:
+        request = LeaveGroupRequest(group_id="g", member_id=member_id)
+    return await rig.call(handle_leave_group, request, version)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+async def test_p392_a_leave_whose_record_is_late_is_an_error_and_the_member_is_gone(
+    tmp_path: Path, version: int
+) -> None:
+    """P-392: the last member leaves a classic group, which stores that it is empty."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        member_id = await rig.stable()
+        rig.partition.hold()
+        left = Asked(nursery, leave, rig, member_id, version)
+        await wait_all_tasks_blocked()
+        assert left.is_waiting
+        await trio.sleep(6)
+        assert left.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert left.answer.members == []
+        rig.partition.release()
+        again = await leave(rig, member_id)
+        assert [member.error_code for member in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
