@@ -187,7 +187,8 @@ Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40, de
 TestEvents = Events.TestCase
 
 
-def test_p391_a_late_first_record_leaves_the_group_and_the_id_that_was_given_out() -> None:
+def test_a_late_first_record_leaves_the_group_and_the_id_that_was_given_out() -> None:
+    """P-391."""
     driver = ReplicatedDriver()
     first = driver.join()
     driver.give_up_first()
@@ -200,8 +201,8 @@ def test_p391_a_late_first_record_leaves_the_group_and_the_id_that_was_given_out
     assert [group.group_id for group in driver.shard.listed(set(), set())] == ["g"]
 
 
-def test_p391_a_member_whose_join_is_answered_late_counts_as_joined() -> None:
-    """It is the leader, as in Kafka, until its session expires; nobody is told so."""
+def test_a_member_whose_join_is_answered_late_counts_as_joined() -> None:
+    """P-391: it is the leader, as in Kafka, until its session expires; nobody is told so."""
     driver = ReplicatedDriver()
     first = driver.join(version=0, session_ms=10_000)
     driver.give_up_first()
@@ -216,7 +217,8 @@ def test_p391_a_member_whose_join_is_answered_late_counts_as_joined() -> None:
     assert driver.state is GroupState.PREPARING_REBALANCE
 
 
-def test_p391_a_static_member_that_comes_back_after_a_late_join_takes_its_place() -> None:
+def test_a_static_member_that_comes_back_after_a_late_join_takes_its_place() -> None:
+    """P-391."""
     driver = ReplicatedDriver()
     first = driver.join(instance_id="a")
     driver.give_up_first()
