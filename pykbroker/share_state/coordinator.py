@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import CoordinatorEnvironment
-    from pykbroker.share_state.shard import Refusal, ShareStateShard
-    from pykbroker.share_state.state import PartitionState, SharePartitionKey, WriteState
+    from pykbroker.share_state.shard import ShareStateShard
+    from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
 
 log = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ class ShareStates(Protocol):
 
     async def initialize(
         self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
-    ) -> ErrorCode:
-        """Creates the state of a share partition, or replaces it."""
+    ) -> GroupError | None:
+        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
 
     async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
@@ -90,24 +90,24 @@ class ShareGroupRequests:
 
     async def _initialize_from(
         self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], ErrorCode]:
+    ) -> dict[tuple[bytes, int], GroupError]:
         """Initializes share partitions from start offsets; returns errors.
 
         If one fails, none is marked as initialized, as in Kafka.
         """
-        group_id, errors = wanted.group_id, dict[tuple[bytes, int], ErrorCode]()
+        group_id, errors = wanted.group_id, dict[tuple[bytes, int], GroupError]()
 
         async def initialize_one(topic_id: bytes, partition: int, offset: int) -> None:
-            code = await self._states.initialize(group_id, topic_id, partition, wanted.state_epoch, offset)
-            if code is not ErrorCode.NONE:
-                errors[topic_id, partition] = code
+            error = await self._states.initialize(group_id, topic_id, partition, wanted.state_epoch, offset)
+            if error is not None:
+                errors[topic_id, partition] = error
 
         async with trio.open_nursery() as nursery:
             for topic_id, partitions in offsets.items():
                 for partition, offset in partitions.items():
                     nursery.start_soon(initialize_one, topic_id, partition, offset)
         if errors:
-            names = ", ".join(sorted({error.name for error in errors.values()}))
+            names = ", ".join(sorted({error.code.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
@@ -115,7 +115,7 @@ class ShareGroupRequests:
 
     async def alter_offsets(
         self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], ErrorCode] | GroupError:
+    ) -> dict[tuple[bytes, int], GroupError] | GroupError:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
 
         After an error the partitions stay marked as initializing, as in Kafka: a member's heartbeat initializes them
