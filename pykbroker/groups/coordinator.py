@@ -433,9 +433,12 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        response: OffsetDeleteResponse | ErrorCode = await self._runtime.write(
+        write = self._runtime.begin_write(
             request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
         )
+        if isinstance(write, ErrorCode):
+            return OffsetDeleteResponse(error_code=write)
+        response: OffsetDeleteResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
         return OffsetDeleteResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     # Administration
@@ -505,7 +508,7 @@ class GroupCoordinator:
             if isinstance(write, ErrorCode):
                 codes[group_id] = write
             else:
-                codes[group_id] = await write.wait() or write.result.response
+                codes[group_id] = await self._runtime.settled(group_id, write) or write.result.response
         return codes
 
     def _delete_group(self, group_id: str) -> Write[GroupResult] | ErrorCode:

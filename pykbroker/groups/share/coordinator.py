@@ -131,6 +131,7 @@ class ShareGroupRequests:
         found = await self._administer(
             group_id,
             lambda shard, now_ms: shard.share.alter_offsets(group_id, shard.any_group(group_id), wanted, now_ms),
+            refuses_at_once=True,
         )
         if isinstance(found, GroupError):
             return found
@@ -155,7 +156,9 @@ class ShareGroupRequests:
             topics that have no offsets, with the error and its text. Or the error of the whole request.
         """
         found = await self._administer(
-            group_id, lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names)
+            group_id,
+            lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names),
+            refuses_at_once=False,
         )
         if isinstance(found, GroupError):
             return found
@@ -172,8 +175,13 @@ class ShareGroupRequests:
                 return GroupError(error, TEXTS.get(error, error.name))
         return deleted, failed, deletion.errors
 
-    async def _administer(self, group_id: str, operation: Callable[[GroupShard, int], GroupResult]) -> Any:
-        """Runs an operation on a share group that may refuse the request; returns its response or the refusal."""
+    async def _administer(
+        self, group_id: str, operation: Callable[[GroupShard, int], GroupResult], *, refuses_at_once: bool
+    ) -> Any:
+        """Runs an operation on a share group that may refuse the request; returns its response or the refusal.
+
+        As in Kafka, the refusal of a deletion waits for earlier records, too, and that of an alteration does not.
+        """
         if not group_id:
             code = ErrorCode.INVALID_GROUP_ID
             return GroupError(code, TEXTS[code])
@@ -184,8 +192,14 @@ class ShareGroupRequests:
             except GroupError as error:
                 return GroupResult(response=error)
 
-        found = await self._runtime.write(group_id, run)
-        return GroupError(found, TEXTS.get(found, found.name)) if isinstance(found, ErrorCode) else found
+        write = self._runtime.begin_write(group_id, run)
+        if isinstance(write, ErrorCode):
+            return GroupError(write, TEXTS.get(write, write.name))
+        found = write.result.response
+        if refuses_at_once and isinstance(found, GroupError):
+            return found
+        error = await self._runtime.settled(group_id, write)
+        return found if error is ErrorCode.NONE else GroupError(error, TEXTS.get(error, error.name))
 
     def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]] | ErrorCode:
         """Topic id -> partitions whose state exists; none for a group that does not exist."""

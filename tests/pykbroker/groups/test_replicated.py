@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.handlers.leave_group import handle_leave_group
 from pykbroker.protocol.error_codes import ErrorCode
@@ -22,6 +23,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
@@ -226,13 +228,15 @@ async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
         await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 5
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        again = Asked(nursery, rig.groups.delete_groups, ["g"])
+        await wait_all_tasks_blocked()
         committed = Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
-        assert (ended.answer, committed.answer, await rig.fetch()) == (None, None, 5)
+        assert (ended.answer, again.answer, committed.answer, await rig.fetch()) == (None, None, None, 5)
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert (ended.answer, committed.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
+        assert again.answer == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 6
 
@@ -444,6 +448,57 @@ async def test_p392_answers_without_records_are_late_too(tmp_path: Path) -> None
         await trio.sleep(6)
         for asked in (synced, left):
             assert asked.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost(tmp_path: Path) -> None:
+    """P-392: a client that was told that it is late repeats it, and finds nothing to delete."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+        of_offsets = OffsetDeleteRequest(group_id="g", topics=topics)
+        late = [await rig.groups.delete_offsets(of_offsets) for _ in range(2)]
+        assert [response.error_code for response in late] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        repeated = Asked(nursery, rig.groups.delete_offsets, of_offsets)
+        await wait_all_tasks_blocked()
+        refused = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="h", topics=topics))
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        late_groups = [await rig.groups.delete_groups(["g"]) for _ in range(2)]
+        assert late_groups == [{"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}] * 2
+        assert repeated.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.partition.release()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> None:
+    """P-392: DeleteShareGroupOffsets writes nothing for a group that never had any."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        for epoch, topics in ((0, ["missing"]), (-1, None)):
+            beat = ShareGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=epoch, subscribed_topic_names=topics
+            )
+            response = await rig.groups.share.heartbeat(beat, "client", "/host")
+            assert response.error_code == ErrorCode.NONE
+        assert await rig.groups.share.delete_offsets("g", ["clicks"]) == ([], {}, [])
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        late = await rig.groups.share.delete_offsets("g", ["clicks"])
+        assert isinstance(late, GroupError)
+        assert late.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        Asked(nursery, rig.commit, 7, group_id="b")
+        await wait_all_tasks_blocked()
+        refused = await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
+        assert isinstance(refused, GroupError)
+        assert refused.code == ErrorCode.GROUP_ID_NOT_FOUND
+        refused_later = Asked(nursery, rig.groups.share.delete_offsets, "b", ["clicks"])
+        await wait_all_tasks_blocked()
+        assert refused_later.is_waiting
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert refused_later.answer.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def leave(rig: Rig, member_id: str, version: int = 5) -> Any:
