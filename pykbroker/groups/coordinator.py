@@ -488,21 +488,25 @@ class GroupCoordinator:
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Deletes Empty groups; returns the error code of each group."""
+        """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
         codes: dict[str, ErrorCode] = {}
         wanted = list(group_ids)
 
-        async def delete_states(group_id: str) -> None:
-            error = await self.share.delete_states(group_id)
+        async def prepare(group_id: str) -> None:
+            place = self._runtime.find(group_id)
+            if isinstance(place, ErrorCode):
+                error = place
+            elif group_id in place[1].share.by_id:
+                error = await self.share.delete_states(group_id)
+            else:
+                error = await self._runtime.wait_replicated(place[0])
             if error is not ErrorCode.NONE:
                 codes[group_id] = error
 
         # All at once: with a share coordinator that does not answer each of them takes half a minute.
         async with trio.open_nursery() as nursery:
             for group_id in wanted:
-                place = self._runtime.find(group_id)
-                if not isinstance(place, ErrorCode) and group_id in place[1].share.by_id:
-                    nursery.start_soon(delete_states, group_id)
+                nursery.start_soon(prepare, group_id)
         writes = {group_id: self._delete_group(group_id) for group_id in wanted if group_id not in codes}
         for group_id, write in writes.items():
             if isinstance(write, ErrorCode):

@@ -228,9 +228,11 @@ class ShareGroupRequests:
 
         NONE for a group that is not a share group, or has members.
         """
-        found = await self._runtime.write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
-        if isinstance(found, ErrorCode):
-            return found
+        write = self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
+        error = write if isinstance(write, ErrorCode) else await self._runtime.settled(group_id, write)
+        if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
+            return error
+        found: dict[bytes, frozenset[int]] = write.result.response
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
             # AlterShareGroupOffsets may have added topics without partitions, or with negative ones. Kafka's persister
             # refuses to delete them, with an error for each partition, so without any if there is no partition.

@@ -236,7 +236,25 @@ async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert (ended.answer, committed.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
-        assert again.answer == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        # The second one begins when the first is replicated (P-392), and finds the group of the commit.
+        assert again.answer == {"g": ErrorCode.NONE}
+        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+async def test_p431_a_commit_to_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
+    """P-431: it makes a new group."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        for request, argument in ((rig.groups.delete_groups, ["g"]), (rig.commit, 6)):
+            asked = Asked(nursery, request, argument)
+            await wait_all_tasks_blocked()
+            assert asked.is_waiting
+        assert await rig.fetch() == 5
+        rig.partition.release()
+        await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 6
 
@@ -464,11 +482,28 @@ async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost
         await wait_all_tasks_blocked()
         refused = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="h", topics=topics))
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        late_groups = [await rig.groups.delete_groups(["g"]) for _ in range(2)]
-        assert late_groups == [{"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}] * 2
+        await trio.sleep(6)
         assert repeated.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_p392_groups_are_deleted_when_earlier_records_are_replicated(tmp_path: Path) -> None:
+    """P-392: Kafka deletes the states of share partitions first, and asks for that whatever the group is."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         rig.partition.release()
         assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        await rig.commit(5)
+        rig.partition.hold()
+        late = Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (late.answer, await rig.fetch()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 6)
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
 
 
 async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> None:
