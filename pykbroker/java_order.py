@@ -1,4 +1,4 @@
-"""Java's strings and collections: lengths, hash codes and iteration orders, where Kafka's results depend on them.
+"""Java's strings, numbers and collections: lengths, hash codes, iteration orders, where Kafka's results depend on them.
 
 The hash code of a key decides its partition of an internal topic. The iteration orders decide which of several equals
 Kafka chooses, so that a group gets the same assignment here and from Apache Kafka.
@@ -63,6 +63,11 @@ def _compute_hash(text: str) -> int:
 
 
 _known_hash = lru_cache(maxsize=8192)(_compute_hash)
+
+
+def to_signed_long(value: int) -> int:
+    """The value of a long of 64 bits to which Java's arithmetic comes with this exact result."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def string_order(text: str) -> bytes:

@@ -251,11 +251,16 @@ class CoordinatorRuntime(Generic[Shard]):
         A response without an error waits until these are replicated, even if the operation has added no record: the
         next leader might not have them. The response must have an `error_code`.
         """
-        error = await write.wait()
-        if error is ErrorCode.NONE and not write.result.records and write.result.response.error_code == error:
-            place = self.find(key)
-            error = place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
+        is_refusal = not write.result.records and write.result.response.error_code != ErrorCode.NONE
+        error = await (write.wait() if is_refusal else self.settled(key, write))
         return write.result.response if error is ErrorCode.NONE else error
+
+    async def settled(self, key: str, write: Write[Any]) -> ErrorCode:
+        """Waits until the records of a write are replicated, or the earlier ones if it has none; returns the error."""
+        if write.result.records:
+            return await write.wait()
+        place = self.find(key)
+        return place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
 
     def carry_out(
         self,

@@ -206,8 +206,17 @@ class GroupCoordinator:
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
         self._start_regex_refresh(write.result)
-        response: JoinGroupResponse = await parked.wait_answer()
-        return response
+        response: JoinGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
+        return JoinGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
+
+    async def _answered(self, group_id: str, write: Write[GroupResult], parked: Parked) -> Any:
+        """Response to a parked request, or the ErrorCode for the client.
+
+        A response of a consumer group that adds no record waits for the earlier ones (P-392): they may have given the
+        member its partitions, and the next leader might not have them.
+        """
+        response = await parked.wait_answer()
+        return response if write.result.response is None else await self._runtime.confirmed(group_id, write)
 
     def _join(
         self, shard: GroupShard, now_ms: int, request: JoinGroupRequest, requester: Requester, parked: Parked
@@ -248,8 +257,8 @@ class GroupCoordinator:
         write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
         if isinstance(write, ErrorCode):
             return SyncGroupResponse(error_code=write)
-        response: SyncGroupResponse = await parked.wait_answer()
-        return response
+        response: SyncGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
+        return SyncGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Handles Heartbeat; NONE while the group is being loaded (P-90)."""
@@ -263,7 +272,10 @@ class GroupCoordinator:
         return error
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Handles LeaveGroup in the form of version 3."""
+        """Handles LeaveGroup in the form of version 3.
+
+        The error of an append is the response's; members of a classic group are gone all the same (P-392).
+        """
         from pykbroker.groups.shard import GroupShard
         from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
@@ -272,9 +284,8 @@ class GroupCoordinator:
         write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
         if isinstance(write, ErrorCode):
             return LeaveGroupResponse(error_code=write)
-        await write.wait()  # the members are removed even if the append failed
-        response: LeaveGroupResponse = write.result.response
-        return response
+        response: LeaveGroupResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
+        return LeaveGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     async def consumer_group_heartbeat(
         self,
@@ -422,9 +433,12 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        response: OffsetDeleteResponse | ErrorCode = await self._runtime.write(
+        write = self._runtime.begin_write(
             request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
         )
+        if isinstance(write, ErrorCode):
+            return OffsetDeleteResponse(error_code=write)
+        response: OffsetDeleteResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
         return OffsetDeleteResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     # Administration
@@ -474,27 +488,31 @@ class GroupCoordinator:
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Deletes Empty groups; returns the error code of each group."""
+        """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
         codes: dict[str, ErrorCode] = {}
         wanted = list(group_ids)
 
-        async def delete_states(group_id: str) -> None:
-            error = await self.share.delete_states(group_id)
+        async def prepare(group_id: str) -> None:
+            place = self._runtime.find(group_id)
+            if isinstance(place, ErrorCode):
+                error = place
+            elif group_id in place[1].share.by_id:
+                error = await self.share.delete_states(group_id)
+            else:
+                error = await self._runtime.wait_replicated(place[0])
             if error is not ErrorCode.NONE:
                 codes[group_id] = error
 
         # All at once: with a share coordinator that does not answer each of them takes half a minute.
         async with trio.open_nursery() as nursery:
             for group_id in wanted:
-                place = self._runtime.find(group_id)
-                if not isinstance(place, ErrorCode) and group_id in place[1].share.by_id:
-                    nursery.start_soon(delete_states, group_id)
+                nursery.start_soon(prepare, group_id)
         writes = {group_id: self._delete_group(group_id) for group_id in wanted if group_id not in codes}
         for group_id, write in writes.items():
             if isinstance(write, ErrorCode):
                 codes[group_id] = write
             else:
-                codes[group_id] = await write.wait() or write.result.response
+                codes[group_id] = await self._runtime.settled(group_id, write) or write.result.response
         return codes
 
     def _delete_group(self, group_id: str) -> Write[GroupResult] | ErrorCode:

@@ -28,7 +28,6 @@ class InFlight:
         self._offsets: dict[OffsetKey, int] = {}
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}
-        self._groups: dict[str, int] = {}
         self._ending_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
@@ -42,10 +41,6 @@ class InFlight:
     def is_ending(self, group_id: str) -> bool:
         """True if a tombstone of a group is in flight: records before it are of a group that is gone."""
         return group_id in self._ending_groups
-
-    def count_of(self, group_id: str) -> int:
-        """Number of records in flight with a state of the group; tombstones are not counted."""
-        return self._groups.get(group_id, 0)
 
     def is_unstable(self, key: OffsetKey) -> bool:
         """True if a transactional commit for the partition is in flight."""
@@ -76,7 +71,6 @@ class InFlight:
                     _add(self._transactional, place, change)
             elif isinstance(key, GroupMetadataKey):
                 if record.value is not None:
-                    _add(self._groups, key.group, change)
                     if key.group in ended:
                         ended.remove(key.group)
                 elif not result.applies_at_append:

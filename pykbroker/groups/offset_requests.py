@@ -12,6 +12,7 @@ from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
+from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -34,7 +35,6 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
-TIMESTAMP_MAX = 2**63 - 1
 GROUP_ID_NOT_FOUND_VERSION = 9
 """From this version on OffsetCommit gets this error for a missing group, earlier versions get ILLEGAL_GENERATION."""
 
@@ -83,7 +83,7 @@ def commit(
         return result
     expires_ms = None
     if request.retention_time_ms != NO_RETENTION_TIME:
-        expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
+        expires_ms = to_signed_long(now_ms + request.retention_time_ms)
     result.response = response = OffsetCommitResponse()
     for topic in request.topics:
         # Kafka stores no topic id with a transactional commit.

@@ -117,6 +117,8 @@ class Downgrade:
 class GroupResult(CoordinatorResult):
     """Result of an operation on groups; `records` are of type `LogRecord`.
 
+    `response` is None for a parked request, unless a consumer group has answered it at once, in `replies`, too.
+
     Attributes:
         stored: event to be handled when the records are replicated or their append has failed.
         replies: responses to parked requests, with their waiters.

@@ -107,9 +107,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
         self._sent: set[str] = set()
         """Those of them that have a record in flight; ids of stored groups may be left."""
-        self._reset: dict[str, int] = {}
-        """Groups that were made Empty because the record of their creation was late, though an earlier one had stored
-        them; the number of their records that were in flight then and will be replayed."""
         self._forgotten: list[ConsumerGroup | StreamsGroup] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
@@ -173,7 +170,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if value is None:
                 self._sent.discard(key.group)
                 self.groups.pop(key.group, None)
-                self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
                 for groups in self.modern_groups:
@@ -237,8 +233,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Lets the records of a result, in the log from `first_offset` on, take effect; returns what follows.
 
         With an `error` their append has failed. Commits and tombstones take effect here. The record of a classic group
-        describes the state that the group in memory has already, so it is replayed only if the group was removed or
-        reset because the record was late.
+        describes a state that the group in memory has had already, so it is not replayed.
         """
         if error is not ErrorCode.NONE and result.on_failed_append is not None:
             result.on_failed_append(now_ms)
@@ -260,7 +255,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 pass
             elif is_group and self.in_flight.is_ending(record.key.group):
                 pass  # a later tombstone, which took effect when it was appended
-            elif is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
+            elif is_group and record.key.group in self.groups:
                 self._unstored.discard(record.key.group)
             elif is_group and self.modern_group(record.key.group) is not None:
                 pass  # a later record, which took effect when it was appended, has made a modern group of it
@@ -358,8 +353,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
         event = result.stored
-        if isinstance(event, EmptyGroupStored) and event.replaced is not None:
-            # The group has taken the place of another one, and keeps it as in Kafka.
+        if isinstance(event, EmptyGroupStored):
+            # The group stays with its members and the ids that were given out (P-391).
             answer, group = GroupResult(), self.groups.get(event.group_id)
             if group is not None and group is result.group:
                 group.refuse_join(event.waiter, error, answer)
@@ -367,13 +362,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
             answer = self._report(result, error, now_ms)
         result.stored = None
         return answer
-
-    def _take_reset(self, group_id: str) -> bool:
-        """True for each record of a group that was in flight when the group was reset."""
-        count = self._reset.pop(group_id, 0)
-        if count > 1:
-            self._reset[group_id] = count - 1
-        return count > 0
 
     def _report(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         event = result.stored
@@ -436,7 +424,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if request.group_id in self.share.by_id or (streams_group is not None and streams_group.members):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error))])
-        is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
+        is_new = request.group_id not in self.groups
         replaced = consumer_group or streams_group
         if is_new and request.member_id != "":
             if replaced is not None:
@@ -448,7 +436,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.consumer.remove(request.group_id)
         self.streams.remove(request.group_id)
         group = self.get_or_create(request.group_id, now_ms)
-        self._reset.pop(request.group_id, None)
         result = joins.join(group, request, requester, waiter, now_ms)
         if is_new and not result.records:
             # Stores the group for a later coordinator, even if all it has is a member id that was given out.
@@ -476,15 +463,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
         except GroupError as error:
             return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.code))])
 
-    def _is_empty_again(self, group_id: str) -> bool:
-        """True for a group that was reset, and whose records in flight have brought no members back."""
-        return group_id in self._reset and self.groups[group_id].state is EMPTY
-
     def sync(self, now_ms: int, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            return GroupResult(replies=[(waiter, self._sync_consumer_group(request, now_ms))])
+            response = self._sync_consumer_group(request, now_ms)
+            return GroupResult(response=response, replies=[(waiter, response)])
         return syncs.sync(group, request, waiter)
 
     def _sync_consumer_group(self, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:
@@ -720,20 +704,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _empty_group_stored(self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int) -> GroupResult:
         if error is ErrorCode.NONE:
             return GroupResult()
-        group_id = group.group_id
+        del self.groups[group.group_id]
+        self._unstored.discard(group.group_id)
         if event.replaced is not None:
-            del self.groups[group_id]
-            self._unstored.discard(group_id)
             self._restore(event.replaced)
-            return group.unload(now_ms, error)
-        del self.groups[group_id]
-        if group_id in self._unstored:
-            self._unstored.discard(group_id)
-        else:
-            # An earlier creation, which was late as well, is replicated by now.
-            self._get_stored(group_id, now_ms)
-            self._reset[group_id] = self.in_flight.count_of(group_id)
-        return group.unload(now_ms, error)
+        answer = GroupResult()
+        group.refuse_join(event.waiter, error, answer)
+        answer.replies += group.unload(now_ms, error).replies
+        return answer
 
 
 def _ends_group(record: LogRecord) -> bool:

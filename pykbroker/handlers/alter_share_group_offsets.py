@@ -50,16 +50,16 @@ async def handle_alter_share_group_offsets(
             topic_name=topic.topic_name, topic_id=ZERO_UUID if image is None else image.topic_id
         )
         for asked in topic.partitions:
-            code = ErrorCode.NONE
+            code, message = ErrorCode.NONE, None
             if topic.topic_name in refused:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image is None or asked.partition_index not in image.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                code = errors.get((image.topic_id, asked.partition_index), ErrorCode.NONE)
+            elif (error := errors.get((image.topic_id, asked.partition_index))) is not None:
+                code, message = error.code, error.message
             answer.partitions.append(
                 AlterShareGroupOffsetsResponsePartition(
-                    partition_index=asked.partition_index, error_code=code, error_message=TEXTS.get(code)
+                    partition_index=asked.partition_index, error_code=code, error_message=message or TEXTS.get(code)
                 )
             )
         if topic.topic_name in wanted:

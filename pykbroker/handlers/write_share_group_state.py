@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pykbroker.protocol.error_codes import ErrorCode
     from pykbroker.share_state.coordinator import ShareCoordinator
-    from pykbroker.share_state.shard import Refusal
+    from pykbroker.share_state.state import Refusal
 
 
 async def handle_write_share_group_state(

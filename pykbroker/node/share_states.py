@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.groups.modern.errors import GroupError
     from pykbroker.share_state.state import SharePartitionKey, SharePersister
 
 NO_LEADER_EPOCH = -1
@@ -30,9 +31,15 @@ class GroupShareStates:
 
     async def initialize(
         self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
-    ) -> ErrorCode:
-        """Creates the state of a share partition, or replaces it."""
-        return await self._persister.initialize(_key(group_id, topic_id, partition), state_epoch, start_offset)
+    ) -> GroupError | None:
+        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
+        key = _key(group_id, topic_id, partition)
+        refusal = await self._persister.initialize(key, state_epoch, start_offset)
+        if refusal is None:
+            return None
+        from pykbroker.groups.modern.errors import GroupError
+
+        return GroupError(refusal.code, refusal.message)
 
     async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""

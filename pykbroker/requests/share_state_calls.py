@@ -15,7 +15,7 @@ from pykbroker.share_state.state import PartitionState, SharePartitionKey
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
     from pykbroker.share_state.coordinator import ShareCoordinator
-    from pykbroker.share_state.shard import Refusal
+    from pykbroker.share_state.state import Refusal
 
 
 class AskedPartition(Protocol):

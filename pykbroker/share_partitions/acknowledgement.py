@@ -108,6 +108,7 @@ class _Acknowledgement:
 
     def acknowledge(self, acknowledged: AcknowledgedBatch) -> None:
         start_offset = self._shares.start_offset
+        is_by_offset = len(acknowledged.types) > 1
         if len(set(acknowledged.types)) == 1:
             # One type for each offset, and all the same: a batch need not be split for that.
             acknowledged = acknowledged._replace(types=acknowledged.types[:1])
@@ -115,7 +116,9 @@ class _Acknowledgement:
             if batch.last_offset < start_offset:
                 continue
             if batch.offset_states is None:
-                self._check_owner(batch.state)
+                self._check_owner(batch)
+            if is_by_offset:
+                batch.is_by_offset = True
             is_whole = (
                 batch.is_within(acknowledged.first_offset, acknowledged.last_offset)
                 and batch.offset_states is None
@@ -143,11 +146,14 @@ class _Acknowledgement:
             raise Refused(ErrorCode.INVALID_REQUEST, LAST_PAST_END)
         return found
 
-    def _check_owner(self, state: InFlightState) -> None:
+    def _check_owner(self, batch: InFlightBatch) -> None:
+        state = batch.state
         if state.member_id == NOBODY:
-            raise Refused(ErrorCode.INVALID_RECORD_STATE, BATCH_NOT_ACQUIRED)
+            message = OFFSET_NOT_ACQUIRED if batch.is_by_offset else BATCH_NOT_ACQUIRED
+            raise Refused(ErrorCode.INVALID_RECORD_STATE, message)
         if state.member_id != self._member_id:
-            raise Refused(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER_OF_BATCH)
+            message = NOT_OWNER_OF_OFFSET if batch.is_by_offset else NOT_OWNER_OF_BATCH
+            raise Refused(ErrorCode.INVALID_RECORD_STATE, message)
         assert state.state == ACQUIRED, "what is not acquired, or begins to change, is nobody's"
 
     def _acknowledge_offsets(self, acknowledged: AcknowledgedBatch, batch: InFlightBatch) -> None:

@@ -91,6 +91,8 @@ class ShareFetch:
         self._limits = limits
         self._errors: dict[TopicPartition, Fetched] = {}
         self._leaders: dict[TopicPartition, ShareLeader] = {}
+        # After a load that failed: the member would come back at once, and the load be tried again.
+        self._awaits_deadline = False
 
     async def run(self) -> Mapping[TopicPartition, Fetched]:
         """Acquires records, waiting up to the limit; partitions without anything to tell are missing."""
@@ -116,7 +118,7 @@ class ShareFetch:
                 self._look_again(waiter)
                 is_last = trio.current_time() >= deadline
                 found = self._attempt(is_last=is_last)
-                if found is not None or is_last or not self._leaders:
+                if found is not None or is_last or not (self._leaders or self._awaits_deadline):
                     return self._errors | (found or {})
 
     def _lead(self, place: TopicPartition) -> ShareLeader | None:
@@ -135,6 +137,7 @@ class ShareFetch:
             del self._leaders[place]
             if leader.load_error is not None:
                 self._errors[place] = Fetched(leader.load_error.error_code)
+                self._awaits_deadline = True
                 continue
             successor = self._lead(place)
             if successor is not None:

@@ -114,15 +114,18 @@ class InFlightBatch:
     Attributes:
         state: the state of all offsets; not valid if there are `offset_states`.
         offset_states: the state of each offset in order; None while they have one in common.
+        is_by_offset: True if Kafka would have the states of offsets, as a member has acknowledged them one by one; they
+            are still alike. Only error texts tell.
     """
 
-    __slots__ = ("first_offset", "last_offset", "offset_states", "state")
+    __slots__ = ("first_offset", "is_by_offset", "last_offset", "offset_states", "state")
 
     def __init__(self, first_offset: int, last_offset: int, state: InFlightState) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.state = state
         self.offset_states: list[InFlightState] | None = None
+        self.is_by_offset = False
 
     def __len__(self) -> int:
         return self.last_offset - self.first_offset + 1

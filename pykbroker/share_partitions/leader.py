@@ -27,11 +27,10 @@ from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.settings import BY_DURATION, EARLIEST, LATEST, SharePartitionSettings
 from pykbroker.share_partitions.share_partition import Change, InvalidState, SharePartition
 from pykbroker.share_partitions.waiters import ShareWaiters
-from pykbroker.share_state.persister import RETRIABLE
 from pykbroker.share_state.state import (
     UNINITIALIZED_START_OFFSET,
-    WRITE_UNINITIALIZED,
     PartitionState,
+    Refusal,
     SharePartitionKey,
     StateBatch,
     WriteState,
@@ -55,13 +54,6 @@ ERROR_OF_PERSISTER = {
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """Error for a member, by the error of the share coordinator; UNKNOWN_SERVER_ERROR for others."""
-
-WRITE_FAILED = "Error in write state RPC."
-WRITE_TEXTS = {
-    ErrorCode.INVALID_REQUEST: WRITE_UNINITIALIZED,
-    **dict.fromkeys(RETRIABLE, "Exhausted max retries to complete write state RPC without success."),
-}
-"""Text behind `WRITE_FAILED` for a member, by the error of the share coordinator, unless it is the code's own."""
 
 ENDING = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -366,7 +358,7 @@ class ShareLeader:
                 [batch for each in queued for batch in each.stored],
             )
             begun = self._environment.persister.begin_write(self.key, write)
-            if not isinstance(begun, ErrorCode):
+            if begun is not None and not isinstance(begun, Refusal):
                 self.is_writing = True
                 if self._idle.is_set():
                     self._idle = trio.Event()
@@ -374,18 +366,19 @@ class ShareLeader:
                 return
             self._end_write(queued, begun)
 
-    async def _finish(self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[ErrorCode]]) -> None:
-        code = await begun()
+    async def _finish(self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[Refusal | None]]) -> None:
+        refusal = await begun()
         self.is_writing = False
-        self._end_write(queued, code)
+        self._end_write(queued, refusal)
         self._write_queued()
         if not self.is_writing:
             self._idle.set()
 
-    def _end_write(self, queued: Sequence[QueuedWrite], code: ErrorCode) -> None:
-        error = ERROR_OF_PERSISTER.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if error is not ErrorCode.NONE:
-            log.warning("%s: its state cannot be stored: %s", self, code.name)
+    def _end_write(self, queued: Sequence[QueuedWrite], refusal: Refusal | None) -> None:
+        error, message = ErrorCode.NONE, None
+        if refusal is not None:
+            error, message = ERROR_OF_PERSISTER.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR), refusal.message
+            log.warning("%s: its state cannot be stored: %s", self, refusal.code.name)
         now_ms = self.now_ms()
         for write in queued:
             if write.changes:
@@ -393,8 +386,7 @@ class ShareLeader:
             else:
                 self.shares.advance_start()
             if write.outcome is not None:
-                text = WRITE_TEXTS.get(code) or TEXTS.get(code, code.name)
-                write.outcome.end(error, None if error is ErrorCode.NONE else f"{WRITE_FAILED} {text}")
+                write.outcome.end(error, message)
         if error in ENDING and self.state is not LeaderState.ENDED:
             self.end()
             self._environment.forget(self)

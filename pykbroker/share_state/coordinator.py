@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import CoordinatorEnvironment
-    from pykbroker.share_state.shard import Refusal, ShareStateShard
-    from pykbroker.share_state.state import PartitionState, SharePartitionKey, WriteState
+    from pykbroker.share_state.shard import ShareStateShard
+    from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
 
 log = logging.getLogger(__name__)
 
@@ -131,12 +131,7 @@ class ShareCoordinator:
 
     async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
         """Waits until everything that the response depends on is replicated, earlier records included."""
-        error = await write.wait()
-        if error is not ErrorCode.NONE:
-            return error
-        if not write.result.records:
-            place = self._runtime.find(key.coordinator_key)
-            error = place if isinstance(place, ErrorCode) else await self._runtime.wait_replicated(place[0])
+        error = await self._runtime.settled(key.coordinator_key, write)
         return write.result.response if error is ErrorCode.NONE else error
 
     # Housekeeping

@@ -15,6 +15,7 @@ import trio
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.errors import answered_error
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages import (
     delete_share_group_state,
@@ -23,13 +24,13 @@ from pykbroker.protocol.messages import (
     read_share_group_state_summary,
     write_share_group_state,
 )
-from pykbroker.share_state.shard import Refusal
-from pykbroker.share_state.state import PartitionState, SharePartitionKey, StateBatch, WriteState
+from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 
 if TYPE_CHECKING:
     from pykbroker.coordination.broker_sender import Connect, NodeConnection
     from pykbroker.coordination.runtime import Write
     from pykbroker.share_state.coordinator import ShareCoordinator
+    from pykbroker.share_state.state import WriteOutcome
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,12 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
+
+COORDINATOR_MISSING = Refusal(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "Error in find coordinator. Exhausted max retries to find coordinator without success.",
+)
+"""Outcome of an attempt for which there was no share coordinator to be asked."""
 
 Found = Any
 """Response of a share coordinator: a state, an error, or None for success without a state."""
@@ -81,13 +88,14 @@ class CoordinatorPersister:
         self._request_topic_creation = request_topic_creation
         self._connections: dict[int, tuple[NodeConnection, trio.Lock]] = {}
 
-    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> ErrorCode:
-        """Creates the state of a share partition, or replaces it."""
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Refusal | None:
+        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
         m = initialize_share_group_state
         asked = m.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
         topic = m.InitializeStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.InitializeShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(await self._call(key, request, self._coordinator.initialize, state_epoch, start_offset))
+        found = await self._call(key, request, self._coordinator.initialize, state_epoch, start_offset)
+        return _refusal(found, "initialize")
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
@@ -98,7 +106,7 @@ class CoordinatorPersister:
         found = await self._call(key, request, self._coordinator.read, leader_epoch)
         return _state_or_error(found)
 
-    def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> WriteOutcome:
         """As `write`; returns the outcome if it is known at once, else a call that waits for it.
 
         It is known at once if the share coordinator is this broker and its topic has one replica: no task is needed.
@@ -109,15 +117,15 @@ class CoordinatorPersister:
         if not isinstance(begun, ErrorCode):
             if not begun.is_replicated or not begun.result.records:
                 return partial(self._finish, key, write, begun)
-            begun = _error(begun.result.response)
-        return partial(self.write, key, write) if begun in RETRIABLE else begun
+            begun = begun.result.response
+        return partial(self.write, key, write) if _error(begun) in RETRIABLE else _refusal(begun, "write")
 
-    async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> ErrorCode:
-        code = _error(await self._coordinator.finish(key, begun))
-        return await self.write(key, write) if code in RETRIABLE else code
+    async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> Refusal | None:
+        found = await self._coordinator.finish(key, begun)
+        return await self.write(key, write) if _error(found) in RETRIABLE else _refusal(found, "write")
 
-    async def write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode:
-        """Stores what has changed of a share partition."""
+    async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | None:
+        """Stores what has changed of a share partition; returns the error, with a client's text."""
         m = write_share_group_state
         asked = m.PartitionData(
             partition=key.partition,
@@ -137,7 +145,7 @@ class CoordinatorPersister:
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-        return _error(await self._call(key, request, self._coordinator.write, write))
+        return _refusal(await self._call(key, request, self._coordinator.write, write), "write")
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
@@ -178,9 +186,9 @@ class CoordinatorPersister:
         leader_id = self._coordinator.leader(key.coordinator_key)
         if leader_id is None:
             self._request_topic_creation()
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return COORDINATOR_MISSING
         if leader_id < 0:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return COORDINATOR_MISSING
         if leader_id == self._node_id:
             return await local(key, *arguments)
         try:
@@ -221,6 +229,17 @@ def _error(found: Found) -> ErrorCode:
         return ErrorCode.NONE
     code: ErrorCode = found.code if isinstance(found, Refusal) else found
     return code
+
+
+def _refusal(found: Found, operation: str) -> Refusal | None:
+    """The error of an operation that has no state for its response, with the text that clients get from Kafka."""
+    if found is None or found is COORDINATOR_MISSING:
+        return found
+    code = _error(found)
+    text = found.message if isinstance(found, Refusal) else None
+    if code in RETRIABLE:
+        text = f"Exhausted max retries to complete {operation} state RPC without success."
+    return Refusal(code, f"Error in {operation} state RPC. {text or TEXTS.get(code, code.name)}")
 
 
 def _state_or_error(found: Found) -> PartitionState | ErrorCode:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
-from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.share_state.batches import combine_batches
@@ -21,6 +20,7 @@ from pykbroker.share_state.state import (
     UNINITIALIZED_START_OFFSET,
     WRITE_UNINITIALIZED,
     PartitionState,
+    Refusal,
     SharePartitionKey,
     StateBatch,
     WriteState,
@@ -28,13 +28,6 @@ from pykbroker.share_state.state import (
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
-
-
-class Refusal(NamedTuple):
-    """The error of a request about one share partition; without a message the client gets the code's own text."""
-
-    code: ErrorCode
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

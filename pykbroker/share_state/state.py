@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
@@ -72,16 +72,27 @@ class WriteState(NamedTuple):
     batches: Sequence[StateBatch]
 
 
+class Refusal(NamedTuple):
+    """The error of a request about one share partition; without a message the client gets the code's own text."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+WriteOutcome: TypeAlias = "Refusal | Callable[[], Awaitable[Refusal | None]] | None"
+"""Outcome of a write that has begun: None for success, an error, or a call that waits for either."""
+
+
 class SharePersister(Protocol):
     """Access to the share coordinator, wherever it is, for leaders of share partitions and the group coordinator."""
 
-    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> ErrorCode:
-        """Creates the state of a share partition, or replaces it."""
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Refusal | None:
+        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
 
-    def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> WriteOutcome:
         """Stores what has changed; returns the outcome if it is known at once, else a call that waits for it."""
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:

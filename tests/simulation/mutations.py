@@ -312,7 +312,7 @@ def _targets_are_not_stored() -> list[Patch]:
 
 
 def _acceptances_are_not_stored() -> list[Patch]:
-    return [(CoordinatorPersister, "begin_write", lambda self, key, write: ErrorCode.NONE)]
+    return [(CoordinatorPersister, "begin_write", lambda self, key, write: None)]
 
 
 def _share_locks_never_expire() -> list[Patch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.error_codes import ErrorCode
 
 
@@ -21,10 +22,11 @@ class MemoryShareStates:
 
     async def initialize(
         self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
-    ) -> ErrorCode:
-        if self.error is ErrorCode.NONE:
-            self.start_offsets[group_id, topic_id, partition] = state_epoch, start_offset
-        return self.error
+    ) -> GroupError | None:
+        if self.error is not ErrorCode.NONE:
+            return GroupError(self.error, f"Error in initialize state RPC. {self.error.name}")
+        self.start_offsets[group_id, topic_id, partition] = state_epoch, start_offset
+        return None
 
     async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
         if self.error is ErrorCode.NONE:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pykbroker.groups.classic.members import Member, Members, Waiter
+from pykbroker.groups.classic.members import ANSWERED, Member, Members, Waiter
 from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.result import GroupResult, LogRecord
@@ -244,7 +244,8 @@ class Group:
     def answer_join(self, member: Member, response: JoinGroupResponse, result: GroupResult) -> None:
         """Answers the parked join of the member, if there is one."""
         if member.join_waiter is not None:
-            result.reply(member.join_waiter, response)
+            if member.join_waiter is not ANSWERED:
+                result.reply(member.join_waiter, response)
             self.members.park_join(member, None)
 
     def answer_sync(self, member: Member, response: SyncGroupResponse, result: GroupResult) -> bool:
@@ -289,10 +290,11 @@ class Group:
             self.schedule_session(member, now_ms)
 
     def refuse_join(self, waiter: Waiter, error: ErrorCode, result: GroupResult) -> None:
-        """Answers one parked join with the error, if it still waits; its member stays."""
+        """Answers one parked join with the error, if it still waits; its member stays and counts as joined (P-391)."""
         for member in self.members:
             if member.join_waiter is waiter:
                 self.answer_join(member, JoinGroupResponse(error_code=error), result)
+                self.members.park_join(member, ANSWERED)
 
     def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Clears all assignments and answers parked syncs with the error."""

@@ -12,6 +12,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 Waiter = object
 """A parked request, made by the coordinator; compared by identity, its attributes are not used here."""
 
+ANSWERED: Waiter = object()
+"""In place of a join that was answered with an error before its join phase has ended; its member counts as joined."""
+
 
 class Member:
     """One member. `session_deadline_ms` is None while no timer runs for it."""

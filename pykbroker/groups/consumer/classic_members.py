@@ -46,6 +46,9 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 
 KNOWN_MEMBER_ID_VERSION = 4
 
+NO_REBALANCE_TIMEOUT = -1
+"""In place of a rebalance timeout: the member keeps the one that it has."""
+
 
 def join(
     group: ConsumerGroup,
@@ -120,6 +123,7 @@ def join(
         result.stored = ClassicJoined(group.group_id, waiter, response)
         result.on_append = None if is_downgrade else start_timers
     else:
+        result.response = response
         result.reply(waiter, response)
         start_timers()
     return result
@@ -136,7 +140,9 @@ def _with_values(
     return member._replace(
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == NO_REBALANCE_TIMEOUT
+        else request.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
         subscribed_topic_regex="",
         client_id=context.client_id,

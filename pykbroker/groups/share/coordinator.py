@@ -36,8 +36,8 @@ class ShareStates(Protocol):
 
     async def initialize(
         self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
-    ) -> ErrorCode:
-        """Creates the state of a share partition, or replaces it."""
+    ) -> GroupError | None:
+        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
 
     async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
@@ -90,24 +90,24 @@ class ShareGroupRequests:
 
     async def _initialize_from(
         self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], ErrorCode]:
+    ) -> dict[tuple[bytes, int], GroupError]:
         """Initializes share partitions from start offsets; returns errors.
 
         If one fails, none is marked as initialized, as in Kafka.
         """
-        group_id, errors = wanted.group_id, dict[tuple[bytes, int], ErrorCode]()
+        group_id, errors = wanted.group_id, dict[tuple[bytes, int], GroupError]()
 
         async def initialize_one(topic_id: bytes, partition: int, offset: int) -> None:
-            code = await self._states.initialize(group_id, topic_id, partition, wanted.state_epoch, offset)
-            if code is not ErrorCode.NONE:
-                errors[topic_id, partition] = code
+            error = await self._states.initialize(group_id, topic_id, partition, wanted.state_epoch, offset)
+            if error is not None:
+                errors[topic_id, partition] = error
 
         async with trio.open_nursery() as nursery:
             for topic_id, partitions in offsets.items():
                 for partition, offset in partitions.items():
                     nursery.start_soon(initialize_one, topic_id, partition, offset)
         if errors:
-            names = ", ".join(sorted({error.name for error in errors.values()}))
+            names = ", ".join(sorted({error.code.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
@@ -115,7 +115,7 @@ class ShareGroupRequests:
 
     async def alter_offsets(
         self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], ErrorCode] | GroupError:
+    ) -> dict[tuple[bytes, int], GroupError] | GroupError:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
 
         After an error the partitions stay marked as initializing, as in Kafka: a member's heartbeat initializes them
@@ -131,6 +131,7 @@ class ShareGroupRequests:
         found = await self._administer(
             group_id,
             lambda shard, now_ms: shard.share.alter_offsets(group_id, shard.any_group(group_id), wanted, now_ms),
+            refuses_at_once=True,
         )
         if isinstance(found, GroupError):
             return found
@@ -155,7 +156,9 @@ class ShareGroupRequests:
             topics that have no offsets, with the error and its text. Or the error of the whole request.
         """
         found = await self._administer(
-            group_id, lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names)
+            group_id,
+            lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names),
+            refuses_at_once=False,
         )
         if isinstance(found, GroupError):
             return found
@@ -172,8 +175,13 @@ class ShareGroupRequests:
                 return GroupError(error, TEXTS.get(error, error.name))
         return deleted, failed, deletion.errors
 
-    async def _administer(self, group_id: str, operation: Callable[[GroupShard, int], GroupResult]) -> Any:
-        """Runs an operation on a share group that may refuse the request; returns its response or the refusal."""
+    async def _administer(
+        self, group_id: str, operation: Callable[[GroupShard, int], GroupResult], *, refuses_at_once: bool
+    ) -> Any:
+        """Runs an operation on a share group that may refuse the request; returns its response or the refusal.
+
+        As in Kafka, the refusal of a deletion waits for earlier records, too, and that of an alteration does not.
+        """
         if not group_id:
             code = ErrorCode.INVALID_GROUP_ID
             return GroupError(code, TEXTS[code])
@@ -184,8 +192,14 @@ class ShareGroupRequests:
             except GroupError as error:
                 return GroupResult(response=error)
 
-        found = await self._runtime.write(group_id, run)
-        return GroupError(found, TEXTS.get(found, found.name)) if isinstance(found, ErrorCode) else found
+        write = self._runtime.begin_write(group_id, run)
+        if isinstance(write, ErrorCode):
+            return GroupError(write, TEXTS.get(write, write.name))
+        found = write.result.response
+        if refuses_at_once and isinstance(found, GroupError):
+            return found
+        error = await self._runtime.settled(group_id, write)
+        return found if error is ErrorCode.NONE else GroupError(error, TEXTS.get(error, error.name))
 
     def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]] | ErrorCode:
         """Topic id -> partitions whose state exists; none for a group that does not exist."""
@@ -214,9 +228,11 @@ class ShareGroupRequests:
 
         NONE for a group that is not a share group, or has members.
         """
-        found = await self._runtime.write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
-        if isinstance(found, ErrorCode):
-            return found
+        write = self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
+        error = write if isinstance(write, ErrorCode) else await self._runtime.settled(group_id, write)
+        if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
+            return error
+        found: dict[bytes, frozenset[int]] = write.result.response
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
             # AlterShareGroupOffsets may have added topics without partitions, or with negative ones. Kafka's persister
             # refuses to delete them, with an error for each partition, so without any if there is no partition.

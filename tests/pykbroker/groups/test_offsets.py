@@ -253,12 +253,16 @@ class TestExpiry:
         driver.expire()
         assert (driver.fetch(), driver.fetch(partition=1)) == (-1, 8)
 
-    def test_a_retention_beyond_all_time_is_stored(self) -> None:
-        """Found by fuzzing: the sum of now and the retention does not fit the record."""
+    def test_a_retention_beyond_all_time_has_ended_p_114(self) -> None:
+        """P-114: the sum of now and the retention overflows, as Java's does, to a time in the past."""
         driver = Driver()
-        assert driver.commit(7, retention_ms=2**63 - 1, version=2) is ErrorCode.NONE
+        retention_ms = 2**63 - 1 - driver.now_ms
+        assert driver.commit(7, retention_ms=retention_ms, version=2) is ErrorCode.NONE
+        assert driver.commit(8, retention_ms=retention_ms + 1, version=2, partition=1) is ErrorCode.NONE
+        assert driver.commit(9, retention_ms=2**63 - 1, version=2, partition=2) is ErrorCode.NONE
+        assert [driver.fetch(partition=number) for number in range(3)] == [7, 8, 9]
         driver.expire()
-        assert driver.fetch() == 7
+        assert [driver.fetch(partition=number) for number in range(3)] == [7, -1, -1]
 
     def test_a_group_without_offsets_or_members_goes_at_once_p_114(self) -> None:
         """P-114."""

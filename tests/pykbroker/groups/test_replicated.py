@@ -12,14 +12,18 @@ from trio.testing import wait_all_tasks_blocked
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from pykbroker.handlers.leave_group import handle_leave_group
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
@@ -224,13 +228,33 @@ async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
         await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 5
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        again = Asked(nursery, rig.groups.delete_groups, ["g"])
+        await wait_all_tasks_blocked()
         committed = Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
-        assert (ended.answer, committed.answer, await rig.fetch()) == (None, None, 5)
+        assert (ended.answer, again.answer, committed.answer, await rig.fetch()) == (None, None, None, 5)
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert (ended.answer, committed.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
+        # The second one begins when the first is replicated (P-392), and finds the group of the commit.
+        assert again.answer == {"g": ErrorCode.NONE}
+        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+async def test_p431_a_commit_to_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
+    """P-431: it makes a new group."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        for request, argument in ((rig.groups.delete_groups, ["g"]), (rig.commit, 6)):
+            asked = Asked(nursery, request, argument)
+            await wait_all_tasks_blocked()
+            assert asked.is_waiting
+        assert await rig.fetch() == 5
+        rig.partition.release()
+        await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
         assert await rig.fetch() == 6
 
@@ -381,3 +405,159 @@ async def test_p176_regular_expressions_are_resolved_before_their_member_is_repl
         assert (joined.answer.member_epoch, joined.answer.assignment.topic_partitions) == (1, [])
         assert following.answer.member_epoch == 2
         assert [topic.partitions for topic in following.answer.assignment.topic_partitions] == [[0, 1]]
+
+
+class MixedRig(ReplicatedRig):
+    """Group "g" is a consumer group with a member "m"; classic members join it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.services.metadata.image.features = {GROUP_VERSION: 1}
+
+    async def beat(self, member_epoch: int) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=member_epoch,
+            subscribed_topic_names=["clicks"],
+            rebalance_timeout_ms=60_000,
+            topic_partitions=[],
+        )
+        return await self.call(handle_consumer_group_heartbeat, request, 1)
+
+
+async def test_p392_a_classic_member_of_a_consumer_group_is_told_only_what_is_replicated(tmp_path: Path) -> None:
+    """P-392: the partitions that it gets may be given to others by a coordinator that has not these records."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.beat(0)
+        rig.partition.hold()
+        first = Asked(nursery, rig.join, "a")
+        await trio.sleep(6)
+        assert first.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        again = Asked(nursery, rig.join, "a")
+        await wait_all_tasks_blocked()
+        assert again.is_waiting
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.consumer.by_id]
+        generation_id = shard.consumer.by_id["g"].members["a"].member_epoch
+        synced = Asked(nursery, rig.sync, "a", generation_id)
+        refused = Asked(nursery, rig.sync, "a", generation_id + 1)
+        await wait_all_tasks_blocked()
+        assert synced.is_waiting
+        assert refused.answer.error_code == ErrorCode.ILLEGAL_GENERATION
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (again.answer.error_code, again.answer.generation_id) == (ErrorCode.NONE, generation_id)
+        assert synced.answer.error_code == ErrorCode.NONE
+
+
+async def test_p392_answers_without_records_are_late_too(tmp_path: Path) -> None:
+    """P-392: after offsets.commit.timeout.ms the earlier records are not replicated."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.beat(0)
+        joined = await rig.join("a")
+        assert joined.error_code == ErrorCode.NONE
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        synced = Asked(nursery, rig.sync, "a", joined.generation_id)
+        left = Asked(nursery, leave, rig, "nobody")
+        await trio.sleep(6)
+        for asked in (synced, left):
+            assert asked.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost(tmp_path: Path) -> None:
+    """P-392: a client that was told that it is late repeats it, and finds nothing to delete."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+        of_offsets = OffsetDeleteRequest(group_id="g", topics=topics)
+        late = [await rig.groups.delete_offsets(of_offsets) for _ in range(2)]
+        assert [response.error_code for response in late] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        repeated = Asked(nursery, rig.groups.delete_offsets, of_offsets)
+        await wait_all_tasks_blocked()
+        refused = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="h", topics=topics))
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        await trio.sleep(6)
+        assert repeated.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_p392_groups_are_deleted_when_earlier_records_are_replicated(tmp_path: Path) -> None:
+    """P-392: Kafka deletes the states of share partitions first, and asks for that whatever the group is."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        rig.partition.release()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        await rig.commit(5)
+        rig.partition.hold()
+        late = Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (late.answer, await rig.fetch()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 6)
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+
+
+async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> None:
+    """P-392: DeleteShareGroupOffsets writes nothing for a group that never had any."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        for epoch, topics in ((0, ["missing"]), (-1, None)):
+            beat = ShareGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=epoch, subscribed_topic_names=topics
+            )
+            response = await rig.groups.share.heartbeat(beat, "client", "/host")
+            assert response.error_code == ErrorCode.NONE
+        assert await rig.groups.share.delete_offsets("g", ["clicks"]) == ([], {}, [])
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        late = await rig.groups.share.delete_offsets("g", ["clicks"])
+        assert isinstance(late, GroupError)
+        assert late.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        Asked(nursery, rig.commit, 7, group_id="b")
+        await wait_all_tasks_blocked()
+        refused = await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
+        assert isinstance(refused, GroupError)
+        assert refused.code == ErrorCode.GROUP_ID_NOT_FOUND
+        refused_later = Asked(nursery, rig.groups.share.delete_offsets, "b", ["clicks"])
+        await wait_all_tasks_blocked()
+        assert refused_later.is_waiting
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert refused_later.answer.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def leave(rig: Rig, member_id: str, version: int = 5) -> Any:
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
+    if version < 3:
+        request = LeaveGroupRequest(group_id="g", member_id=member_id)
+    return await rig.call(handle_leave_group, request, version)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+async def test_p392_a_leave_whose_record_is_late_is_an_error_and_the_member_is_gone(
+    tmp_path: Path, version: int
+) -> None:
+    """P-392: the last member leaves a classic group, which stores that it is empty."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        member_id = await rig.stable()
+        rig.partition.hold()
+        left = Asked(nursery, leave, rig, member_id, version)
+        await wait_all_tasks_blocked()
+        assert left.is_waiting
+        await trio.sleep(6)
+        assert left.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert left.answer.members == []
+        rig.partition.release()
+        again = await leave(rig, member_id)
+        assert [member.error_code for member in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]

@@ -187,34 +187,52 @@ Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40, de
 TestEvents = Events.TestCase
 
 
-def test_a_group_whose_first_creation_was_replicated_late_survives_a_late_second_one() -> None:
-    """Found by `Events`: the group was in the log and no longer in memory."""
+def test_a_late_first_record_leaves_the_group_and_the_id_that_was_given_out() -> None:
+    """P-391."""
     driver = ReplicatedDriver()
+    first = driver.join()
+    driver.give_up_first()
+    assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+    second = driver.join(first.join.member_id)
+    driver.advance(DELAY_MS)
+    assert second.error is ErrorCode.NONE
+    assert driver.shard.listed(set(), set()) == []
+    driver.replicate(1)
+    assert [group.group_id for group in driver.shard.listed(set(), set())] == ["g"]
+
+
+def test_a_member_whose_join_is_answered_late_counts_as_joined() -> None:
+    """P-391: it is the leader, as in Kafka, until its session expires; nobody is told so."""
+    driver = ReplicatedDriver()
+    first = driver.join(version=0, session_ms=10_000)
+    driver.give_up_first()
+    assert (first.error, first.join.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    second = driver.join(version=0, session_ms=60_000)
+    driver.advance(DELAY_MS * 2)
+    assert second.error is ErrorCode.NONE
+    assert second.join.leader != second.join.member_id
+    assert second.join.leader in driver.group().members
+    driver.advance(10_000)
+    assert list(driver.group().members.by_id) == [second.join.member_id]
+    assert driver.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_static_member_that_comes_back_after_a_late_join_takes_its_place() -> None:
+    """P-391."""
+    driver = ReplicatedDriver()
+    first = driver.join(instance_id="a")
+    driver.give_up_first()
+    assert first.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    second = driver.join(instance_id="a")
+    driver.advance(DELAY_MS)
+    assert second.error is ErrorCode.NONE
+    assert second.join.leader == second.join.member_id
+    assert len(driver.group().members) == 1
+
+
+def test_a_first_record_that_cannot_be_appended_takes_the_group_away() -> None:
+    driver = Driver()
+    driver.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     first = driver.join(version=0)
-    driver.give_up_first()
-    second = driver.join(version=0)
-    driver.replicate(1)
-    driver.give_up_first()
-    assert [first.error, second.error] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-    assert driver.state is GroupState.EMPTY
-    third = driver.join(version=0)
-    driver.replicate(2)
-    driver.advance(DELAY_MS * 2)
-    assert third.error is ErrorCode.NONE
-    assert driver.state is GroupState.COMPLETING_REBALANCE
-
-
-def test_a_record_behind_a_late_creation_is_replayed() -> None:
-    """The group was reset when its creation was late, and its first generation is replicated after all."""
-    driver = ReplicatedDriver()
-    driver.join(version=0)
-    driver.give_up_first()
-    member = driver.join(version=0)
-    driver.advance(DELAY_MS * 2)
-    driver.sync(member.join.member_id, 1, {member.join.member_id: b"x"}, protocol_type=None, protocol_name=None)
-    driver.replicate(1)
-    driver.give_up_first()
-    assert driver.state is GroupState.EMPTY
-    driver.replicate(2)
-    assert driver.state is GroupState.STABLE
-    assert [m.member_id for m in driver.group().members] == [member.join.member_id]
+    assert (first.error, first.join.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    assert driver.shard.groups == {}

@@ -524,11 +524,9 @@ async def test_a_load_waits_for_the_writes_of_the_leader_before(
         begin_write = broker.persister.begin_write
 
         def slow(key: SharePartitionKey, write: WriteState) -> Any:
-            async def store() -> ErrorCode:
+            async def store() -> None:
                 await trio.sleep(1)
-                found = begin_write(key, write)
-                assert isinstance(found, ErrorCode)
-                return found
+                assert begin_write(key, write) is None
 
             return store
 
@@ -561,12 +559,15 @@ async def test_p187_nothing_is_in_flight_during_a_load(tmp_path: Path, monkeypat
 
 
 async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
+    """P-182: the member gets the error at the end of its wait, so that it does not ask for another load at once."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         await broker.persister.delete(key_of())
         await broker.coordinator.read(key_of(1), 5)
+        started = trio.current_time()
         failed = await broker.fetch("m", partitions=(1,), max_wait_ms=WAIT_MS)
         assert only(failed).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert trio.current_time() - started == pytest.approx(WAIT_MS / 1000)
 
 
 async def test_state_that_is_gone(tmp_path: Path) -> None:

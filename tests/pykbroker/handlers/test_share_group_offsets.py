@@ -198,7 +198,7 @@ async def test_a_share_coordinator_that_fails(tmp_path: Path) -> None:
     async with rig.running():
         rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         answer = await alter(rig, "g", clicks={0: 3})
-        failed = (0, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        failed = (0, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Error in initialize state RPC. COORDINATOR_NOT_AVAILABLE")
         assert errors(answer) == [("clicks", topic_id("clicks"), [failed])]
         rig.share_states.error = ErrorCode.NONE
         await alter(rig, "g", clicks={0: 3})

@@ -12,6 +12,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, V
 from pykbroker.node.quorum_node import controller_address
 from pykbroker.node.share_states import GroupShareStates
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.share_state.state import Refusal
 
 
 def test_an_address_of_a_controller() -> None:
@@ -50,9 +51,9 @@ class Persister:
         self.asked: list[Any] = []
         self.summary: Any = SimpleNamespace(start_offset=5, leader_epoch=2, delivery_complete_count=1)
 
-    async def initialize(self, key: Any, state_epoch: int, start_offset: int) -> ErrorCode:
+    async def initialize(self, key: Any, state_epoch: int, start_offset: int) -> Refusal | None:
         self.asked.append((tuple(key), state_epoch, start_offset))
-        return ErrorCode.NONE
+        return Refusal(ErrorCode.FENCED_STATE_EPOCH, "fenced") if start_offset == 51 else None
 
     async def delete(self, key: Any) -> ErrorCode:
         self.asked.append(tuple(key))
@@ -74,10 +75,13 @@ async def test_states_of_share_partitions_come_from_one_persister() -> None:
     states = GroupShareStates(make)
     assert made == []
     key = ("group", b"t" * 16, 3)
-    assert await states.initialize(*key, 7, 50) is ErrorCode.NONE
+    assert await states.initialize(*key, 7, 50) is None
+    refused = await states.initialize(*key, 7, 51)
+    assert refused is not None
+    assert (refused.code, refused.message) == (ErrorCode.FENCED_STATE_EPOCH, "fenced")
     assert await states.delete(*key) is ErrorCode.NOT_COORDINATOR
     assert await states.read_summary(*key) == (5, 2, 1)
     (persister,) = made
     persister.summary = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await states.read_summary(*key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert persister.asked == [(key, 7, 50), key, (key, -1), (key, -1)]
+    assert persister.asked == [(key, 7, 50), (key, 7, 51), key, (key, -1), (key, -1)]

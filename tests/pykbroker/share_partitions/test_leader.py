@@ -13,7 +13,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions.acknowledgement import AcknowledgedBatch
 from pykbroker.share_partitions.acquisition import Acquisition, FetchedBatch
 from pykbroker.share_partitions.leader import LeaderState, ShareEnvironment, ShareLeader
-from pykbroker.share_state.state import UNINITIALIZED_START_OFFSET, PartitionState, SharePartitionKey
+from pykbroker.share_state.state import UNINITIALIZED_START_OFFSET, PartitionState, Refusal, SharePartitionKey
 from tests.pykbroker.share_partitions.machine import DEFAULT_SETTINGS
 
 ACCEPT = 1
@@ -59,8 +59,8 @@ class Rig:
         self.on_read()
         return PartitionState(0, UNINITIALIZED_START_OFFSET, ())
 
-    def begin_write(self, key: SharePartitionKey, write: Any) -> ErrorCode:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    def begin_write(self, key: SharePartitionKey, write: Any) -> Refusal:
+        return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")
 
 
 async def test_a_leader_that_ends_while_its_state_is_read_stays_ended() -> None:
@@ -103,7 +103,7 @@ async def test_a_write_that_is_refused_at_once_is_rolled_back() -> None:
     )
     outcome = leader.acknowledge("m", [AcknowledgedBatch(0, 4, (ACCEPT,))])
     assert outcome.is_complete
-    assert outcome.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (outcome.error, outcome.message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "loading")
     assert [batch.state.member_id for batch in leader.shares.batches] == ["m"]
     assert leader.state is LeaderState.ACTIVE
 

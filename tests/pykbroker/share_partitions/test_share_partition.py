@@ -175,6 +175,20 @@ def test_acknowledgements_of_what_nobody_holds() -> None:
     assert refused(machine, "a", 0, 2)[1] == acknowledgement.OFFSET_NOT_ACQUIRED
 
 
+def test_p187_texts_about_a_batch_whose_offsets_were_acknowledged_one_by_one() -> None:
+    """P-187: they are about offsets from then on, even if all had the same type."""
+    machine = Machine(TENS)
+    machine.fetch("a", 10)
+    assert refused(machine, "b", 0, 9, *[RELEASE] * 10)[1] == acknowledgement.NOT_OWNER_OF_BATCH
+    assert refused(machine, "b", 0, 9)[1] == acknowledgement.NOT_OWNER_OF_BATCH
+    machine.acknowledge("a", 0, 9, *[RELEASE] * 10)
+    assert refused(machine, "a", 0, 9)[1] == acknowledgement.OFFSET_NOT_ACQUIRED
+    assert machine.fetch("b", 10) == [(0, 9, 2)]
+    assert refused(machine, "a", 0, 9)[1] == acknowledgement.NOT_OWNER_OF_OFFSET
+    machine.acknowledge("b", 0, 9)
+    assert machine.offsets == (10, 10)
+
+
 def test_below_the_start_offset_there_is_nothing_to_acknowledge() -> None:
     machine = Machine(TENS)
     machine.fetch("a", 20)

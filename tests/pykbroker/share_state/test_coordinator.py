@@ -15,8 +15,7 @@ from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.replication.partition import FetchBound, Partition
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.shard import Refusal
-from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import cluster_image, topic_id, topic_image
 

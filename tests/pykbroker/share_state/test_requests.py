@@ -15,12 +15,13 @@ from pykbroker.handlers.read_share_group_state import handle_read_share_group_st
 from pykbroker.handlers.read_share_group_state_summary import handle_read_share_group_state_summary
 from pykbroker.handlers.write_share_group_state import handle_write_share_group_state
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages import initialize_share_group_state, read_share_group_state
 from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.persister import CoordinatorPersister
-from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
 from tests.support.data_path import NODE_ID, topic_id, topic_image
 
@@ -87,15 +88,22 @@ async def test_a_state_by_both_ways(tmp_path: Path) -> None:
         batch = StateBatch(5, 9, ACKNOWLEDGED, 2)
         for partition, persister in enumerate(persisters(rig, Remote(rig))):
             key = KEY._replace(partition=partition)
-            assert await persister.initialize(key, 3, -1) is ErrorCode.NONE
-            assert await persister.write(key, WriteState(3, 1, 5, 5, [batch])) is ErrorCode.NONE
+            assert await persister.initialize(key, 3, -1) is None
+            assert await persister.write(key, WriteState(3, 1, 5, 5, [batch])) is None
             found = await persister.read(key, 2)
             assert isinstance(found, PartitionState)
             assert (found.state_epoch, found.start_offset, list(found.batches)) == (3, 5, [batch])
             summary = PartitionState(3, 5, (), 5, 2)
             assert await persister.read_summary(key, 2) == summary
-            assert await persister.write(key, WriteState(3, 1, 5, 5, [batch])) is ErrorCode.FENCED_LEADER_EPOCH
-            assert await persister.write(key, WriteState(2, 2, 5, 5, [batch])) is ErrorCode.FENCED_STATE_EPOCH
+            for write, code in (
+                (WriteState(3, 1, 5, 5, [batch]), ErrorCode.FENCED_LEADER_EPOCH),
+                (WriteState(2, 2, 5, 5, [batch]), ErrorCode.FENCED_STATE_EPOCH),
+            ):
+                refused = Refusal(code, f"Error in write state RPC. {TEXTS[code]}")
+                assert await persister.write(key, write) == refused
+            code = ErrorCode.FENCED_STATE_EPOCH
+            refused = Refusal(code, f"Error in initialize state RPC. {TEXTS[code]}")
+            assert await persister.initialize(key, 2, 0) == refused
             assert await persister.delete(key) is ErrorCode.NONE
             assert await persister.read_summary(key, 2) == PartitionState(0, -1, (), -1, 0)
             assert await persister.read(key, 2) is ErrorCode.INVALID_REQUEST
@@ -106,7 +114,7 @@ async def test_a_coordinator_that_comes_back_is_asked_again(tmp_path: Path) -> N
     remote = Remote(rig)
     remote.failures = 3
     async with rig.running():
-        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is ErrorCode.NONE
+        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is None
         assert remote.asked == 4
 
 
@@ -117,14 +125,29 @@ async def test_p365_a_coordinator_that_stays_away_is_given_up(tmp_path: Path) ->
     remote.failures = 1000
     async with rig.running():
         began = trio.current_time()
-        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is ErrorCode.NETWORK_EXCEPTION
+        text = "Error in initialize state RPC. Exhausted max retries to complete initialize state RPC without success."
+        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) == (ErrorCode.NETWORK_EXCEPTION, text)
         assert 29 <= trio.current_time() - began <= 30
+
+
+async def test_p365_a_coordinator_that_is_not_found_has_a_text_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-365: acknowledgements and AlterShareGroupOffsets show it."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persister, _ = persisters(rig, Remote(rig))
+        monkeypatch.setattr(rig.coordinator, "leader", lambda key: -1)
+        text = "Error in find coordinator. Exhausted max retries to find coordinator without success."
+        missing = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        assert await persister.initialize(KEY, 1, 0) == missing
+        assert await persister.write(KEY, WriteState(1, 0, 0, 0, [])) == missing
 
 
 async def test_the_first_call_has_the_topic_created(tmp_path: Path) -> None:
     rig = Rig(tmp_path, is_fresh=True)
     async with rig.running():
-        assert await persisters(rig, Remote(rig))[0].initialize(KEY, 1, 0) is ErrorCode.NONE
+        assert await persisters(rig, Remote(rig))[0].initialize(KEY, 1, 0) is None
         assert [topic.name for topic in rig.created] == ["__share_group_state"]
 
 
@@ -138,7 +161,7 @@ async def test_a_topic_that_a_coordinator_learns_of_later(tmp_path: Path) -> Non
             rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image("later", 1))
 
         nursery.start_soon(create_later)
-        assert await persisters(rig, Remote(rig))[0].initialize(key, 1, 0) is ErrorCode.NONE
+        assert await persisters(rig, Remote(rig))[0].initialize(key, 1, 0) is None
 
 
 async def test_errors_have_kafkas_texts(tmp_path: Path) -> None:
@@ -201,10 +224,10 @@ async def test_a_coordinator_without_a_leader_is_asked_again(tmp_path: Path, mon
     rig = Rig(tmp_path)
     async with rig.running():
         persister, _ = persisters(rig, Remote(rig))
-        assert await persister.initialize(KEY, 1, 0) is ErrorCode.NONE
+        assert await persister.initialize(KEY, 1, 0) is None
         leaders = iter([-1, -1, NODE_ID, NODE_ID])
         monkeypatch.setattr(rig.coordinator, "leader", lambda key: next(leaders))
-        assert await persister.initialize(KEY, 2, 0) is ErrorCode.NONE
+        assert await persister.initialize(KEY, 2, 0) is None
         assert next(leaders) == NODE_ID
 
 
@@ -215,8 +238,8 @@ async def test_a_write_for_another_broker_waits_for_it(tmp_path: Path) -> None:
         local, elsewhere = persisters(rig, Remote(rig))
         await local.initialize(KEY, 1, 0)
         begun = elsewhere.begin_write(KEY, WriteState(1, 0, 0, 0, [StateBatch(0, 1, ACKNOWLEDGED, 1)]))
-        assert not isinstance(begun, ErrorCode)
-        assert await begun() is ErrorCode.NONE
+        assert callable(begun)
+        assert await begun() is None
         found = await local.read(KEY, 0)
         assert isinstance(found, PartitionState)
         assert list(found.batches) == [StateBatch(0, 1, ACKNOWLEDGED, 1)]

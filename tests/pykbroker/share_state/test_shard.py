@@ -9,12 +9,13 @@ from pykbroker.coordination.shard import CoordinatorResult, LoggedRecords
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue
 from pykbroker.share_state.records import decode_record, encode_record
-from pykbroker.share_state.shard import Refusal, ShareStateShard
+from pykbroker.share_state.shard import ShareStateShard
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,
     AVAILABLE,
     PartitionState,
+    Refusal,
     SharePartitionKey,
     StateBatch,
     WriteState,

@@ -598,6 +598,17 @@ def test_parked_joins_rebalance_even_if_the_upgrade_is_not_stored() -> None:
     assert joined.error_code == ErrorCode.NONE
 
 
+def test_p178_a_classic_member_without_a_rebalance_timeout_keeps_its_own() -> None:
+    """P-178: -1 is Kafka's sentinel for a value that stays."""
+    rig = Rig({"t": 2})
+    Client(rig, "new", ["t"]).beat()
+    rig.join_classic(join_request("a", subscription("t")))
+    request = join_request("a", subscription("t"))
+    request.rebalance_timeout_ms = -1
+    rig.join_classic(request)
+    assert rig.group.members["a"].rebalance_timeout_ms == 60_000
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_no_join_waits_for_a_coordinator_that_has_resigned(is_late: bool) -> None:
     """P-90: of a classic member that joins a consumer group, and of the classic group that the consumer group was."""
