@@ -150,8 +150,7 @@ class ConfigViews:
         for name, text in self.cluster_dynamic.items():
             if names is None or name in names:
                 definition = definition_of_broker_key(name)
-                is_secret = definition is None or definition.is_sensitive
-                synonyms = [Synonym(name, None if is_secret else text, DYNAMIC_DEFAULT_BROKER_SOURCE)]
+                synonyms = [one for one in self._synonyms(name) if one.source == DYNAMIC_DEFAULT_BROKER_SOURCE]
                 entries.append(_entry(name, text, definition, synonyms, is_read_only=not is_dynamic(name)))
         return entries
 
