@@ -17,7 +17,7 @@ from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_compaction, plan_cleaning
 from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
-from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.partition_log import NO_LIMIT, PartitionLog
 
 StableOffsets = Callable[[str, int], int | None]
 """Function of (topic, partition) that returns the last stable offset, None to skip the log."""
@@ -50,7 +50,11 @@ class LogCleaner:
             stable_offset = stable_offsets(log.topic, log.partition)
             if stable_offset is None:
                 continue
-            plan = plan_cleaning(log, self._clean_to.get(log), stable_offset, now_ms)
+            clean_to = self._clean_to.get(log)
+            if clean_to is not None:
+                clean_to = self._clean_to[log] = min(clean_to, log.clean_limit)
+            log.clean_limit = NO_LIMIT
+            plan = plan_cleaning(log, clean_to, stable_offset, now_ms)
             if plan.is_due(log.config) and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
                 best = (log, plan)
         return None if best is None else begin_compaction(*best, now_ms)
@@ -63,8 +67,10 @@ class LogCleaner:
         end_offset = work.finish(now_ms)
         if work.is_unreadable:
             self._unreadable.add(work.log)
+        end_offset = min(end_offset, work.log.clean_limit)
         if self._clean_to is not None:
             self._clean_to[work.log] = end_offset
+            work.log.clean_limit = NO_LIMIT
         return end_offset
 
     def write_checkpoint(self) -> Iterator[BlockingStep]:
@@ -80,4 +86,4 @@ class LogCleaner:
         self._clean_to = {
             log: to for log, to in (self._clean_to or {}).items() if logs.get((log.topic, log.partition)) is log
         }
-        return {(log.topic, log.partition): to for log, to in self._clean_to.items()}
+        return {(log.topic, log.partition): min(to, log.clean_limit) for log, to in self._clean_to.items()}

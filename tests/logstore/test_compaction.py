@@ -469,6 +469,93 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
     directory.close()
 
 
+class CleanedLog:
+    """A compacted log in a data directory, with offsets 0 to 20; its cleaner has cleaned it up to `clean_to`.
+
+    Of key "k" the last value is left, "end", and of "t" its only one.
+    """
+
+    def __init__(self, place: Place) -> None:
+        config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300, delete_retention_ms=1000)
+        self.directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+        self.log = self.directory.create_log("a", 0, None, config, NOW_MS)
+        self.cleaner = LogCleaner(self.directory)
+        put(self.log, ("t", "value"))
+        for number in range(19):
+            put(self.log, ("k", f"{number}"))
+        put(self.log, ("k", "end"))
+        self.clean_to = self.clean()
+
+    def clean(self, now_ms: int = NOW_MS) -> int:
+        work = self.cleaner.begin(now_ms, lambda topic, partition: self.log.log_end_offset)
+        assert work is not None
+        work.run()
+        end_offset = self.cleaner.finish(work, now_ms)
+        for step in self.cleaner.write_checkpoint():
+            step.run()
+        return end_offset
+
+
+@pytest.mark.parametrize("has_restarted_cleaner", [False, True])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_comes_after_a_truncation_is_not_clean(memory: Place, is_full: bool, has_restarted_cleaner: bool) -> None:
+    """P-161: a tombstone below the former checkpoint hides the value before it, and goes with it.
+
+    Kafka truncates the cleaner's checkpoint (LogCleanerManager.maybeTruncateCheckpoint).
+    """
+    one = CleanedLog(memory)
+    log = one.log
+    if is_full:
+        log.truncate_fully_and_start_at(1, NOW_MS)
+        put(log, ("t", "value"))
+    else:
+        log.truncate_to(1, NOW_MS)
+    assert log.log_end_offset < one.clean_to
+    assert one.directory.cleaner_offsets()["a", 0] <= log.log_end_offset
+    if has_restarted_cleaner:
+        one.cleaner = LogCleaner(one.directory)
+    put(log, ("t", None))
+    for number in range(40):
+        put(log, (f"k{number % 2}", f"{number}"))
+    assert log.segment_base_offsets[-1] > one.clean_to
+    assert one.clean() == log.segment_base_offsets[-1]
+    assert "t" not in state(log)
+    for number in range(40):
+        put(log, (f"k{number % 2}", f"{number}"))
+    one.clean(NOW_MS + 5000)
+    assert "t" not in state(log), "the value is not back"
+    one.directory.close()
+
+
+def test_a_truncation_while_a_log_is_cleaned(memory: Place) -> None:
+    """P-161: above the truncation nothing counts as clean."""
+    one = CleanedLog(memory)
+    for number in range(40):
+        put(one.log, (f"k{number % 2}", f"{number}"))
+    work = one.cleaner.begin(NOW_MS, lambda topic, partition: one.log.log_end_offset)
+    assert work is not None
+    work.run()
+    one.log.truncate_to(one.clean_to - 2, NOW_MS)
+    assert one.cleaner.finish(work, NOW_MS) <= one.log.log_end_offset
+    for step in one.cleaner.write_checkpoint():
+        step.run()
+    assert one.directory.cleaner_offsets()["a", 0] <= one.log.log_end_offset
+
+
+def test_a_checkpoint_that_cannot_be_written_hinders_the_truncation(memory: Place) -> None:
+    """P-161."""
+    one = CleanedLog(memory)
+
+    def cannot(log: PartitionLog, offset: int) -> None:
+        raise StorageError("cleaner-offset-checkpoint", "no")
+
+    one.log.on_clean_part_cut = cannot
+    with pytest.raises(StorageError):
+        one.log.truncate_to(5, NOW_MS)
+    assert one.log.log_end_offset == 21
+    assert one.log.truncate_to(20, NOW_MS), "nothing of the active segment is clean"
+
+
 def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Place) -> None:
     """Else the offset of the removed log would count for a new log of its name."""
     compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
