@@ -76,13 +76,11 @@ def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int,
     uncleanable = max(uncleanable, first_dirty)
     oldest_ms = now_ms - config.max_compaction_lag_ms
     overdue = oldest_ms > 0 and any(0 < segment.first_timestamp() < oldest_ms for segment in dirty)
-    clean_bytes = dirty_bytes = 0
-    for number, segment in enumerate(segments[:-1]):
-        if segments[number + 1].base_offset <= uncleanable:
-            if segments[number + 1].base_offset <= first_dirty:
-                clean_bytes += segment.size
-            else:
-                dirty_bytes += segment.size
+    # A segment in which the dirty part begins counts twice, as in Kafka.
+    clean_bytes = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
+    dirty_bytes = sum(
+        segment.size for segment, following in pairwise(segments) if first_dirty < following.base_offset <= uncleanable
+    )
     return CleaningPlan(first_dirty, uncleanable, clean_bytes, dirty_bytes, overdue)
 
 

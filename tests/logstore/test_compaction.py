@@ -279,6 +279,22 @@ def test_when_it_is_worth_doing(place: Place) -> None:
     )
 
 
+def test_a_segment_that_is_dirty_in_part_counts_twice(place: Place) -> None:
+    """P-161: as LogToClean; with the default ratio of 0.5 a single such segment is not cleaned."""
+    log = place.open(**OPTIONS | {"segment_bytes": 10_000, "min_cleanable_dirty_ratio": 0.5})
+    for number in range(4):
+        put(log, ("a", f"{number}"))
+    log.roll(NOW_MS)
+    assert plan_cleaning(log, None, 4, NOW_MS).dirty_ratio == 1
+    log.advance_log_start(2)
+    plan = plan_cleaning(log, None, 4, NOW_MS)
+    assert plan.clean_bytes == plan.dirty_bytes > 0
+    assert not plan.is_due(log.config)
+    put(log, ("b", "1"))
+    log.roll(NOW_MS)
+    assert plan_cleaning(log, None, 5, NOW_MS).is_due(log.config)
+
+
 def test_small_segments_are_merged(place: Place) -> None:
     log = place.open(**OPTIONS)
     for number in range(60):
