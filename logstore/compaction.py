@@ -188,10 +188,11 @@ class CompactionWork:
         """Last offset of each key in the dirty part of the log, as far as the keys fit in memory."""
         latest: dict[bytes, int] = {}
         room = KEY_BYTES_MAX
-        tracker = TransactionTracker(self._aborted)
-        for source, end in self._sources:
-            if end <= self._plan.first_dirty_offset:
-                continue
+        dirty = [source for source in self._sources if source[1] > self._plan.first_dirty_offset]
+        # Without those that ended before: their markers are not read, so they would not end.
+        start = dirty[0][0].base_offset if dirty else self._plan.first_dirty_offset
+        tracker = TransactionTracker([transaction for transaction in self._aborted if transaction.last_offset >= start])
+        for source, end in dirty:
             if room <= 0:
                 break
             for batch in self._copy_of(source).batches():

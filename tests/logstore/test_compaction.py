@@ -204,6 +204,25 @@ def test_an_aborted_transaction_without_data_does_not_hide_the_producers_next_on
         assert bool(log.aborted_transactions(0, 4)) == (later == 0)
 
 
+def test_an_aborted_transaction_in_the_clean_part_does_not_hide_what_the_producer_writes_later(place: Place) -> None:
+    """P-163: else a committed tombstone would hide nothing, and the value before it would be back in the end."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "value"))
+    transaction(log, ControlRecordType.ABORT, ("b", "aborted"))
+    log.roll(NOW_MS)
+    checkpoint = clean(log)
+    assert log.aborted_transactions(0, 3)
+    put(log, ("a", None), producer_id=9, producer_epoch=0, base_sequence=1, is_transactional=True)
+    log.append_as_leader(marker(ControlRecordType.COMMIT, 9, 0), 0, NOW_MS, AppendOrigin.COORDINATOR)
+    log.roll(NOW_MS)
+    checkpoint = clean(log, checkpoint)
+    assert 0 not in offsets(log)
+    put(log, ("z", "1"))
+    log.roll(NOW_MS)
+    clean(log, checkpoint, now_ms=NOW_MS + 5000)
+    assert state(log) == {"z": "1"}
+
+
 def test_markers_stay_while_their_data_does(place: Place) -> None:
     """P-163."""
     log = place.open(**OPTIONS)
