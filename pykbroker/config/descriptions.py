@@ -123,7 +123,7 @@ class ConfigViews:
         for dynamic in (self.cluster_dynamic, self.own_dynamic):
             for changed, value in dynamic.items():
                 # The same setting in other units has no effect any more, and is described as not set.
-                for synonym in synonyms_of_broker_key(changed):
+                for synonym in _units_of(changed):
                     effective.pop(synonym, None)
                 effective[changed] = value
                 if "${" in value and changed in BROKER_CONFIGS:
@@ -206,13 +206,16 @@ class ConfigViews:
 
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
     """Keys that can set the value of a broker key, by precedence; for most keys only the key itself."""
+    base = base_of_listener_key(name)
+    return _units_of(name) if base is None else (name, base)
+
+
+def _units_of(name: str) -> tuple[str, ...]:
+    """Keys of the same setting in other units, by precedence; for most keys only the key itself."""
     for names in _UNITS_OF_ONE_SETTING:
         if name in names:
             return names
-    if name == _FLUSH_INTERVALS[0]:
-        return _FLUSH_INTERVALS
-    base = base_of_listener_key(name)
-    return (name,) if base is None else (name, base)
+    return _FLUSH_INTERVALS if name == _FLUSH_INTERVALS[0] else (name,)
 
 
 def _entry(

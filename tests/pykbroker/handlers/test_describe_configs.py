@@ -179,6 +179,15 @@ def test_the_empty_name_is_the_cluster_wide_dynamic_settings() -> None:
     assert (own["message.max.bytes"], own["max.connections"]) == (("2000", 3), ("5", 2))
 
 
+def test_a_setting_of_one_listener_leaves_that_of_all_as_it_is() -> None:
+    """P-151: it is no other unit of the same setting."""
+    key = "listener.name.plaintext.max.connections"
+    described = _describe(_services({"max.connections": "9"}, (BROKER, "1", key, "7")), BROKER, "1")
+    values = {config.name: config.value for config in described.configs}
+    assert (values["max.connections"], values[key]) == ("9", "7")
+    assert _synonyms(described, key)[:2] == [(key, "7", 2), ("max.connections", "9", 4)]
+
+
 def test_a_replication_throttle_is_a_number_and_no_secret() -> None:
     """Known only as a dynamic setting, and yet shown (kafka-reassign-partitions relies on it)."""
     services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "2000000"))
