@@ -139,7 +139,8 @@ class ConfigViews:
                 continue
             definition = definition_of_broker_key(name)
             text = effective.get(name, _defaults().get(name))
-            if definition is not None and text is not None:
+            # As in Kafka a key with a listener's prefix, or a throttle, is described as it was given: 07 and not 7.
+            if definition is not None and text is not None and name in BROKER_CONFIGS:
                 text = format_value(definition.parse(name, text))
             entries.append(_entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name)))
         return entries

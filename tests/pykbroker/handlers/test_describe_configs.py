@@ -180,19 +180,19 @@ def test_the_empty_name_is_the_cluster_wide_dynamic_settings() -> None:
 
 
 def test_a_setting_of_one_listener_leaves_that_of_all_as_it_is() -> None:
-    """P-151: it is no other unit of the same setting."""
+    """P-151: it is no other unit of the same setting, and is described as it was given."""
     key = "listener.name.plaintext.max.connections"
-    described = _describe(_services({"max.connections": "9"}, (BROKER, "1", key, "7")), BROKER, "1")
+    described = _describe(_services({"max.connections": "09"}, (BROKER, "1", key, "07")), BROKER, "1")
     values = {config.name: config.value for config in described.configs}
-    assert (values["max.connections"], values[key]) == ("9", "7")
-    assert _synonyms(described, key)[:2] == [(key, "7", 2), ("max.connections", "9", 4)]
+    assert (values["max.connections"], values[key]) == ("9", "07")
+    assert _synonyms(described, key)[:2] == [(key, "07", 2), ("max.connections", "09", 4)]
 
 
 def test_a_replication_throttle_is_a_number_and_no_secret() -> None:
     """Known only as a dynamic setting, and yet shown (kafka-reassign-partitions relies on it)."""
-    services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "2000000"))
+    services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "02000000"))
     found = [config for config in _describe(services, BROKER, "1").configs if config.name.endswith("throttled.rate")]
-    assert [(c.value, c.config_source, c.is_sensitive, c.config_type) for c in found] == [("2000000", 2, False, LONG)]
+    assert [(c.value, c.config_source, c.is_sensitive, c.config_type) for c in found] == [("02000000", 2, False, LONG)]
 
 
 def test_groups_and_client_metrics_have_defaults() -> None:
