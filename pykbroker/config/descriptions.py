@@ -105,10 +105,13 @@ class ConfigViews:
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
-            if definition is None or (names is not None and name not in names):
+            if names is not None and name not in names:
                 continue
             text = settings.get(name)
-            value = defaults[name] if text is None else format_value(definition.parse(name, text))
+            value: str | None = None
+            if definition is not None:
+                # One that is not known was stored by an older Kafka; it is treated as secret.
+                value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:
                 synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])

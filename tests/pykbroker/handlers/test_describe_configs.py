@@ -92,6 +92,15 @@ def test_another_unit_gives_the_value_but_is_no_synonym_of_its_own() -> None:
     assert shown["retention.ms"] == ("7200000", 5)
 
 
+def test_a_setting_of_a_topic_that_is_not_known_any_more() -> None:
+    """P-151: of a directory that an older Kafka has written; its value is treated as secret."""
+    services = _services(None, (TOPIC, "t", "message.format.version", "2.8"))
+    (config,) = _describe(services, TOPIC, "t", ["message.format.version"], include_documentation=True).configs
+    assert (config.value, config.config_source, config.is_sensitive, config.config_type) == (None, 1, True, 0)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms] == [(config.name, None, 1)]
+    assert config.documentation is None
+
+
 def test_keys_filter_and_none_are_all() -> None:
     """P-151."""
     services = _services()
