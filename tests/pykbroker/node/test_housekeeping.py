@@ -408,7 +408,7 @@ async def test_the_backoff_of_the_cleaner_changes_while_it_waits(tmp_path: Path)
     settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
     image = cluster_image(topic_image("keyed"), configs={"keyed": settings})
     slow = cluster_image(topic_image("keyed"), configs={"keyed": settings})
-    slow.configs[CLUSTER_WIDE_BROKER] = {"log.cleaner.backoff.ms": str(HOUR_MS)}
+    slow.configs = {**slow.configs, CLUSTER_WIDE_BROKER: {"log.cleaner.backoff.ms": str(HOUR_MS)}}
     path = DataPath(tmp_path, slow)
     path.services.run_in_thread = InPlace().run
     partition = path.partitions.get("keyed", 0)

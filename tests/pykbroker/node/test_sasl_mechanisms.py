@@ -30,7 +30,7 @@ class World:
     has_module: the listener has a login module for mechanisms without one of their own.
     """
 
-    def __init__(self, is_controller: bool = False, /, *, has_module: bool = True, **more: str) -> None:
+    def __init__(self, is_controller: bool = False, has_module: bool = True, /, **more: str) -> None:
         modules = {"listener.name.s.sasl.jaas.config": f"{SCRAM_MODULE};"} if has_module else {}
         self.texts = {**LISTENER, **modules, **{key.replace("_", "."): text for key, text in more.items()}}
         self.image: ClusterImage = EMPTY_IMAGE
@@ -74,7 +74,7 @@ def test_each_mechanism_needs_a_login_module(mechanism: str) -> None:
     text = rf"Could not find a 'KafkaServer' or 's.KafkaServer' entry in the JAAS configuration.*{mechanism}"
     users = {} if mechanism == "PLAIN" else PLAIN_USERS
     with pytest.raises(ConfigError, match=text) as refused:
-        World(has_module=False, sasl_enabled_mechanisms=f"PLAIN,{mechanism}", **users)
+        World(False, False, sasl_enabled_mechanisms=f"PLAIN,{mechanism}", **users)
     assert refused.value.name == f"listener.name.s.{mechanism.lower()}.sasl.jaas.config"
 
 
@@ -94,25 +94,23 @@ def test_each_mechanism_needs_a_login_module(mechanism: str) -> None:
 def test_a_login_module_that_cannot_be_used(key: str, text: str, reason: str) -> None:
     """P-310."""
     with pytest.raises(ConfigError, match=reason) as refused:
-        World(has_module=False, **{key: text})
+        World(False, False, **{key: text})
     assert refused.value.name == key
 
 
 def test_only_the_module_of_plain_has_users() -> None:
     """P-310: PlainServerCallbackHandler looks for no other; a key without a mechanism's name serves all."""
     users = 'user_a="a-secret";'
-    world = World(
-        has_module=False, sasl_jaas_config=f"{PLAIN_MODULE} {users}", sasl_enabled_mechanisms=f"PLAIN,{SCRAM}"
-    )
+    world = World(False, False, sasl_jaas_config=f"{PLAIN_MODULE} {users}", sasl_enabled_mechanisms=f"PLAIN,{SCRAM}")
     assert list(world.offered()) == ["PLAIN", SCRAM]
     assert world.offered()["PLAIN"].make().evaluate(b"\0a\0a-secret") == b""
-    world = World(has_module=False, **{"listener.name.s.plain.sasl.jaas.config": f"{SCRAM_MODULE} {users}"})
+    world = World(False, False, **{"listener.name.s.plain.sasl.jaas.config": f"{SCRAM_MODULE} {users}"})
     with pytest.raises(LoginRefused):
         world.offered()["PLAIN"].make().evaluate(b"\0a\0a-secret")
 
 
 def test_passwords_that_change_while_the_broker_runs() -> None:
-    world = World(has_module=False, sasl_jaas_config=f'{PLAIN_MODULE} user_a="old";')
+    world = World(False, False, sasl_jaas_config=f'{PLAIN_MODULE} user_a="old";')
     assert world.offered()["PLAIN"].make().evaluate(b"\0a\0old") == b""
     changed = world.offered(sasl_jaas_config=f'{PLAIN_MODULE} user_a="new";')
     assert changed["PLAIN"].make().evaluate(b"\0a\0new") == b""
