@@ -219,6 +219,8 @@ REFUSED_AT_BOTH_LEVELS = [
     "log.index.size.max.bytes=3",
     "log.flush.interval.messages=0",
     "log.preallocate=x",
+    "ssl.protocol=TLS | listener.name.plaintext.sasl.enabled.mechanisms=PLAIN",
+    "max.connections=5 | listener.name.plaintext.connections.max.reauth.ms=5",
 ]
 
 TAKEN_FOR_ONE_BROKER_ALONE = [
@@ -287,3 +289,18 @@ def test_pools_of_threads_change_by_a_factor_of_two_at_most(broker: BrokerProces
     assert change(4, DELETE) == ""
     assert change(4, DELETE, resource="") == ""
     is_now(4)
+
+
+def test_a_stored_setting_of_a_listener_hinders_changes_of_those_of_all(broker: BrokerProcess) -> None:
+    """A listener's settings are held against those of the start when a key of all listeners changes."""
+    stored = "listener.name.plaintext.connections.max.reauth.ms=5"
+
+    def limit() -> int:
+        return alter(broker, "max.connections=77")[0]
+
+    assert limit() == TAKEN
+    assert alter(broker, stored, validate_only=False) == (TAKEN, "")
+    wait_until(lambda: limit() == INVALID_REQUEST, "the stored setting counts")
+    assert "existing listener ListenerName(PLAINTEXT), restart broker" in alter(broker, "max.connections=77")[1]
+    assert alter(broker, stored, operation=DELETE, validate_only=False) == (TAKEN, "")
+    wait_until(lambda: limit() == TAKEN, "the stored setting is gone")

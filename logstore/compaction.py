@@ -9,6 +9,7 @@ never change; a batch that loses records keeps its offset range, sequence and ep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
@@ -67,35 +68,30 @@ def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int,
     first_dirty = checkpoint if checkpoint is not None and start <= checkpoint <= log.log_end_offset else start
     config = log.config
     uncleanable = min(stable_offset, segments[-1].base_offset)
-    overdue = False
-    for number, segment in enumerate(segments[:-1]):
-        if segments[number + 1].base_offset <= first_dirty:
-            continue
-        if config.min_compaction_lag_ms > 0 and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
-            uncleanable = min(uncleanable, segment.base_offset)
-            break
-        if not overdue and config.max_compaction_lag_ms < now_ms:
-            overdue = 0 < segment.first_timestamp() < now_ms - config.max_compaction_lag_ms
+    dirty = [segment for segment, following in pairwise(segments) if following.base_offset > first_dirty]
+    if config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - config.min_compaction_lag_ms
+        young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > youngest_ms)
+        uncleanable = min(uncleanable, next(young, uncleanable))
     uncleanable = max(uncleanable, first_dirty)
-    clean_bytes = dirty_bytes = 0
-    for number, segment in enumerate(segments[:-1]):
-        if segments[number + 1].base_offset <= uncleanable:
-            if segments[number + 1].base_offset <= first_dirty:
-                clean_bytes += segment.size
-            else:
-                dirty_bytes += segment.size
+    oldest_ms = now_ms - config.max_compaction_lag_ms
+    overdue = oldest_ms > 0 and any(0 < segment.first_timestamp() < oldest_ms for segment in dirty)
+    # A segment in which the dirty part begins counts twice, as in Kafka.
+    clean_bytes = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
+    dirty_bytes = sum(
+        segment.size for segment, following in pairwise(segments) if first_dirty < following.base_offset <= uncleanable
+    )
     return CleaningPlan(first_dirty, uncleanable, clean_bytes, dirty_bytes, overdue)
 
 
 class CompactionWork:
     """One cleaning of one log. `run` may be called in another thread, the other methods only in the log's thread."""
 
-    def __init__(self, log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> None:
+    def __init__(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
         self._log = log
         self._plan = plan
         self._config = log.config
         self._now_ms = now_ms
-        self._high_watermark = high_watermark
         self._filesystem = log.filesystem
         ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
         self._sources = [
@@ -103,6 +99,8 @@ class CompactionWork:
             for segment, end in zip(log.segments, ends, strict=True)
             if end <= plan.first_uncleanable_offset and segment is not log.segments[-1]
         ]
+        # The last batch of the range stays, also without records. Its end is the beginning of a segment.
+        self._upper_offset = self._sources[-1][1] if self._sources else plan.first_dirty_offset
         self._aborted = log.aborted_transactions(log.log_start_offset, plan.first_uncleanable_offset)
         # A producer's last batch must stay: without its sequence the producer's next batch would be out of order.
         self._last_offsets = {
@@ -152,7 +150,7 @@ class CompactionWork:
                 latest,
                 self._end_offset,
                 self._last_offsets,
-                self._high_watermark,
+                self._upper_offset,
                 self._now_ms,
                 self._config.delete_retention_ms,
                 tracker,
@@ -190,16 +188,17 @@ class CompactionWork:
         """Last offset of each key in the dirty part of the log, as far as the keys fit in memory."""
         latest: dict[bytes, int] = {}
         room = KEY_BYTES_MAX
-        tracker = TransactionTracker(self._aborted)
-        for source, end in self._sources:
-            if end <= self._plan.first_dirty_offset:
-                continue
+        dirty = [source for source in self._sources if source[1] > self._plan.first_dirty_offset]
+        # Without those that ended before: their markers are not read, so they would not end.
+        start = dirty[0][0].base_offset if dirty else self._plan.first_dirty_offset
+        tracker = TransactionTracker([transaction for transaction in self._aborted if transaction.last_offset >= start])
+        for source, end in dirty:
             if room <= 0:
                 break
             for batch in self._copy_of(source).batches():
                 if batch.is_control:
                     tracker.on_marker(batch)
-                elif not tracker.is_aborted(batch):
+                elif not tracker.on_data(batch):
                     for record in batch.records():
                         if record.key is not None and record.offset >= self._plan.first_dirty_offset:
                             if record.key not in latest:
@@ -275,10 +274,10 @@ def _max_timestamp(batch: RecordBatch, data: bytes) -> int:
     return batch.max_timestamp if batch.magic < 2 else read_header(data).max_timestamp
 
 
-def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:
+def begin_compaction(log: PartitionLog, plan: CleaningPlan, now_ms: int) -> CompactionWork:
     """Captures the state of the log for a cleaning. Call `run` and then, always, `finish` on the result.
 
     Raises StorageError if the files of an earlier cleaning still cannot be renamed.
     """
     log.finish_swaps(now_ms)
-    return CompactionWork(log, plan, high_watermark, now_ms)
+    return CompactionWork(log, plan, now_ms)

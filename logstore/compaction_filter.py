@@ -21,43 +21,49 @@ class TransactionTracker:
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset)
         self._aborting: dict[int, AbortedTransaction] = {}
-        # Producers with transactional data after their last marker.
-        self._with_data: set[int] = set()
+        # Producers with data of an aborted transaction, and of one that is committed, after their last marker.
+        self._aborting_with_data: set[int] = set()
+        self._committing: set[int] = set()
         self.kept: list[AbortedTransaction] = []
 
-    def is_aborted(self, batch: RecordBatch) -> bool:
-        """True if this data batch belongs to an aborted transaction."""
-        while self._coming and self._coming[0].first_offset <= batch.last_offset:
-            transaction = self._coming.pop(0)
-            self._aborting[transaction.producer_id] = transaction
+    def on_data(self, batch: RecordBatch) -> bool:
+        """True if this data batch, with or without records, belongs to an aborted transaction."""
+        self._come_to(batch.last_offset)
         if not batch.is_transactional:
             return False
-        return batch.producer_id in self._aborting
-
-    def on_data(self, batch: RecordBatch) -> None:
-        """Notes a transactional batch that stays in the log, with or without records."""
-        self._with_data.add(batch.producer_id)
+        is_aborted = batch.producer_id in self._aborting
+        (self._aborting_with_data if is_aborted else self._committing).add(batch.producer_id)
+        return is_aborted
 
     def on_marker(self, batch: RecordBatch) -> bool:
-        """True if a control batch ends a transaction that has no data left in the log (P-163)."""
+        """True if a control batch ends a transaction that had no data left in the log before this cleaning (P-163)."""
+        self._come_to(batch.last_offset)
         marker = marker_of(batch) if batch.record_count else None
         if marker is None:
             # An earlier compaction removed its record, or it is not a transaction marker.
             return batch.record_count == 0
-        has_data = batch.producer_id in self._with_data
-        self._with_data.discard(batch.producer_id)
-        if marker[0] == ControlRecordType.ABORT:
+        is_abort = marker[0] == ControlRecordType.ABORT
+        producers = self._aborting_with_data if is_abort else self._committing
+        has_data = batch.producer_id in producers
+        producers.discard(batch.producer_id)
+        if is_abort:
             transaction = self._aborting.pop(batch.producer_id, None)
             if transaction is not None and has_data:
                 self.kept.append(transaction)
         return not has_data
+
+    def _come_to(self, offset: int) -> None:
+        while self._coming and self._coming[0].first_offset <= offset:
+            transaction = self._coming.pop(0)
+            self._aborting.setdefault(transaction.producer_id, transaction)
 
 
 class BatchFilter:
     """Decides by key (P-161), tombstone age (P-162) and transaction (P-163).
 
     `latest` has the last offset below `end_offset` of each key; later records stay. `last_offsets` has, for each
-    producer, the last offset of its data, or -1 - epoch if its last batch is a marker.
+    producer, the last offset of its data, or -1 - epoch if its last batch is a marker. The batch that ends at
+    `upper_offset`, the end of the range that could be cleaned, stays, also without records.
     """
 
     def __init__(
@@ -65,7 +71,7 @@ class BatchFilter:
         latest: Mapping[bytes, int],
         end_offset: int,
         last_offsets: Mapping[int, int],
-        high_watermark: int,
+        upper_offset: int,
         now_ms: int,
         delete_retention_ms: int,
         tracker: TransactionTracker,
@@ -73,7 +79,7 @@ class BatchFilter:
         self._latest = latest
         self._end_offset = end_offset
         self._last_offsets = last_offsets
-        self._high_watermark = high_watermark
+        self._upper_offset = upper_offset
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._tracker = tracker
@@ -84,7 +90,7 @@ class BatchFilter:
         A message of an old format, which can hold several records, stays as it is or goes.
         """
         if batch.magic < 2:
-            stays = batch.next_offset == self._high_watermark or any(self._stays(r, False) for r in batch.records())
+            stays = batch.next_offset == self._upper_offset or any(self._stays(r, False) for r in batch.records())
             return batch.to_bytes() if stays else None
         horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
         is_past = horizon_ms is not None and horizon_ms <= self._now_ms
@@ -93,17 +99,13 @@ class BatchFilter:
             kept = [] if is_spent and is_past else list(batch.records())
             needs_horizon = is_spent and bool(kept)
         else:
-            is_aborted = self._tracker.is_aborted(batch)
+            is_aborted = self._tracker.on_data(batch)
             kept = [] if is_aborted else [r for r in batch.records() if self._stays(r, is_past)]
             needs_horizon = any(record.value is None for record in kept)
         if not kept:
             if not self._must_keep_header(batch):
                 return None
-            if batch.is_transactional and not batch.is_control:
-                self._tracker.on_data(batch)
             return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
-        if batch.is_transactional and not batch.is_control:
-            self._tracker.on_data(batch)
         if needs_horizon and horizon_ms is None:
             horizon_ms = self._now_ms + self._delete_retention_ms
         elif len(kept) == batch.record_count:
@@ -118,8 +120,8 @@ class BatchFilter:
         return record.value is not None or not is_past
 
     def _must_keep_header(self, batch: RecordBatch) -> bool:
-        """True if an empty batch stays: for the producer's last sequence or epoch, or for the log's last offset."""
-        if batch.next_offset == self._high_watermark:
+        """True if an empty batch stays: for the producer's last sequence or epoch, or for the range's last offset."""
+        if batch.next_offset == self._upper_offset:
             return True
         last = self._last_offsets.get(batch.producer_id) if batch.producer_id >= 0 else None
         if last is None:

@@ -2,7 +2,7 @@
 
 The caller provides time and threads:
 
-    work = cleaner.begin(now_ms, bounds)
+    work = cleaner.begin(now_ms, stable_offsets)
     if work is not None:
         try: run work.run, in a thread
         finally: cleaner.finish(work, now_ms)
@@ -17,10 +17,10 @@ from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_compaction, plan_cleaning
 from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
-from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.partition_log import NO_LIMIT, PartitionLog
 
-Bounds = Callable[[str, int], tuple[int, int] | None]
-"""Function of (topic, partition) that returns (last stable offset, high watermark), None to skip the log."""
+StableOffsets = Callable[[str, int], int | None]
+"""Function of (topic, partition) that returns the last stable offset, None to skip the log."""
 
 
 class LogCleaner:
@@ -33,7 +33,7 @@ class LogCleaner:
         # Logs with unreadable records, which are not cleaned again before the next start.
         self._unreadable: set[PartitionLog] = set()
 
-    def begin(self, now_ms: int, bounds: Bounds) -> CompactionWork | None:
+    def begin(self, now_ms: int, stable_offsets: StableOffsets) -> CompactionWork | None:
         """The cleaning of the dirtiest log that is due, or None. Logs that were not used since the start are skipped.
 
         Raises StorageError.
@@ -41,22 +41,23 @@ class LogCleaner:
         if self._clean_to is None:
             noted = self._directory.cleaner_offsets()
             self._clean_to = {log: noted[key] for key, log in self._directory.logs.items() if key in noted}
-        best: tuple[PartitionLog, CleaningPlan, int] | None = None
+        best: tuple[PartitionLog, CleaningPlan] | None = None
         for log in list(self._directory.logs.values()):
             if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
                 continue
             if log in self._unreadable:
                 continue
-            bound = bounds(log.topic, log.partition)
-            if bound is None:
+            stable_offset = stable_offsets(log.topic, log.partition)
+            if stable_offset is None:
                 continue
-            plan = plan_cleaning(log, self._clean_to.get(log), bound[0], now_ms)
+            clean_to = self._clean_to.get(log)
+            if clean_to is not None:
+                clean_to = self._clean_to[log] = min(clean_to, log.clean_limit)
+            log.clean_limit = NO_LIMIT
+            plan = plan_cleaning(log, clean_to, stable_offset, now_ms)
             if plan.is_due(log.config) and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
-                best = (log, plan, bound[1])
-        if best is None:
-            return None
-        log, plan, high_watermark = best
-        return begin_compaction(log, plan, high_watermark, now_ms)
+                best = (log, plan)
+        return None if best is None else begin_compaction(*best, now_ms)
 
     def finish(self, work: CompactionWork, now_ms: int) -> int:
         """Replaces the segments; returns the offset up to which the log is clean.
@@ -66,8 +67,10 @@ class LogCleaner:
         end_offset = work.finish(now_ms)
         if work.is_unreadable:
             self._unreadable.add(work.log)
+        end_offset = min(end_offset, work.log.clean_limit)
         if self._clean_to is not None:
             self._clean_to[work.log] = end_offset
+            work.log.clean_limit = NO_LIMIT
         return end_offset
 
     def write_checkpoint(self) -> Iterator[BlockingStep]:
@@ -83,4 +86,4 @@ class LogCleaner:
         self._clean_to = {
             log: to for log, to in (self._clean_to or {}).items() if logs.get((log.topic, log.partition)) is log
         }
-        return {(log.topic, log.partition): to for log, to in self._clean_to.items()}
+        return {(log.topic, log.partition): min(to, log.clean_limit) for log, to in self._clean_to.items()}

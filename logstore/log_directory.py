@@ -96,8 +96,9 @@ class LogDirectory:
         self._removed: set[TopicPartition] = set()
         # Number of deleted logs, of recovery points that became lower, and of log starts that were written at once.
         self._change_count = 0
-        # One bound method for all logs: thousands of them would take half a megabyte.
+        # One bound method of each kind for all logs: thousands of them would take half a megabyte.
         self._note_recovery_points = self._checkpoint_lower_point
+        self._note_clean_parts = self._checkpoint_clean_limit
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
@@ -408,6 +409,7 @@ class LogDirectory:
             path, *key, config, open_files=self.open_files, now_ms=now_ms, report=self._report, **options
         )
         log.on_point_lowered = self._note_recovery_points
+        log.on_clean_part_cut = self._note_clean_parts
         return log
 
     def _rename_away(self, log: PartitionLog, mark: str) -> None:
@@ -450,6 +452,13 @@ class LogDirectory:
     def _checkpoint_lower_point(self) -> None:
         self._change_count += 1
         self.checkpoint_recovery_points()
+
+    def _checkpoint_clean_limit(self, log: PartitionLog, offset: int) -> None:
+        self._change_count += 1
+        noted = self._read_checkpoint(CLEANER_OFFSETS)
+        key = log.topic, log.partition
+        if noted.get(key, 0) > offset:
+            write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", {**noted, key: offset})
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes the log starts that are not the base offset of the first segment."""

@@ -9,6 +9,7 @@ No file is read or opened before the first use: until then the log is an `Unload
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -33,7 +34,13 @@ from pykbroker.protocol.records.layout import BatchHeader
 
 __all__ = ["AppendOrigin", "AppendResult", "LogRead", "PartitionLog", "append_policy"]
 
+NO_LIMIT: Final = (1 << 63) - 1
+"""`clean_limit` of a log without a truncation."""
 _EPOCH_MAX: Final = 0x7FFFFFFF
+
+
+def no_cut_listener(log: PartitionLog, offset: int) -> None:
+    """Does nothing."""
 
 
 class PartitionLog:
@@ -45,6 +52,9 @@ class PartitionLog:
         topic, partition: the partition of the log.
         cut: the end that recovery cut off when the log was loaded; None if that was at most unused space.
         on_shortened: called when loading finds that the log ends before the `log_end_offset` of the unloaded log.
+        clean_limit: what the cleaner did at this offset and above was truncated since it last finished.
+        on_clean_part_cut: called before a truncation of a compacted log with the log and its new `clean_limit`; writes
+            the cleaner checkpoint. Raises StorageError.
     """
 
     __slots__ = (
@@ -55,7 +65,9 @@ class PartitionLog:
         "_report",
         "_state",
         "_topic_id",
+        "clean_limit",
         "cut",
+        "on_clean_part_cut",
         "on_shortened",
         "partition",
         "topic",
@@ -74,6 +86,8 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.cut: Cut | None = None
+        self.clean_limit = NO_LIMIT
+        self.on_clean_part_cut: Callable[[PartitionLog, int], None] = no_cut_listener
         self.on_shortened: Callable[[], None] = no_listener
         self._on_point_lowered: Callable[[], None] = no_listener
         self._config = config
@@ -478,11 +492,25 @@ class PartitionLog:
 
         Raises StorageError; the log must then not be used before a truncation to this offset or below has succeeded.
         """
-        return self._loaded().truncate_to(offset, now_ms)
+        state = self._loaded()
+        bases = state.segments.base_offsets
+        if offset < bases[-1]:
+            # The segment that will be the active one: what comes into it later was never cleaned.
+            self._limit_clean_part(offset if offset < bases[0] else bases[bisect_right(bases, offset) - 1])
+        return state.truncate_to(offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Removes all batches; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
-        self._loaded().truncate_fully_and_start_at(offset, now_ms)
+        state = self._loaded()
+        self._limit_clean_part(offset)
+        state.truncate_fully_and_start_at(offset, now_ms)
+
+    def _limit_clean_part(self, offset: int) -> None:
+        # Otherwise new records would count as clean ones: they would hide no earlier record of their keys, and after
+        # the removal of a tombstone among them an earlier value would be back.
+        if self._config.is_compacted:
+            self.on_clean_part_cut(self, offset)
+            self.clean_limit = min(self.clean_limit, offset)
 
     # Durability and the end
 

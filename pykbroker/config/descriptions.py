@@ -105,10 +105,13 @@ class ConfigViews:
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
-            if definition is None or (names is not None and name not in names):
+            if names is not None and name not in names:
                 continue
             text = settings.get(name)
-            value = defaults[name] if text is None else format_value(definition.parse(name, text))
+            value: str | None = None
+            if definition is not None:
+                # One that is not known was stored by an older Kafka; it is treated as secret.
+                value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:
                 synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])
@@ -123,7 +126,7 @@ class ConfigViews:
         for dynamic in (self.cluster_dynamic, self.own_dynamic):
             for changed, value in dynamic.items():
                 # The same setting in other units has no effect any more, and is described as not set.
-                for synonym in synonyms_of_broker_key(changed):
+                for synonym in _units_of(changed):
                     effective.pop(synonym, None)
                 effective[changed] = value
                 if "${" in value and changed in BROKER_CONFIGS:
@@ -139,7 +142,8 @@ class ConfigViews:
                 continue
             definition = definition_of_broker_key(name)
             text = effective.get(name, _defaults().get(name))
-            if definition is not None and text is not None:
+            # As in Kafka a key with a listener's prefix, or a throttle, is described as it was given: 07 and not 7.
+            if definition is not None and text is not None and name in BROKER_CONFIGS:
                 text = format_value(definition.parse(name, text))
             entries.append(_entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name)))
         return entries
@@ -150,8 +154,7 @@ class ConfigViews:
         for name, text in self.cluster_dynamic.items():
             if names is None or name in names:
                 definition = definition_of_broker_key(name)
-                is_secret = definition is None or definition.is_sensitive
-                synonyms = [Synonym(name, None if is_secret else text, DYNAMIC_DEFAULT_BROKER_SOURCE)]
+                synonyms = [one for one in self._synonyms(name) if one.source == DYNAMIC_DEFAULT_BROKER_SOURCE]
                 entries.append(_entry(name, text, definition, synonyms, is_read_only=not is_dynamic(name)))
         return entries
 
@@ -207,13 +210,16 @@ class ConfigViews:
 
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
     """Keys that can set the value of a broker key, by precedence; for most keys only the key itself."""
+    base = base_of_listener_key(name)
+    return _units_of(name) if base is None else (name, base)
+
+
+def _units_of(name: str) -> tuple[str, ...]:
+    """Keys of the same setting in other units, by precedence; for most keys only the key itself."""
     for names in _UNITS_OF_ONE_SETTING:
         if name in names:
             return names
-    if name == _FLUSH_INTERVALS[0]:
-        return _FLUSH_INTERVALS
-    base = base_of_listener_key(name)
-    return (name,) if base is None else (name, base)
+    return _FLUSH_INTERVALS if name == _FLUSH_INTERVALS[0] else (name,)
 
 
 def _entry(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
 
 
+_OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+
+
 def check_resource_name(name: str, node_id: int) -> ApiError:
     """Returns an error unless the resource is this broker or, with the empty name, all brokers."""
     if not name:
@@ -47,13 +50,14 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
     """All dynamic settings that a broker resource has after incremental edits; an error if an edit is not allowed."""
     stored = image.configs.get((BROKER_RESOURCE, resource_name), {})
     settings, _ = usable_settings(stored, is_one_broker=bool(resource_name))
+    unknown = next((edit.operation for edit in edits if edit.operation not in _OPERATIONS), None)
+    if unknown is not None:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
     for edit in edits:
         if edit.operation == DELETE:
             settings.pop(edit.name, None)
         elif edit.operation == SET:
             settings[edit.name] = edit.value or ""
-        elif edit.operation not in (APPEND, SUBTRACT):
-            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
         elif edit.name not in BROKER_CONFIGS:
             return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
         elif BROKER_CONFIGS[edit.name].type != LIST:
@@ -154,7 +158,7 @@ def check_settings(
         return ApiError(ErrorCode.INVALID_REQUEST, problem.text)
     except ConfigError as problem:
         return ApiError(ErrorCode.INVALID_REQUEST, str(problem))
-    reason = refusal_of_change(_current(config, cluster_wide, own), new)
+    reason = refusal_of_change(config, _current(config, cluster_wide, own), new)
     return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 

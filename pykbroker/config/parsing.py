@@ -258,12 +258,25 @@ def jaas_key(listener_name: str, mechanism: str) -> str:
     return f"{LISTENER_PREFIX}{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
+def find_jaas(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> tuple[str, str]:
+    """The key that has the login module of a mechanism on a listener, with its text; "" if there is none.
+
+    A key without the mechanism's name, which Kafka ignores, serves all mechanisms.
+    """
+    own = jaas_key(listener_name, mechanism)
+    keys = (own, f"{LISTENER_PREFIX}{listener_name.lower()}.sasl.jaas.config", "sasl.jaas.config")
+    key = next((key for key in keys if key in texts), own)
+    return key, texts.get(key, "")
+
+
 def find_login(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> NodeLogin | None:
     """This node's login in the login module of a listener; None if that has not what the mechanism needs."""
-    from pykbroker.config.jaas import jaas_options
+    from pykbroker.config.jaas import JaasError, jaas_options
 
-    jaas = next((texts[key] for key in (jaas_key(listener_name, mechanism), "sasl.jaas.config") if key in texts), "")
-    options = jaas_options(jaas)
+    try:
+        options = jaas_options(find_jaas(listener_name, mechanism, texts)[1])
+    except JaasError:
+        return None  # the validation says what is wrong
     prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
     oauth = "sasl.oauthbearer."
     settings = {key: text for key, text in texts.items() if key.startswith(oauth)}

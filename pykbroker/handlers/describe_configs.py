@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.descriptions import ConfigEntry, ConfigViews
+from pykbroker.controller.metadata.configs import java_int
 from pykbroker.controller.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -50,7 +51,10 @@ MALFORMED_TEXT = (
 
 
 async def handle_describe_configs(context: NodeContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describes each resource independently, in turns: a request can name a thousand topics of 33 settings each."""
+    """Describes each resource independently, in turns: a request can name a thousand topics of 33 settings each.
+
+    As in Kafka those that the client may not see come last.
+    """
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return _refused(request)
     services = context.services
@@ -58,12 +62,29 @@ async def handle_describe_configs(context: NodeContext, request: DescribeConfigs
     views = ConfigViews(services.config, services.metadata.config, image, services.node_id)
     turn = Turn()
     results: list[Any] = []
+    unauthorized: list[Any] = []
     for resource in request.resources:
-        result = _described(context, request, resource, views, image)
+        kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
+        name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
         # Encoded here, so that turns divide the encoding too, and not with the whole response.
-        results.append(encode_element(DescribeConfigsResponse, result, context.api_version))
+        if context.authorize(DESCRIBE_CONFIGS, kind, name):
+            result = _described(context, request, resource, views, image)
+            results.append(encode_element(DescribeConfigsResponse, result, context.api_version))
+        else:
+            result = _unauthorized(resource, kind)
+            unauthorized.append(encode_element(DescribeConfigsResponse, result, context.api_version))
         await turn.end_if_over()
-    return DescribeConfigsResponse(results=results)
+    return DescribeConfigsResponse(results=results + unauthorized)
+
+
+def _unauthorized(resource: DescribeConfigsResource, kind: int) -> DescribeConfigsResult:
+    code, message = AUTHORIZATION_FAILED[kind]
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _described(
@@ -75,10 +96,6 @@ def _described(
 ) -> DescribeConfigsResult:
     # As in Kafka, the message is empty instead of null on success and for an unknown topic.
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
-    if not context.authorize(DESCRIBE_CONFIGS, kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name):
-        result.error_code, result.error_message = AUTHORIZATION_FAILED[kind]
-        return result
     try:
         entries = _entries(context, views, resource, image)
     except KafkaError as error:
@@ -143,10 +160,10 @@ def _entries(
 
 
 def _broker_id(name: str) -> int:
-    try:
-        return int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    broker_id = java_int(name)
+    if broker_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    return broker_id
 
 
 def _loggers(context: NodeContext, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:

@@ -54,6 +54,7 @@ async def handle_incremental_alter_configs(
             is_checked(context),
         ),
         AlterConfigsResourceResponse,
+        changes_loggers=True,
     )
     return IncrementalAlterConfigsResponse(responses=responses)
 

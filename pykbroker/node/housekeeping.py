@@ -273,12 +273,12 @@ async def _cleaner_backoff(services: BrokerServices) -> None:
 async def _clean_logs(services: BrokerServices) -> None:
     """Compaction (P-161 to P-163) of the logs that are due, the dirtiest first; the work runs in a thread."""
 
-    def bounds(topic: str, number: int) -> tuple[int, int] | None:
+    def stable_offset(topic: str, number: int) -> int | None:
         partition = services.partitions.get(topic, number)
         if partition is None or partition.future is not None:
             # As in Kafka, a log that moves is not compacted until it has moved.
             return None
-        return partition.last_stable_offset, partition.high_watermark
+        return partition.last_stable_offset
 
     cleaner: LogCleaner | None = None
     while True:
@@ -291,7 +291,7 @@ async def _clean_logs(services: BrokerServices) -> None:
 
             cleaner = LogCleaner(services.log_directory)
         try:
-            while (work := cleaner.begin(services.clock.now_ms(), bounds)) is not None:
+            while (work := cleaner.begin(services.clock.now_ms(), stable_offset)) is not None:
                 services.partitions.cleaned = work.topic_partition
                 try:
                     await services.run_in_thread(work.run)

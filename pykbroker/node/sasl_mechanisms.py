@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.config.parsing import find_jaas, jaas_key
 from pykbroker.config.values import NODE_MECHANISMS
 from pykbroker.security.plain import PLAIN, PlainExchange
 from pykbroker.security.sasl_mechanism import Mechanism
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.config.jaas import LoginModule
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.node.host import Host
     from pykbroker.security.sasl_mechanism import Exchange
@@ -81,14 +83,20 @@ def mechanisms_of_listener(
         host: random source and clock.
         is_controller: True for a controller's listener, where this node's own SCRAM login is accepted too: nodes of a
             quorum that starts have no metadata yet, and must reach one another to get it.
+
+    Raises:
+        ConfigError: a mechanism has no login module or an unusable one, or other settings of it cannot be used.
     """
     key = "sasl.enabled.mechanisms"
     prefix = f"listener.name.{listener_name.lower()}."
     texts = config.static_properties
     text = texts.get(prefix + key, texts.get(key, PLAIN))
-    names = [name for name in map(str.strip, text.split(",")) if name in NODE_MECHANISMS]
     mechanisms = {}
-    for name in names:
+    for name in filter(None, map(str.strip, text.split(","))):
+        module = _login_module(config, listener_name, name)
+        if name not in NODE_MECHANISMS:
+            log.warning("listener %s: the mechanism %s is not available", listener_name, name)
+            continue
         reauth = next(
             (
                 texts[full]
@@ -100,7 +108,7 @@ def mechanisms_of_listener(
         make: Callable[[], Exchange]
         prepare: Prepare | None = None
         if name == PLAIN:
-            make = _plain(config, listener_name)
+            make = _plain(module)
         elif name == "OAUTHBEARER":
             from pykbroker.security.oauth_validators import oauth_mechanism
 
@@ -109,8 +117,8 @@ def mechanisms_of_listener(
         elif name == "GSSAPI":
             from pykbroker.security.kerberos_mechanism import kerberos_mechanism
 
-            jaas, property_of = _jaas(config, listener_name, name), partial(config.listener_property, listener_name)
-            make, prepare = kerberos_mechanism(jaas, property_of, host.run_in_thread)
+            property_of = partial(config.listener_property, listener_name)
+            make, prepare = kerberos_mechanism(module, property_of, host.run_in_thread)
         else:
             login = config.security.node_logins.get(listener_name.upper()) if is_controller else None
             own = login if login is not None and login.mechanism == name else None
@@ -122,19 +130,30 @@ def mechanisms_of_listener(
 _REAUTH = "connections.max.reauth.ms"
 
 
-def _jaas(config: BrokerConfig, listener_name: str, mechanism: str) -> str:
-    own = config.listener_property(listener_name, f"{mechanism.lower()}.sasl.jaas.config")
-    return own or config.listener_property(listener_name, "sasl.jaas.config") or ""
+def _login_module(config: BrokerConfig, listener_name: str, mechanism: str) -> LoginModule:
+    """The login module of a mechanism, which every mechanism has, also one that reads nothing of it."""
+    from pykbroker.config.jaas import JaasError, checked_module
+
+    own = jaas_key(listener_name, mechanism)
+    key, text = find_jaas(listener_name, mechanism, config.static_properties)
+    if key not in config.static_properties or (key != own and mechanism not in NODE_MECHANISMS):
+        context = "KafkaServer"
+        reason = f"Could not find a '{context}' or '{listener_name.lower()}.{context}' entry in the JAAS configuration"
+        raise ConfigError(own, "", f"{reason}: a listener with {mechanism} needs a login module")
+    try:
+        return checked_module(text)
+    except JaasError as error:
+        raise ConfigError(key, "", str(error)) from None
 
 
 def _of_token(prepare: Callable[[bytes], Awaitable[None]] | None) -> Prepare | None:
     return None if prepare is None else lambda _, token: prepare(token)
 
 
-def _plain(config: BrokerConfig, listener_name: str) -> Callable[[], Exchange]:
+def _plain(module: LoginModule) -> Callable[[], Exchange]:
     from pykbroker.config.jaas import passwords_of
 
-    return partial(PlainExchange, passwords_of(_jaas(config, listener_name, PLAIN)))
+    return partial(PlainExchange, passwords_of(module))
 
 
 def _scram(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pykbroker.config.dynamic_changes import check_resource_name, check_settings, with_own_variables
@@ -53,36 +53,49 @@ async def alter_each(
     request_of: Callable[[list[R]], Message],
     command_of: Callable[[list[R]], Command[Any]],
     response: Callable[..., Response],
+    *,
+    changes_loggers: bool = False,
 ) -> list[Response]:
-    """Responses of the resources, in their order. A controller's port has one response for a resource that comes twice.
+    """Responses of the resources, in their order. A controller's port has one response for a resource that comes twice,
+    and Kafka's order: first what it does not look at, then what is refused, what is stored, and loggers.
 
     Args:
         response: class of a resource's response.
+        changes_loggers: the request may change loggers; at a controller's port each time that it names one.
         decide: result of a resource that this node decides; None if the controller decides it.
         request_of: request with some of the resources, to be forwarded to the active controller.
         command_of: command that alters the configs of some of the resources.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    # Types whose resources a controller's port takes once; it looks at the others each time that they come.
+    once = STORED_TYPES if changes_loggers else (*STORED_TYPES, BROKER_LOGGER_RESOURCE)
     if is_controller:
-        resources = list(
-            {(resource.resource_type, resource.resource_name): resource for resource in resources}.values()
-        )
+        resources = _without_repetitions(resources, once)
     errors: list[ApiError | None] = []
+    places: list[int] = []
     for resource in resources:
         error: ApiError | None
+        place = 0
         if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
             error = ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}.")
-        elif counts[resource.resource_type, resource.resource_name] > 1:
+        elif counts[resource.resource_type, resource.resource_name] > 1 and (
+            not is_controller or resource.resource_type in once
+        ):
             text = "Duplicate resource." if is_controller else "Each resource must appear at most once."
             error = ApiError(ErrorCode.INVALID_REQUEST, text)
         else:
             error = decide(resource)
-        errors.append(_refusal(context, resource) if error is None else error)
+            place = 3 if changes_loggers and resource.resource_type == BROKER_LOGGER_RESOURCE else 1
+        if error is None:
+            error = _refusal(context, resource)
+            place = 2 if error is None else 1
+        errors.append(error)
+        places.append(place if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
     results = (next(stored) if error is None else error for error in errors)
-    return [
+    responses = [
         response(
             error_code=result.code,
             error_message=result.message,
@@ -91,6 +104,20 @@ async def alter_each(
         )
         for resource, result in zip(resources, results, strict=True)
     ]
+    return [responses[number] for number in sorted(range(len(responses)), key=places.__getitem__)]
+
+
+def _without_repetitions(resources: Sequence[R], types: Collection[int]) -> list[R]:
+    """The resources without those of the given types that came before."""
+    seen: set[tuple[int, str]] = set()
+    left = []
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        if key not in seen:
+            left.append(resource)
+        if resource.resource_type in types:
+            seen.add(key)
+    return left
 
 
 async def _stored(

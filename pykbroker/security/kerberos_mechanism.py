@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.jaas import jaas_options
+from pykbroker.config.jaas import KERBEROS_MODULE, LoginModule
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.kerberos import GSSAPI, KerberosExchange, SecurityContext
 from pykbroker.security.kerberos_names import UserNames
@@ -19,8 +18,6 @@ RULES_KEY = "sasl.kerberos.principal.to.local.rules"
 SERVICE_KEY = "sasl.kerberos.service.name"
 JAAS_KEY = "sasl.jaas.config"
 MECHANISMS_KEY = "sasl.enabled.mechanisms"
-MODULE = "com.sun.security.auth.module.Krb5LoginModule"
-_MODULE = re.compile(rf"\s*{re.escape(MODULE)}\s")
 
 
 class Kerberos(NamedTuple):
@@ -46,7 +43,7 @@ class _RunInThread(Protocol):
 
 
 def kerberos_mechanism(
-    jaas: str,
+    module: LoginModule,
     property_of: Callable[[str], str | None],
     run_in_thread: _RunInThread,
     kerberos: Callable[[], Kerberos] | None = None,
@@ -54,7 +51,7 @@ def kerberos_mechanism(
     """The mechanism of a listener.
 
     Args:
-        jaas: text of the login module.
+        module: the login module.
         property_of: the listener's text of a key.
         run_in_thread: runs blocking work in a thread.
         kerberos: the machine's Kerberos; by default MIT's library.
@@ -63,7 +60,7 @@ def kerberos_mechanism(
         ConfigError: the settings have no usable login module, service name or rules, the key table cannot be used, or
             the package gssapi is not installed.
     """
-    options = _checked_options(jaas, property_of(SERVICE_KEY))
+    options = _checked_options(module, property_of(SERVICE_KEY))
     machine = (kerberos or machine_kerberos)()
     text = property_of(RULES_KEY) or ""
     try:
@@ -117,16 +114,16 @@ class EvaluatedInThread:
         return self._answer
 
 
-def _checked_options(jaas: str, service_name: str | None) -> Mapping[str, str]:
+def _checked_options(module: LoginModule, service_name: str | None) -> Mapping[str, str]:
     """The options of the login module.
 
     Raises:
         ConfigError: they are not those of a server that has a key table. Apache Kafka starts without some of them, and
             then refuses every login.
     """
-    if _MODULE.match(jaas) is None:
-        raise ConfigError(JAAS_KEY, "", f"GSSAPI needs a login module: {MODULE} required ...;")
-    options = jaas_options(jaas)
+    if module.name != KERBEROS_MODULE:
+        raise ConfigError(JAAS_KEY, "", f"GSSAPI needs the login module {KERBEROS_MODULE}")
+    options = module.options
     for name in ("useKeyTab", "storeKey"):
         if options.get(name, "").lower() != "true":
             raise ConfigError(JAAS_KEY, "", f"the login module of GSSAPI needs {name}=true: a server has a key table")

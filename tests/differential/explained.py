@@ -29,6 +29,7 @@ INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 DUPLICATE_ENTITY = "Ignoring duplicate entity"
 ALL_FAILED = "The update failed for all features"
+NEGATIVE_PARTITION = "Initialize share group parameters has invalid partitionId"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
 SETTING = (
@@ -166,6 +167,12 @@ EXPLAINED: tuple[Explained, ...] = (
         ".entries.error_message",
         lambda kafka, ours: _starts(kafka, DUPLICATE_ENTITY) and sorted(kafka) == sorted(ours),
         "the parts of an entity in the order of a hash table",
+    ),
+    Explained(
+        "alter_share_group_offsets",
+        ".error_message",
+        lambda kafka, ours: _starts(kafka, NEGATIVE_PARTITION) and _starts(ours, NEGATIVE_PARTITION),
+        "of several topics with a negative partition Kafka names the first of a hash table by topic id",
     ),
     Explained(
         "update_features",

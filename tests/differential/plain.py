@@ -60,7 +60,6 @@ UNORDERED = {
     "ListConfigResourcesResponse.config_resources",
     "AlterConfigsResponse.responses",
     "IncrementalAlterConfigsResponse.responses",
-    "DescribeConfigsResponse.results",
     "CreateTopicsResponse.topics",
     "MetadataResponse.topics",
     "ElectLeadersResponse.replica_election_results",

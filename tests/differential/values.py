@@ -234,6 +234,10 @@ class Values:
             # Not the entries by which the script itself may do everything.
             for item in request.filters:
                 item.host_filter = GUEST_HOST
+        if api in ("add_raft_voter", "update_raft_voter"):
+            # Kafka's controller ends ("fatal fault" of the raft thread) on a listener without a name.
+            for listener in request.listeners:
+                listener.name = listener.name or "NAMED"
         if api == "update_features":
             request.feature_updates = list({update.feature: update for update in request.feature_updates}.values())
         if api == "update_features" and version >= 1:

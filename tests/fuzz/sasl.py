@@ -32,10 +32,16 @@ USERS = {"fuzz-user": "fuzz-password", "another": "another-password"}
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER")
 MODULES = "org.apache.kafka.common.security"
+SCRAM_MODULE = f"{MODULES}.scram.ScramLoginModule required;"
 SETTINGS = {
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
         f'{MODULES}.plain.PlainLoginModule required user_fuzz-user="{USERS["fuzz-user"]}";'
+    ),
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
+    "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
+    "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+        f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
     ),
     "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms": "60000",
     "delegation.token.secret.key": "secret-of-the-fuzz",

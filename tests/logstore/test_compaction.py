@@ -52,7 +52,7 @@ def state(log: PartitionLog) -> dict[str, str]:
 
 
 def clean(log: PartitionLog, checkpoint: int | None = None, now_ms: int = NOW_MS) -> int:
-    return compact(log, checkpoint, log.log_end_offset, log.log_end_offset, now_ms)
+    return compact(log, checkpoint, log.log_end_offset, now_ms)
 
 
 def test_the_last_record_of_every_key_stays_at_its_offset(place: Place) -> None:
@@ -104,7 +104,7 @@ def test_part_of_a_batch_keeps_its_offset_range(place: Place) -> None:
     assert place.open(**OPTIONS).producers.producers[7].last_sequence == 4
 
 
-def test_an_empty_batch_stays_for_its_producer_and_for_the_log_end(place: Place) -> None:
+def test_an_empty_batch_stays_for_its_producer(place: Place) -> None:
     """P-57, P-163."""
     log = place.open(**OPTIONS)
     put(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
@@ -114,14 +114,33 @@ def test_an_empty_batch_stays_for_its_producer_and_for_the_log_end(place: Place)
     log.roll(NOW_MS)
     put(log, ("a", "5"))
     log.roll(NOW_MS)
-    compact(log, None, 5, 4, NOW_MS)
+    compact(log, None, 5, NOW_MS)
     kept = [(b.base_offset, b.record_count) for b in log.iter_batches()]
-    assert kept == [(1, 0), (3, 0), (4, 1)]
+    assert kept == [(1, 0), (4, 1)]
     again = place.open(**OPTIONS)
     assert again.producers.producers[7].last_sequence == 1
     again.producers.producers.pop(7)
     clean(again, 0)
     assert [b.base_offset for b in again.iter_batches()] == [4]
+
+
+def test_the_last_batch_of_what_could_be_cleaned_stays_without_records(place: Place) -> None:
+    """P-161: where the next segment begins, at the first uncleanable offset; an earlier one goes."""
+    log = place.open(**OPTIONS | {"segment_bytes": 100})
+    for key in ("a", "b"):
+        put(log, (key, None))
+        log.roll(NOW_MS)
+    put(log, ("c", "1"))
+    log.roll(NOW_MS)
+    put(log, ("z", "1"))
+    compact(log, None, 3, NOW_MS)
+    # The last stable offset is inside of the third segment, so that the second one is the last that can be cleaned.
+    compact(log, 0, 2, NOW_MS + 1000)
+    kept = [(b.base_offset, b.record_count) for b in log.iter_batches()]
+    assert kept == [(1, 0), (2, 1), (3, 1)]
+    assert not next(log.iter_batches()).has_delete_horizon
+    compact(log, 0, 3, NOW_MS + 1000)
+    assert [b.base_offset for b in log.iter_batches()] == [2, 3]
 
 
 def test_tombstones_stay_until_their_horizon(place: Place) -> None:
@@ -164,9 +183,44 @@ def test_aborted_records_go_and_do_not_hide_committed_ones(place: Place) -> None
     put(log, ("c", "1"))
     log.roll(NOW_MS)
     clean(log, 0, now_ms=NOW_MS + 5)
-    log.roll(NOW_MS)
-    clean(log, 0, now_ms=NOW_MS + 5000)
+    assert log.aborted_transactions(0, 3), "the cleaning that removes the last data keeps the transaction"
+    assert not any(b.has_delete_horizon for b in log.iter_batches())
+    clean(log, 0, now_ms=NOW_MS + 6)
+    assert not log.aborted_transactions(0, 3)
+    assert [b.base_timestamp for b in log.iter_batches() if b.is_control] == [NOW_MS + 1006]
+    clean(log, 0, now_ms=NOW_MS + 1006)
     assert not [b for b in log.iter_batches() if b.is_control], "a marker of nothing goes after the horizon"
+
+
+def test_an_aborted_transaction_without_data_does_not_hide_the_producers_next_one(place: Place) -> None:
+    """P-163: the cleaning that removed its data has left it in the index, in Apache Kafka's files too."""
+    log = place.open(**OPTIONS)
+    transaction(log, ControlRecordType.ABORT, ("a", "aborted"))
+    transaction(log, ControlRecordType.COMMIT, ("a", "committed"), sequence=1)
+    log.roll(NOW_MS)
+    for later in range(3):
+        clean(log, 0, now_ms=NOW_MS + later)
+        assert state(log) == {"a": "committed"}
+        assert bool(log.aborted_transactions(0, 4)) == (later == 0)
+
+
+def test_an_aborted_transaction_in_the_clean_part_does_not_hide_what_the_producer_writes_later(place: Place) -> None:
+    """P-163: else a committed tombstone would hide nothing, and the value before it would be back in the end."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "value"))
+    transaction(log, ControlRecordType.ABORT, ("b", "aborted"))
+    log.roll(NOW_MS)
+    checkpoint = clean(log)
+    assert log.aborted_transactions(0, 3)
+    put(log, ("a", None), producer_id=9, producer_epoch=0, base_sequence=1, is_transactional=True)
+    log.append_as_leader(marker(ControlRecordType.COMMIT, 9, 0), 0, NOW_MS, AppendOrigin.COORDINATOR)
+    log.roll(NOW_MS)
+    checkpoint = clean(log, checkpoint)
+    assert 0 not in offsets(log)
+    put(log, ("z", "1"))
+    log.roll(NOW_MS)
+    clean(log, checkpoint, now_ms=NOW_MS + 5000)
+    assert state(log) == {"z": "1"}
 
 
 def test_markers_stay_while_their_data_does(place: Place) -> None:
@@ -181,7 +235,8 @@ def test_markers_stay_while_their_data_does(place: Place) -> None:
     assert marker_offset in offsets(log)
     put(log, ("b", "2"))
     log.roll(NOW_MS)
-    for later in (0, 100_000):
+    for later in (0, 1, 100_000):
+        assert marker_offset in offsets(log)
         clean(log, 0, now_ms=NOW_MS + later)
     assert marker_offset not in offsets(log)
 
@@ -195,8 +250,29 @@ def test_nothing_undecided_is_cleaned(place: Place) -> None:
     assert plan_cleaning(log, None, bases[2] + 1, NOW_MS + 5000).first_uncleanable_offset == bases[2] + 1
     assert plan_cleaning(log, None, 20, NOW_MS + 5000).first_uncleanable_offset == bases[-1]
     assert plan_cleaning(log, None, 20, NOW_MS + 999).dirty_bytes == 0
-    assert compact(log, None, 20, 20, NOW_MS + 999) == 0
-    assert compact(log, None, bases[2] + 1, 20, NOW_MS + 5000) == bases[2]
+    assert compact(log, None, 20, NOW_MS + 999) == 0
+    assert compact(log, None, bases[2] + 1, NOW_MS + 5000) == bases[2]
+
+
+def test_records_without_a_time_are_as_old_as_their_file(memory: Place) -> None:
+    """P-161: for min.compaction.lag.ms, as for retention."""
+    log = memory.open(**OPTIONS | {"min_compaction_lag_ms": 1000})
+    for number in range(20):
+        put(log, ("a", f"{number}"), time=-1)
+    written_ms = memory.filesystem.modified_ms(f"{log.path}/{0:020d}.log")
+    assert plan_cleaning(log, None, 20, written_ms + 999).dirty_bytes == 0
+    assert plan_cleaning(log, None, 20, written_ms + 1000).dirty_bytes > 0
+
+
+def test_what_waits_too_long_may_be_above_what_can_be_cleaned(place: Place) -> None:
+    """P-161: as LogCleanerManager.maxCompactionDelay, which looks at all segments but the active one."""
+    log = place.open(**OPTIONS | {"min_compaction_lag_ms": 1000, "max_compaction_lag_ms": 50_000})
+    for time in (NOW_MS - 2000, NOW_MS, NOW_MS - 60_000):
+        put(log, ("a", "1"), time=time)
+        log.roll(NOW_MS)
+    plan = plan_cleaning(log, 0, 3, NOW_MS)
+    assert plan.first_uncleanable_offset == 1
+    assert plan.is_overdue
 
 
 def test_when_it_is_worth_doing(place: Place) -> None:
@@ -222,6 +298,22 @@ def test_when_it_is_worth_doing(place: Place) -> None:
     )
 
 
+def test_a_segment_that_is_dirty_in_part_counts_twice(place: Place) -> None:
+    """P-161: as LogToClean; with the default ratio of 0.5 a single such segment is not cleaned."""
+    log = place.open(**OPTIONS | {"segment_bytes": 10_000, "min_cleanable_dirty_ratio": 0.5})
+    for number in range(4):
+        put(log, ("a", f"{number}"))
+    log.roll(NOW_MS)
+    assert plan_cleaning(log, None, 4, NOW_MS).dirty_ratio == 1
+    log.advance_log_start(2)
+    plan = plan_cleaning(log, None, 4, NOW_MS)
+    assert plan.clean_bytes == plan.dirty_bytes > 0
+    assert not plan.is_due(log.config)
+    put(log, ("b", "1"))
+    log.roll(NOW_MS)
+    assert plan_cleaning(log, None, 5, NOW_MS).is_due(log.config)
+
+
 def test_small_segments_are_merged(place: Place) -> None:
     log = place.open(**OPTIONS)
     for number in range(60):
@@ -243,7 +335,7 @@ def test_a_log_that_changed_meanwhile_is_left_alone(place: Place) -> None:
     for number in range(20):
         put(log, ("k", f"{number}"))
     plan = plan_cleaning(log, None, 20, NOW_MS)
-    work = begin_compaction(log, plan, 20, NOW_MS)
+    work = begin_compaction(log, plan, NOW_MS)
     work.run()
     log.truncate_to(3)
     assert work.finish(NOW_MS) == 0
@@ -367,12 +459,12 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
         for number in range(20 if topic != "idle" else 0):
             put(log, ("k", f"{number}"))
 
-    def bounds(topic: str, partition: int) -> tuple[int, int] | None:
-        return 20, 20
+    def stable_offset(topic: str, partition: int) -> int | None:
+        return 20
 
     cleaner = LogCleaner(directory)
     done = []
-    while (work := cleaner.begin(NOW_MS, bounds)) is not None:
+    while (work := cleaner.begin(NOW_MS, stable_offset)) is not None:
         work.run()
         done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
         for step in cleaner.write_checkpoint():
@@ -384,7 +476,7 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
     assert {end for _, end in done} == {last}
     lines = (place.filesystem.read_file(f"{place.folder}/data/cleaner-offset-checkpoint") or b"").splitlines()
     assert sorted(lines[2:]) == [b"a 0 %d" % last, b"b 0 %d" % last]
-    assert LogCleaner(directory).begin(NOW_MS, bounds) is None, "a new cleaner knows what the last one did"
+    assert LogCleaner(directory).begin(NOW_MS, stable_offset) is None, "a new cleaner knows what the last one did"
     assert LogCleaner(directory).begin(NOW_MS, lambda topic, partition: None) is None
     directory.close()
 
@@ -398,7 +490,7 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
         log = directory.create_log("a", 0, None, compacted, NOW_MS)
         for number in range(20):
             put(log, ("k", f"{number}"))
-        work = cleaner.begin(NOW_MS, lambda topic, partition: (20, 20))
+        work = cleaner.begin(NOW_MS, lambda topic, partition: 20)
         assert work is not None
         work.run()
         assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
@@ -412,6 +504,93 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
     directory.close()
 
 
+class CleanedLog:
+    """A compacted log in a data directory, with offsets 0 to 20; its cleaner has cleaned it up to `clean_to`.
+
+    Of key "k" the last value is left, "end", and of "t" its only one.
+    """
+
+    def __init__(self, place: Place) -> None:
+        config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300, delete_retention_ms=1000)
+        self.directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+        self.log = self.directory.create_log("a", 0, None, config, NOW_MS)
+        self.cleaner = LogCleaner(self.directory)
+        put(self.log, ("t", "value"))
+        for number in range(19):
+            put(self.log, ("k", f"{number}"))
+        put(self.log, ("k", "end"))
+        self.clean_to = self.clean()
+
+    def clean(self, now_ms: int = NOW_MS) -> int:
+        work = self.cleaner.begin(now_ms, lambda topic, partition: self.log.log_end_offset)
+        assert work is not None
+        work.run()
+        end_offset = self.cleaner.finish(work, now_ms)
+        for step in self.cleaner.write_checkpoint():
+            step.run()
+        return end_offset
+
+
+@pytest.mark.parametrize("has_restarted_cleaner", [False, True])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_comes_after_a_truncation_is_not_clean(memory: Place, is_full: bool, has_restarted_cleaner: bool) -> None:
+    """P-161: a tombstone below the former checkpoint hides the value before it, and goes with it.
+
+    Kafka truncates the cleaner's checkpoint (LogCleanerManager.maybeTruncateCheckpoint).
+    """
+    one = CleanedLog(memory)
+    log = one.log
+    if is_full:
+        log.truncate_fully_and_start_at(1, NOW_MS)
+        put(log, ("t", "value"))
+    else:
+        log.truncate_to(1, NOW_MS)
+    assert log.log_end_offset < one.clean_to
+    assert one.directory.cleaner_offsets()["a", 0] <= log.log_end_offset
+    if has_restarted_cleaner:
+        one.cleaner = LogCleaner(one.directory)
+    put(log, ("t", None))
+    for number in range(40):
+        put(log, (f"k{number % 2}", f"{number}"))
+    assert log.segment_base_offsets[-1] > one.clean_to
+    assert one.clean() == log.segment_base_offsets[-1]
+    assert "t" not in state(log)
+    for number in range(40):
+        put(log, (f"k{number % 2}", f"{number}"))
+    one.clean(NOW_MS + 5000)
+    assert "t" not in state(log), "the value is not back"
+    one.directory.close()
+
+
+def test_a_truncation_while_a_log_is_cleaned(memory: Place) -> None:
+    """P-161: above the truncation nothing counts as clean."""
+    one = CleanedLog(memory)
+    for number in range(40):
+        put(one.log, (f"k{number % 2}", f"{number}"))
+    work = one.cleaner.begin(NOW_MS, lambda topic, partition: one.log.log_end_offset)
+    assert work is not None
+    work.run()
+    one.log.truncate_to(one.clean_to - 2, NOW_MS)
+    assert one.cleaner.finish(work, NOW_MS) <= one.log.log_end_offset
+    for step in one.cleaner.write_checkpoint():
+        step.run()
+    assert one.directory.cleaner_offsets()["a", 0] <= one.log.log_end_offset
+
+
+def test_a_checkpoint_that_cannot_be_written_hinders_the_truncation(memory: Place) -> None:
+    """P-161."""
+    one = CleanedLog(memory)
+
+    def cannot(log: PartitionLog, offset: int) -> None:
+        raise StorageError("cleaner-offset-checkpoint", "no")
+
+    one.log.on_clean_part_cut = cannot
+    with pytest.raises(StorageError):
+        one.log.truncate_to(5, NOW_MS)
+    assert one.log.log_end_offset == 21
+    assert one.log.truncate_to(20, NOW_MS), "nothing of the active segment is clean"
+
+
 def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Place) -> None:
     """Else the offset of the removed log would count for a new log of its name."""
     compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
@@ -421,7 +600,7 @@ def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Pla
         log = directory.create_log(topic, 0, None, compacted, NOW_MS)
         for number in range(20):
             put(log, ("k", f"{number}"))
-        work = cleaner.begin(NOW_MS, lambda topic, partition: (20, 20))
+        work = cleaner.begin(NOW_MS, lambda topic, partition: 20)
         assert work is not None
         work.run()
         cleaner.finish(work, NOW_MS)
@@ -454,12 +633,12 @@ def test_a_log_that_cannot_be_read_is_reported_once_and_passed_over(place: Place
     for _ in range(10):
         log.append_as_leader(junk, 0, NOW_MS, AppendOrigin.COORDINATOR)
     cleaner = LogCleaner(directory)
-    work = cleaner.begin(NOW_MS, lambda topic, partition: (10, 10))
+    work = cleaner.begin(NOW_MS, lambda topic, partition: 10)
     assert work is not None
     with pytest.raises(CorruptSegment, match=rf"{0:020d}\.log"):
         work.run()
     assert cleaner.finish(work, NOW_MS) == 0
-    assert cleaner.begin(NOW_MS, lambda topic, partition: (10, 10)) is None
+    assert cleaner.begin(NOW_MS, lambda topic, partition: 10) is None
     assert log.log_end_offset == 10
 
 

@@ -127,8 +127,8 @@ def test_kafka_dump_log_reads_compacted_segments(disk: Place) -> None:
         log.append_as_leader(marker(kind, 9, 0), 0, NOW_MS, AppendOrigin.COORDINATOR)
     log.roll(NOW_MS)
     end_offset = log.log_end_offset
-    checkpoint = compact(log, None, end_offset, end_offset, NOW_MS)
-    compact(log, checkpoint, end_offset, end_offset, NOW_MS)
+    checkpoint = compact(log, None, end_offset, NOW_MS)
+    compact(log, checkpoint, end_offset, NOW_MS)
     log.close()
     log.delete_due_files(NOW_MS * 2)
     output = dump(f"{disk.folder}/t-0", "--deep-iteration", "--print-data-log")

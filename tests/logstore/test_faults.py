@@ -212,7 +212,7 @@ class Compaction(Scenario):
             plan = plan_cleaning(self.log, self.clean_to, end, NOW_MS)
             if plan.dirty_bytes == 0:
                 return
-            work = begin_compaction(self.log, plan, end, NOW_MS)
+            work = begin_compaction(self.log, plan, NOW_MS)
             try:
                 work.run()
             finally:

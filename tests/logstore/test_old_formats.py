@@ -116,7 +116,7 @@ def test_old_messages_are_compacted(place: Place) -> None:
     log = place.open(**COMPACTED)  # type: ignore[arg-type]
     for _ in range(2):
         append(log, batch(1, value_size=500))
-    assert compact(log, None, log.log_end_offset, log.log_end_offset, NOW_MS) >= 6
+    assert compact(log, None, log.log_end_offset, NOW_MS) >= 6
     stored = [bytes(found.to_bytes()) for found in log.iter_batches() if found.magic < 2]
     assert stored == [mixed, tombstone, last]
     found_at = log.offset_for_timestamp(NOW_MS + 1)

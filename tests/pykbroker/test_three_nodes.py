@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.config.jaas import PLAIN_MODULE
 from pykbroker.config.validation.security import AVAILABLE_AUTHORIZER
 from pykbroker.config.values import NodeLogin
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
@@ -422,7 +423,7 @@ def test_a_command_at_a_leader_that_is_cut_off_ends_at_its_successor() -> None:
 
 def test_nodes_log_in_at_one_another_and_clients_keep_their_names() -> None:
     """SASL on all listeners, an authorizer: what alice may not do she may not do through any node."""
-    jaas = 'Plain required username="node" password="a b\\"c" user_node="a b\\"c" user_alice="alice-secret";'
+    jaas = f'{PLAIN_MODULE} required username="node" password="a b\\"c" user_node="a b\\"c" user_alice="alice-secret";'
     cluster = Cluster(
         "three",
         listener_security_protocol_map="PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
@@ -464,7 +465,8 @@ def test_nodes_log_in_at_one_another_by_scram(mechanism: str) -> None:
         sasl_enabled_mechanisms=mechanism,
         sasl_mechanism_inter_broker_protocol=mechanism,
         sasl_mechanism_controller_protocol=mechanism,
-        sasl_jaas_config='ScramLoginModule required username="node" password="node-secret";',
+        sasl_jaas_config="org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="node" password="node-secret";',
         connections_max_reauth_ms="1000",
     )
     cluster.login, cluster.mechanism = ("node", "node-secret"), mechanism
@@ -506,8 +508,8 @@ def test_nodes_log_in_at_one_another_by_oauthbearer() -> None:
         listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         sasl_enabled_mechanisms="OAUTHBEARER",
         sasl_mechanism_controller_protocol="OAUTHBEARER",
-        sasl_jaas_config='OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node" '
-        'unsecuredLoginLifetimeSeconds="2";',
+        sasl_jaas_config="org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="node" unsecuredLoginLifetimeSeconds="2";',
     )
 
     async def scenario(cluster: Cluster) -> None:

@@ -54,7 +54,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     if options.host is not None or options.port is not None:
         controller_names = properties.get("controller.listener.names", "CONTROLLER")
         properties["listeners"] = with_address(properties["listeners"], options.host, options.port, controller_names)
-    for key in ("log.dirs", "log.dir", "cordoned.log.dirs"):
+    _check_metadata_directory(properties)
+    for key in ("log.dirs", "log.dir", "metadata.log.dir", "cordoned.log.dirs"):
         if properties.get(key) and properties[key] != "*":
             # An absolute path in the log or on the screen is clear without the working directory.
             properties[key] = ",".join(_absolute_paths(key, properties[key]))
@@ -63,6 +64,17 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         if options.nodes is None:
             properties |= tls.ONE_NODE_PROPERTIES
     return properties
+
+
+def _check_metadata_directory(properties: Mapping[str, str]) -> None:
+    """Raises CliError if `metadata.log.dir` is another spelling of a log directory: Kafka takes it for one more."""
+    metadata = properties.get("metadata.log.dir", "").strip()
+    texts = [path.strip() for path in (properties.get("log.dirs") or properties.get("log.dir") or "").split(",")]
+    if not metadata or metadata in texts:
+        return
+    other = next((text for text in texts if text and os.path.abspath(text) == os.path.abspath(metadata)), None)
+    if other is not None:
+        raise CliError(f"metadata.log.dir={metadata}: {other} and {metadata} are the same directory", EXIT_USAGE)
 
 
 def _absolute_paths(key: str, paths: str) -> list[str]:

@@ -208,6 +208,8 @@ def raise_expected(error: BaseException) -> None:
         raise error
     if isinstance(error, DirectoryLocked):
         raise CliError(f"{error}\nStop the other process, or choose another directory with --data-dir.") from None
+    if isinstance(error, ConfigError) and error.value == "":
+        raise CliError(f"{error.name}: {error.reason}") from None
     if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed | ClusterUnknown):
         raise CliError(str(error)) from None
     if isinstance(error, UnsupportedMetadataVersion):

@@ -44,6 +44,9 @@ def check_directories(config: ConfigValues) -> None:
     places = [os.path.realpath(path) for path in config.log.dirs]
     if len(set(places)) < len(places):
         raise ConfigError("log.dirs", ",".join(config.log.dirs), "has a directory twice")
+    metadata = config.log.metadata_dir
+    if metadata is not None and metadata not in config.log.dirs and os.path.realpath(metadata) in places:
+        raise ConfigError("metadata.log.dir", metadata, "is one of log.dirs by another path, and must be the same text")
 
 
 def check_cleaner(config: ConfigValues) -> None:

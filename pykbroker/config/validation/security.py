@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.config.definitions import ConfigError
-from pykbroker.config.parsing import jaas_key, listeners_between_nodes
+from pykbroker.config.parsing import find_jaas, jaas_key, listeners_between_nodes
 from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
 AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -25,6 +25,7 @@ def check_logins(config: ConfigValues) -> None:
         mechanism = config.value(mechanism_key)
         if mechanism not in NODE_MECHANISMS:
             raise ConfigError(mechanism_key, mechanism, f"only {', '.join(NODE_MECHANISMS)} are available")
+        _check_login_module(config, name, mechanism)
         if name not in config.security.node_logins:
             needed = 'must have username="..." password="..."'
             if mechanism == "OAUTHBEARER":
@@ -35,6 +36,17 @@ def check_logins(config: ConfigValues) -> None:
             if mechanism_key not in config.static_properties:
                 raise ConfigError(mechanism_key, mechanism, f"{jaas_key(name, mechanism)} {needed}, {purpose}")
             raise ConfigError(jaas_key(name, mechanism), "", f"{needed}, {purpose}")
+
+
+def _check_login_module(config: ConfigValues, listener_name: str, mechanism: str) -> None:
+    from pykbroker.config.jaas import JaasError, checked_module
+
+    key, text = find_jaas(listener_name, mechanism, config.static_properties)
+    try:
+        if key in config.static_properties:
+            checked_module(text)
+    except JaasError as error:
+        raise ConfigError(key, "", str(error)) from None
 
 
 def check_authorizer(config: ConfigValues) -> None:

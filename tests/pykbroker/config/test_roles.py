@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.jaas import KERBEROS_MODULE, PLAIN_MODULE
 from pykbroker.config.values import NodeLogin
 
 VOTERS = "1@one:9093,2@two:9093,3@[::1]:9093"
@@ -67,7 +68,7 @@ def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
         BROKER,
         listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         sasl_mechanism_controller_protocol="PLAIN",
-        listener_name_controller_plain_sasl_jaas_config="Plain required username=nine password=secret;",
+        listener_name_controller_plain_sasl_jaas_config=f"{PLAIN_MODULE} required username=nine password=secret;",
     )
     assert config.security.node_logins == {"CONTROLLER": NodeLogin("PLAIN", {"username": "nine", "password": "secret"})}
     assert config.ineffective_keys == ()
@@ -78,7 +79,8 @@ def test_a_login_by_kerberos_which_is_the_default() -> None:
     key = "sasl.kerberos.service.name"
     settings = {
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-        "listener_name_controller_gssapi_sasl_jaas_config": "M required useKeyTab=true keyTab=/k principal=kafka/h;",
+        "listener_name_controller_gssapi_sasl_jaas_config": f"{KERBEROS_MODULE} required "
+        "useKeyTab=true keyTab='/k' principal='kafka/h';",
     }
     options = {"useKeyTab": "true", "keyTab": "/k", "principal": "kafka/h"}
     login = NodeLogin("GSSAPI", options, {key: "own"})
@@ -101,7 +103,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
         "sasl_mechanism_inter_broker_protocol": "PLAIN",
     }
     assert read(BOTH, **settings).security.node_logins == {}
-    jaas = 'Plain required username=nine password="se\\"cret";'
+    jaas = f'{PLAIN_MODULE} required username=nine password="se\\"cret";'
     config = read(BOTH, **settings, listener_name_brokers_plain_sasl_jaas_config=jaas)
     assert config.is_alone
     assert config.has_peers
@@ -172,7 +174,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             {
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
                 "sasl.mechanism.controller.protocol": "GSSAPI",
-                "listener.name.controller.gssapi.sasl.jaas.config": "M required useKeyTab=true principal=a;",
+                "listener.name.controller.gssapi.sasl.jaas.config": f"{KERBEROS_MODULE} required principal=a;",
             },
             "listener.name.controller.gssapi.sasl.jaas.config",
             "and sasl.kerberos.service.name, with which this node logs in at others",
@@ -183,7 +185,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
                 "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
                 "sasl.enabled.mechanisms": "PLAIN",
-                "sasl.jaas.config": 'Plain required user_alice="secret" username="alice";',
+                "sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret" username="alice";',
             },
             "listener.name.plaintext.plain.sasl.jaas.config",
             "must have username",

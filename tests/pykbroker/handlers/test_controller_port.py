@@ -247,8 +247,8 @@ def test_a_controller_looks_at_types_and_rights_before_configs() -> None:
     ]
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources) == [
         (ErrorCode.UNSUPPORTED_VERSION, "Unknown resource type 99."),
-        refused,
         (ErrorCode.INVALID_REQUEST, "Duplicate resource."),
+        refused,
         refused,
     ]
     loggers = [replacement(8, "1"), replacement(16, "m", ("interval.ms", None))]
@@ -256,6 +256,23 @@ def test_a_controller_looks_at_types_and_rights_before_configs() -> None:
         (ErrorCode.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER."),
         refused,
     ]
+
+
+def test_what_a_controller_takes_each_time_that_it_comes() -> None:
+    """P-371: unknown types, and loggers where their levels can be changed; in ControllerApis' order."""
+    unknown = ErrorCode.UNSUPPORTED_VERSION, "Unknown resource type 99."
+    twice = ErrorCode.INVALID_REQUEST, "Duplicate resource."
+    root = incremental(8, "x", ("root", 0, "INFO"))
+    no_topic = incremental(2, "no-topic")
+    resources = [root, incremental(16, "m"), no_topic, root, incremental(99, "x"), incremental(99, "x"), no_topic]
+    found = altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION, ALTER_CONFIGS)
+    level = ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x"
+    assert found == [twice, unknown, unknown, (0, None), level, level]
+    resources = [incremental(16, "m"), incremental(2, "t"), incremental(16, "m"), root]
+    found = altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, CLUSTER_ACTION)
+    assert found == [twice, (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."), level]
+    loggers = [replacement(8, "1"), replacement(99, "x"), replacement(8, "1"), replacement(99, "x")]
+    assert altered(ApiKey.ALTER_CONFIGS, loggers, ALTER_CONFIGS) == [twice, unknown, unknown]
 
 
 def test_levels_of_loggers_need_the_rights_of_a_node_at_a_controller() -> None:

@@ -9,8 +9,11 @@ import pytest
 
 from pykbroker.config.definitions import INT, LONG
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.describe_configs import handle_describe_configs
+from pykbroker.protocol import acl_codes
+from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE_CONFIGS, LITERAL
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 from pykbroker.protocol.messages.describe_configs import (
@@ -18,6 +21,7 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, apply_records, make_context, make_services
 from tests.support.services import Services
 
@@ -88,6 +92,15 @@ def test_another_unit_gives_the_value_but_is_no_synonym_of_its_own() -> None:
     assert shown["retention.ms"] == ("7200000", 5)
 
 
+def test_a_setting_of_a_topic_that_is_not_known_any_more() -> None:
+    """P-151: of a directory that an older Kafka has written; its value is treated as secret."""
+    services = _services(None, (TOPIC, "t", "message.format.version", "2.8"))
+    (config,) = _describe(services, TOPIC, "t", ["message.format.version"], include_documentation=True).configs
+    assert (config.value, config.config_source, config.is_sensitive, config.config_type) == (None, 1, True, 0)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms] == [(config.name, None, 1)]
+    assert config.documentation is None
+
+
 def test_keys_filter_and_none_are_all() -> None:
     """P-151."""
     services = _services()
@@ -115,6 +128,35 @@ def test_what_this_broker_does_not_answer_for(kind: int, name: str, code: ErrorC
     assert (result.error_code, result.resource_type, result.resource_name, result.configs) == (code, kind, name, [])
 
 
+@pytest.mark.parametrize("kind", [BROKER, BROKER_LOGGER])
+@pytest.mark.parametrize("name", ["1_0", " 1", "\u00b2", "9" * 5000])
+def test_a_name_that_java_does_not_read_as_an_integer(kind: int, name: str) -> None:
+    """P-151."""
+    result = _describe(_services(), kind, name)
+    assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
+    assert result.error_message == f"Broker id must be an integer, but it is: {name}"
+    assert _describe(_services(), kind, "+1").error_code == ErrorCode.NONE
+
+
+def test_resources_that_the_client_may_not_see_come_last() -> None:
+    """P-151."""
+    acls = {bytes(16): Acl(acl_codes.TOPIC, "t", LITERAL, "User:ANONYMOUS", "*", DESCRIBE_CONFIGS, ALLOW)}
+    services = _services().replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in ORDER]
+    request = DescribeConfigsRequest(resources=resources)
+    response = answer(handle_describe_configs, make_context(4, services=services), request)
+    assert [(result.resource_name, result.error_code) for result in response.results] == [
+        ("t", ErrorCode.NONE),
+        ("t", ErrorCode.NONE),
+        ("1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ("other", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ]
+
+
+ORDER = [(BROKER, "1"), (TOPIC, "t"), (TOPIC, "other"), (GROUP, "g"), (TOPIC, "t")]
+
+
 def test_a_broker_has_all_keys_of_kafka_with_type_and_read_only() -> None:
     """P-151."""
     services = _services({"num.partitions": "3", "ssl.keystore.password": "secret", "my.plugin": "hidden"})
@@ -139,15 +181,27 @@ def test_the_empty_name_is_the_cluster_wide_dynamic_settings() -> None:
     assert [(config.name, config.value, config.config_source) for config in result.configs] == [
         ("message.max.bytes", "2000", 3)
     ]
+    key = "listener.name.plaintext.max.connections"
+    both = _services({"max.connections": "9"}, (BROKER, "", key, "7"), (BROKER, "", "max.connections", "8"))
+    assert _synonyms(_describe(both, BROKER, ""), key) == [(key, "7", 3), ("max.connections", "8", 3)]
     own = {config.name: (config.value, config.config_source) for config in _describe(services, BROKER, "1").configs}
     assert (own["message.max.bytes"], own["max.connections"]) == (("2000", 3), ("5", 2))
 
 
+def test_a_setting_of_one_listener_leaves_that_of_all_as_it_is() -> None:
+    """P-151: it is no other unit of the same setting, and is described as it was given."""
+    key = "listener.name.plaintext.max.connections"
+    described = _describe(_services({"max.connections": "09"}, (BROKER, "1", key, "07")), BROKER, "1")
+    values = {config.name: config.value for config in described.configs}
+    assert (values["max.connections"], values[key]) == ("9", "07")
+    assert _synonyms(described, key)[:2] == [(key, "07", 2), ("max.connections", "09", 4)]
+
+
 def test_a_replication_throttle_is_a_number_and_no_secret() -> None:
     """Known only as a dynamic setting, and yet shown (kafka-reassign-partitions relies on it)."""
-    services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "2000000"))
+    services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "02000000"))
     found = [config for config in _describe(services, BROKER, "1").configs if config.name.endswith("throttled.rate")]
-    assert [(c.value, c.config_source, c.is_sensitive, c.config_type) for c in found] == [("2000000", 2, False, LONG)]
+    assert [(c.value, c.config_source, c.is_sensitive, c.config_type) for c in found] == [("02000000", 2, False, LONG)]
 
 
 def test_groups_and_client_metrics_have_defaults() -> None:

@@ -14,7 +14,6 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.config.jaas import passwords_of
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.file_range import FileRange
@@ -515,13 +514,6 @@ async def test_frames_are_small_before_authentication() -> None:
     async with served(services(), sasl=sasl()) as client:
         await client.stream.send_all((RECEIVE_SIZE_MAX + 1).to_bytes(4, "big"))
         assert await client.frame() is None
-
-
-def test_users_of_a_jaas_setting() -> None:
-    text = (
-        'org.apache.kafka.common.security.plain.PlainLoginModule required username="x" user_alice="a;\\"b" user_bob=c;'
-    )
-    assert passwords_of(text) == {"alice": 'a;"b', "bob": "c"}
 
 
 async def test_a_closed_client_ends_the_connection_quietly(caplog: pytest.LogCaptureFixture) -> None:

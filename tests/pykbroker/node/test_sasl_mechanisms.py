@@ -13,19 +13,26 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.node.host import Host
 from pykbroker.node.sasl_mechanisms import ListenerMechanisms
 from pykbroker.protocol.log_messages.metadata_records import DelegationTokenRecord, UserScramCredentialRecord
-from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials
+from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 from pykbroker.security.scram import ScramLogin, credential_of_password
 from tests.support.admin import apply_records
 
 SCRAM = "SCRAM-SHA-256"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 LISTENER = {"listeners": "S://:9092", "listener.security.protocol.map": "S:SASL_PLAINTEXT"}
+PLAIN_USERS = {"listener.name.s.plain.sasl.jaas.config": f'{PLAIN_MODULE} user_a="a-secret";'}
 
 
 class World:
-    """A listener, its settings and the metadata."""
+    """A listener, its settings and the metadata.
 
-    def __init__(self, is_controller: bool = False, /, **more: str) -> None:
-        self.texts = {**LISTENER, **{key.replace("_", "."): text for key, text in more.items()}}
+    has_module: the listener has a login module for mechanisms without one of their own.
+    """
+
+    def __init__(self, is_controller: bool = False, has_module: bool = True, /, **more: str) -> None:
+        modules = {"listener.name.s.sasl.jaas.config": f"{SCRAM_MODULE};"} if has_module else {}
+        self.texts = {**LISTENER, **modules, **{key.replace("_", "."): text for key, text in more.items()}}
         self.image: ClusterImage = EMPTY_IMAGE
         image: Callable[[], ClusterImage] = lambda: self.image  # noqa: E731
         config = BrokerConfig.from_properties(self.texts)
@@ -44,7 +51,8 @@ class World:
 
 def test_what_a_listener_offers() -> None:
     assert list(World().offered()) == ["PLAIN"]
-    world = World(sasl_enabled_mechanisms="OTHER,SCRAM-SHA-512,PLAIN", connections_max_reauth_ms="5000")
+    other = {"listener.name.s.other.sasl.jaas.config": f"{SCRAM_MODULE};"}
+    world = World(sasl_enabled_mechanisms="OTHER,SCRAM-SHA-512,PLAIN", connections_max_reauth_ms="5000", **other)
     assert {name: each.max_reauth_ms for name, each in world.offered().items()} == {
         "SCRAM-SHA-512": 5000,
         "PLAIN": 5000,
@@ -56,14 +64,55 @@ def test_what_a_listener_offers() -> None:
 
 def test_kerberos_needs_its_settings() -> None:
     """P-323: a listener with GSSAPI is not made without a login module."""
-    with pytest.raises(ConfigError, match="GSSAPI needs a login module"):
+    with pytest.raises(ConfigError, match="GSSAPI needs the login module com"):
         World(sasl_enabled_mechanisms="GSSAPI,PLAIN")
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM, "OAUTHBEARER", "GSSAPI", "OTHER"])
+def test_each_mechanism_needs_a_login_module(mechanism: str) -> None:
+    """P-310: also those that read nothing of it; the text is Kafka's, and the key is the one to set."""
+    text = rf"Could not find a 'KafkaServer' or 's.KafkaServer' entry in the JAAS configuration.*{mechanism}"
+    users = {} if mechanism == "PLAIN" else PLAIN_USERS
+    with pytest.raises(ConfigError, match=text) as refused:
+        World(False, False, sasl_enabled_mechanisms=f"PLAIN,{mechanism}", **users)
+    assert refused.value.name == f"listener.name.s.{mechanism.lower()}.sasl.jaas.config"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("listener.name.s.plain.sasl.jaas.config", "", "Login module not specified in JAAS config"),
+        ("sasl.jaas.config", f"{PLAIN_MODULE} user_a=1;", "Value not specified for key 'user_a' in JAAS config"),
+        (
+            "listener.name.s.plain.sasl.jaas.config",
+            f"{PLAIN_MODULE}; {SCRAM_MODULE};",
+            "JAAS config property contains 2 login modules, should be 1 module",
+        ),
+        ("listener.name.s.plain.sasl.jaas.config", "PlainLoginModule required;", "No LoginModule found for Plain"),
+    ],
+)
+def test_a_login_module_that_cannot_be_used(key: str, text: str, reason: str) -> None:
+    """P-310."""
+    with pytest.raises(ConfigError, match=reason) as refused:
+        World(False, False, **{key: text})
+    assert refused.value.name == key
+
+
+def test_only_the_module_of_plain_has_users() -> None:
+    """P-310: PlainServerCallbackHandler looks for no other; a key without a mechanism's name serves all."""
+    users = 'user_a="a-secret";'
+    world = World(False, False, sasl_jaas_config=f"{PLAIN_MODULE} {users}", sasl_enabled_mechanisms=f"PLAIN,{SCRAM}")
+    assert list(world.offered()) == ["PLAIN", SCRAM]
+    assert world.offered()["PLAIN"].make().evaluate(b"\0a\0a-secret") == b""
+    world = World(False, False, **{"listener.name.s.plain.sasl.jaas.config": f"{SCRAM_MODULE} {users}"})
+    with pytest.raises(LoginRefused):
+        world.offered()["PLAIN"].make().evaluate(b"\0a\0a-secret")
+
+
 def test_passwords_that_change_while_the_broker_runs() -> None:
-    world = World(sasl_jaas_config='M required user_a="old";')
+    world = World(False, False, sasl_jaas_config=f'{PLAIN_MODULE} user_a="old";')
     assert world.offered()["PLAIN"].make().evaluate(b"\0a\0old") == b""
-    changed = world.offered(sasl_jaas_config='M required user_a="new";')
+    changed = world.offered(sasl_jaas_config=f'{PLAIN_MODULE} user_a="new";')
     assert changed["PLAIN"].make().evaluate(b"\0a\0new") == b""
     assert world.offered() is changed
 
@@ -93,7 +142,7 @@ def test_a_controller_accepts_the_login_of_its_own_node_until_the_metadata_has_o
         "controller.listener.names": "S",
         "controller.quorum.bootstrap.servers": "other:9093",
         "sasl.mechanism.controller.protocol": SCRAM,
-        "listener.name.s.scram-sha-256.sasl.jaas.config": 'M required username="node" password="node-secret";',
+        "listener.name.s.scram-sha-256.sasl.jaas.config": f'{PLAIN_MODULE} username="node" password="node-secret";',
         "sasl.enabled.mechanisms": SCRAM,
     }
     world = World(True, **more)

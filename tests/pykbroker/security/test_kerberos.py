@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.jaas import login_module
 from pykbroker.config.values import NodeLogin
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
@@ -133,7 +134,7 @@ class Session:
         self.client = client
         self.threads = 0
         made = kerberos_mechanism(
-            JAAS,
+            login_module(JAAS),
             {SERVICE_KEY: "kafka", RULES_KEY: "DEFAULT"}.get,
             self._run_in_thread,
             lambda: Kerberos(lambda principal, key_table: lambda: StandIn(self.client), REALM),
@@ -262,8 +263,7 @@ def test_a_node_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("jaas", "service", "rules", "key", "reason"),
     [
-        ("", "kafka", "DEFAULT", JAAS_KEY, "needs a login module"),
-        ('Other required username="a";', "kafka", "DEFAULT", JAAS_KEY, "needs a login module"),
+        ('Other required username="a";', "kafka", "DEFAULT", JAAS_KEY, "needs the login module com.sun"),
         (JAAS.replace("useKeyTab=true", ""), "kafka", "DEFAULT", JAAS_KEY, "needs useKeyTab=true"),
         (JAAS.replace("storeKey=true", "storeKey=false"), "kafka", "DEFAULT", JAAS_KEY, "needs storeKey=true"),
         (JAAS.replace("principal", "other"), "kafka", "DEFAULT", JAAS_KEY, "needs principal="),
@@ -276,7 +276,7 @@ def test_settings_that_cannot_be_used(jaas: str, service: str | None, rules: str
     """P-323."""
     settings = {SERVICE_KEY: service, RULES_KEY: rules}
     with pytest.raises(ConfigError, match=reason) as error:
-        kerberos_mechanism(jaas, settings.get, Session()._run_in_thread, open_stand_in("alice"))
+        kerberos_mechanism(login_module(jaas), settings.get, Session()._run_in_thread, open_stand_in("alice"))
     assert error.value.name == key
 
 
@@ -290,7 +290,9 @@ def test_a_service_name_of_the_login_module() -> None:
 
     jaas = JAAS.replace(";", ' serviceName="kafka";')
     settings: dict[str, str | None] = {RULES_KEY: "DEFAULT"}
-    kerberos_mechanism(jaas, settings.get, Session()._run_in_thread, lambda: Kerberos(open_key_table, REALM))
+    kerberos_mechanism(
+        login_module(jaas), settings.get, Session()._run_in_thread, lambda: Kerberos(open_key_table, REALM)
+    )
     assert opened == [(f"kafka/host@{REALM}", "/keys")]
 
 
@@ -309,4 +311,6 @@ def test_a_key_table_that_is_not_there() -> None:
     )
     jaas = JAAS.replace("/keys", "/nowhere/keys")
     with pytest.raises(ConfigError, match=r"no key of kafka/host@EXAMPLE\.COM in /nowhere/keys"):
-        kerberos_mechanism(jaas, {SERVICE_KEY: "kafka", RULES_KEY: "DEFAULT"}.get, Session()._run_in_thread)
+        kerberos_mechanism(
+            login_module(jaas), {SERVICE_KEY: "kafka", RULES_KEY: "DEFAULT"}.get, Session()._run_in_thread
+        )

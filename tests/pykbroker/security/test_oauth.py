@@ -414,7 +414,8 @@ def test_settings_that_cannot_be(handler: str, key: str) -> None:
 
 
 def trusting(certificates: str) -> str:
-    return f'x required ssl.truststore.type="PEM" ssl.truststore.certificates="{certificates}";'
+    text = certificates.replace("\n", "\\n")
+    return f'x required ssl.truststore.type="PEM" ssl.truststore.certificates="{text}";'
 
 
 async def test_a_key_set_behind_an_authority_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

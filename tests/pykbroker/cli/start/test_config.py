@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,29 @@ def test_two_spellings_of_a_log_directory_are_refused(second: str, monkeypatch: 
     with pytest.raises(CliError, match=f"log.dirs=/data/a,{second}: /data/a and {second} are the same directory"):
         properties(["--override", f"log.dirs=/data/a,{second}"])
     assert properties(["--override", "log.dirs=/data/a,/b, /data/a"])["log.dirs"] == "/data/a,/b"
+
+
+@pytest.mark.parametrize("metadata", ["/data/../data/a", "/data/a/", "a"])
+def test_another_spelling_of_a_log_directory_for_the_metadata(metadata: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-442: Kafka finds the directory.id of one in the other, and does not start."""
+    monkeypatch.setattr("os.getcwd", lambda: "/data")
+    given = ["--override", "log.dirs=/b,/data/a", "--override"]
+    error = f"metadata.log.dir={metadata}: /data/a and {metadata} are the same directory"
+    with pytest.raises(CliError, match=re.escape(error)):
+        properties([*given, f"metadata.log.dir={metadata}"])
+    assert properties([*given, "metadata.log.dir=/data/a"])["metadata.log.dir"] == "/data/a"
+    assert properties([*given, "metadata.log.dir=c"])["metadata.log.dir"] == "/data/c"
+    same = properties(["--override", "log.dirs=a", "--override", "metadata.log.dir=a"])
+    assert same["log.dirs"] == same["metadata.log.dir"] == "/data/a"
+
+
+def test_a_link_to_a_log_directory_for_the_metadata(tmp_path: Path) -> None:
+    """P-442."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    given = {"log.dirs": f"{tmp_path}/a", "metadata.log.dir": f"{tmp_path}/link"}
+    with pytest.raises(ConfigError, match=r"is one of log\.dirs by another path"):
+        BrokerConfig.from_properties(given)
+    assert BrokerConfig.from_properties(given | {"metadata.log.dir": f"{tmp_path}/a"}).log.metadata_dir
 
 
 @pytest.mark.parametrize("text", ["/a,", "/a,,/b"])
