@@ -53,7 +53,11 @@ class CaughtUpFollower:
         self._leader_epoch = partition.leader_epoch
 
     def is_unchanged(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
-        """True if nothing has changed, also not the high watermark and log start last sent to the follower."""
+        """True if nothing has changed, also not the high watermark and log start last sent to the follower.
+
+        Each condition under which `FetchedPartition.changes_response` or an error would put the partition into the
+        response must make this False: a partition that is unchanged is not read.
+        """
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
             partition.leadership is leadership

@@ -43,6 +43,7 @@ def response_of(
             _add(topics, asked.key, data)
             if data.current_leader.leader_id >= 0:
                 leaders[data.current_leader.leader_id] = None
+        fetch.note_answer(asked, data)
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
     _name_leaders(context, response, leaders)
     return response
@@ -59,7 +60,7 @@ def response_size(
 
     topics: list[FetchableTopicResponse] = []
     for asked, data in partitions:
-        if fetch.would_be_in_response(asked, data):
+        if fetch.is_in_response(asked, data):
             _add(topics, asked.key, data)
     return SIZE_BYTES + sum(map(len, encode_chunks(FetchResponse(responses=topics), context.api_version)))
 
