@@ -189,6 +189,7 @@ class LoadedLog:
             producers.record_batch(
                 producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
             )
+        # As `_flush_if_due`, without its call.
         if next_offset - self.durability.recovery_point >= config.flush_messages:
             self.flush()
         # As AppendResult(...), without the call of its Python function.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pykbroker.completion import Completion
-from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -174,7 +173,7 @@ class GroupCoordinator:
         return self._group_topics
 
     def _configs_of(self, group_id: str) -> Mapping[str, str]:
-        return self._metadata.image.configs.get((GROUP_RESOURCE, group_id), {})
+        return self._metadata.image.group_config(group_id)
 
     # Requests of members
 

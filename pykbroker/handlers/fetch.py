@@ -35,12 +35,14 @@ from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
 from pykbroker.replication.offset_waiters import Waiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
+    TOPIC_ID_VERSION,
     at_preferred_replica,
     failure,
     not_here,
     response_of,
     response_size,
     throttled_response,
+    topic_of,
     unknown_isolation,
 )
 from pykbroker.requests.turn import Turn
@@ -60,7 +62,6 @@ FUTURE_REPLICA_ID = -3
 """Kafka's replicas that move to another directory read with it inside their broker."""
 FOLLOWER_READ_VERSION = 11
 DIVERGING_VERSION = 12
-TOPIC_ID_VERSION = 13
 
 
 async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchResponse:
@@ -183,9 +184,7 @@ class FetchSteps:
         return any(self._exists(key) and self._is_authorized(key) for key in self._fetch.partitions)
 
     def _exists(self, key: PartitionKey) -> bool:
-        metadata = self._context.services.metadata
-        by_id = self._context.api_version >= TOPIC_ID_VERSION
-        topic = metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+        topic = topic_of(self._context, key)
         return topic is not None and key.partition in topic.partitions
 
     # Read and wait

@@ -33,7 +33,13 @@ from pykbroker.protocol.messages.produce import PartitionProduceResponse, Produc
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError
 from pykbroker.protocol.records.single_batch import ProducedRecords
 from pykbroker.requests.context import Unfinished
-from pykbroker.requests.produce_responses import LeaderHints, append_failure, failure, verification_failure
+from pykbroker.requests.produce_responses import (
+    TOPIC_ID_VERSION,
+    LeaderHints,
+    append_failure,
+    failure,
+    verification_failure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,7 +58,6 @@ ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
 ABORTABLE_VERSION = 11
 EPOCH_BUMP_VERSION = 12
-TOPIC_ID_VERSION = 13
 
 
 async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:

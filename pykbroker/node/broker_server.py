@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.errors import KafkaError
@@ -52,7 +51,7 @@ from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
@@ -76,8 +75,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
-
-NO_CONFIGS: Mapping[str, str] = {}
 
 
 class BrokerServer:
@@ -264,7 +261,7 @@ def make_services(
 
         return SharePartitions(
             config.share_groups,
-            lambda group_id: metadata.image.configs.get((GROUP_RESOURCE, group_id), NO_CONFIGS),
+            lambda group_id: metadata.image.group_config(group_id),
             partitions,
             persister(),
             host.clock,

@@ -19,6 +19,7 @@ from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.fetch import FetchRequest
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
     from pykbroker.replication.partition import Partition
@@ -145,15 +146,18 @@ def at_preferred_replica(partition: Partition, preferred: int) -> PartitionData:
     )
 
 
+def topic_of(context: BrokerContext, key: PartitionKey) -> TopicImage | None:
+    """The topic of a partition, by its id from v13 on, by its name before; None if there is none."""
+    metadata = context.services.metadata
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    return metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+
+
 def not_here(context: BrokerContext, key: PartitionKey) -> KafkaError:
     """The error of a partition that this broker does not hold (P-71)."""
-    metadata = context.services.metadata
-    if context.api_version >= TOPIC_ID_VERSION:
-        topic = metadata.topic_by_id(key.topic_id)
-        if topic is None:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    else:
-        topic = metadata.topic(key.topic)
+    topic = topic_of(context, key)
+    if topic is None and context.api_version >= TOPIC_ID_VERSION:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
     if topic is None or key.partition not in topic.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
     if context.services.partitions.is_offline(topic.name, key.partition):

@@ -36,7 +36,7 @@ from pykbroker.requests.api_table import FLEXIBLE_FROM
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import failed
 from pykbroker.requests.produce_kind import KindOfRequest, RepliedAfterReplication
-from pykbroker.requests.produce_responses import append_failure
+from pykbroker.requests.produce_responses import TOPIC_ID_VERSION, append_failure
 
 if TYPE_CHECKING:
     from pykbroker.protocol.headers import RequestHeader
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 FLEXIBLE_VERSION: Final = 9
-TOPIC_ID_VERSION: Final = 13
 
 KINDS_MAX: Final = 2_000
 """Number of kinds of requests, of about 1 KB each, at which all are dropped; the frequent ones are soon noted again."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV_2
 from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -45,15 +46,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FEATURE = "transaction.version"
-
 LISTED_AT_ONCE = 1_000
 """Transactions that ListTransactions examines before it yields to other requests."""
 MATCHED_AT_ONCE = 10_000
 """Characters of their ids after which it yields, too: a pattern may cost some microseconds for each."""
-
-SERVER_ADDS_PARTITIONS = 2
-"""The transaction.version of clients whose partitions are added by the brokers they write to (P-136)."""
 
 
 class Answer(NamedTuple):
@@ -155,7 +151,7 @@ class TransactionCoordinator:
     @property
     def level(self) -> int:
         """The finalized transaction.version; 0 in a cluster that has none."""
-        return self._metadata.image.features.get(FEATURE, 0)
+        return self._metadata.image.features.get(TRANSACTION_VERSION, TV_0)
 
     # Requests of producers
 
@@ -247,7 +243,7 @@ class TransactionCoordinator:
         """
         if add:
             error = await self.add_partitions(
-                transactional_id, producer_id, producer_epoch, partitions, client_version=SERVER_ADDS_PARTITIONS
+                transactional_id, producer_id, producer_epoch, partitions, client_version=TV_2
             )
             return dict.fromkeys(partitions, error)
         return self._verify(transactional_id, producer_id, producer_epoch, partitions)
@@ -319,7 +315,7 @@ class TransactionCoordinator:
         answer = await self._carry_out(
             transactional_id, _end, producer_id, producer_epoch, is_commit, client_version, after_reply=after_reply
         )
-        return answer if client_version >= SERVER_ADDS_PARTITIONS else Answer(answer.error)
+        return answer if client_version >= TV_2 else Answer(answer.error)
 
     # Administration
 

@@ -10,12 +10,12 @@ EndTxn; the finalized transaction.version determines that of an abort by the coo
 
 from __future__ import annotations
 
+from pykbroker.controller.metadata.features import TV_2
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.states import (
     ENDED,
     ENDING,
-    FIRST_LEVEL_THAT_BUMPS,
     LAST_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -169,7 +169,7 @@ class Transaction:
         fresh_id: int | None = None,
     ) -> Outcome:
         """EndTxn of a client (P-132, P-134, P-136)."""
-        if client_version >= FIRST_LEVEL_THAT_BUMPS:
+        if client_version >= TV_2:
             return self._end_and_bump(producer_id, epoch, is_commit, client_version, now_ms, fresh_id)
         error = self._producer_error(producer_id, epoch)
         if error is ErrorCode.NONE and self.pending is not None:
@@ -216,7 +216,7 @@ class Transaction:
             return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.now.state is not TransactionState.ONGOING:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
-        if level >= FIRST_LEVEL_THAT_BUMPS:
+        if level >= TV_2:
             return self._decide(False, level, now_ms, fresh_id)
         # The old producer is fenced now, even if the append fails; a later attempt does not raise the epoch again.
         if not self._has_failed_fence and self.now.producer_epoch < LAST_EPOCH:
@@ -227,7 +227,7 @@ class Transaction:
     def _decide(self, is_commit: bool, client_version: int, now_ms: int, fresh_id: int | None) -> Outcome:
         now = self.now
         epoch, last, next_id = now.producer_epoch, now.last_producer_epoch, NO_PRODUCER_ID
-        if client_version >= FIRST_LEVEL_THAT_BUMPS:
+        if client_version >= TV_2:
             if now.is_epoch_exhausted:
                 if fresh_id is None:
                     return NEEDS_PRODUCER_ID
@@ -246,7 +246,7 @@ class Transaction:
             )
         )
         assert outcome.state is not None
-        if client_version < FIRST_LEVEL_THAT_BUMPS:
+        if client_version < TV_2:
             return outcome
         completed = _completion(outcome.state, now_ms)
         return outcome._replace(answer=(completed.producer_id, completed.producer_epoch))
@@ -329,6 +329,6 @@ def _completion(prepared: LoggedState, now_ms: int) -> LoggedState:
         partitions=frozenset(),
         last_update_ms=now_ms,
     )
-    if prepared.client_version >= FIRST_LEVEL_THAT_BUMPS and prepared.next_producer_id != NO_PRODUCER_ID:
+    if prepared.client_version >= TV_2 and prepared.next_producer_id != NO_PRODUCER_ID:
         return completed._replace(producer_id=prepared.next_producer_id, producer_epoch=0)
     return completed
