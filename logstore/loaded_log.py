@@ -383,7 +383,9 @@ class LoadedLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         producers = self.history.state
-        producers.on_high_watermark(high_watermark)
+        # Changes what is kept, and not what it means: each transaction is dropped when the first reader asks after its
+        # marker was replicated, so that the high watermark can move without a look at the state of producers.
+        producers.forget_replicated(high_watermark)
         unstable = producers.first_unstable_offset
         return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self.log_start_offset))
 
@@ -406,7 +408,7 @@ class LoadedLog:
         self.durability.recovery_point = max(self.durability.recovery_point, offset)
         # Epochs are removed together with their segments: after a kill the log start may be an older one, because its
         # checkpoint is written only at intervals.
-        self.history.state.on_high_watermark(offset)
+        self.history.state.forget_replicated(offset)
         return True
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:

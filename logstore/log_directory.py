@@ -38,11 +38,11 @@ CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEAN
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
-DIRECTORIES_AT_ONCE: Final = 100
-"""Directories that `create_log` and `delete_log` create or rename at once; `finish_directories` does the rest."""
+UNDELAYED_DIRECTORIES_MAX: Final = 100
+"""Directories that `create_log` and `delete_log` create or rename immediately; `finish_directories` does the rest."""
 ENTRIES_PER_STEP: Final = 500
 """Entries of a checkpoint that are made before others run; about 0.5 ms."""
-LOGS_SYNCED_AT_ONCE: Final = 16
+VOLUME_SYNC_LOGS_MIN: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
 plus the data that other programs have written."""
 _NAME_MAX: Final = 255
@@ -89,13 +89,14 @@ class LogDirectory:
         # New logs whose directories are still to be created, and the number of directories that were created or renamed
         # at once since the last `finish_directories`.
         self._due_directories: dict[TopicPartition, PartitionLog] = {}
-        self._at_once_count = 0
+        self._undelayed_count = 0
         # Deleted logs whose directories are still to be renamed: there were many, or the file system failed.
         self._unrenamed: dict[TopicPartition, PartitionLog] = {}
         # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
-        # Number of deleted logs, of recovery points that became lower, and of log starts that were written at once.
-        self._change_count = 0
+        # Grows with each deleted log, each recovery point that became lower, each log start that was written at once: a
+        # checkpoint that was begun in an earlier generation is not written.
+        self._generation = 0
         # One bound method for all logs: thousands of them would take half a megabyte.
         self._note_recovery_points = self._checkpoint_lower_point
 
@@ -236,7 +237,7 @@ class LogDirectory:
         log = self.futures.pop((topic, partition), None)
         if log is not None:
             self._removed.add((topic, partition))
-            self._change_count += 1
+            self._generation += 1
             self._remove(log, now_ms)
 
     def forget_futures(self, keys: Iterable[TopicPartition]) -> None:
@@ -244,7 +245,7 @@ class LogDirectory:
         for key in keys:
             log = self.futures.pop(key, None)
             if log is not None:
-                self._change_count += 1
+                self._generation += 1
                 with suppress(StorageError):
                     log.close_files()
 
@@ -267,7 +268,7 @@ class LogDirectory:
         log.is_bulk = False
         del self.futures[key]
         self.logs[key] = log
-        self._change_count += 1
+        self._generation += 1
         return log
 
     def give_away(self, topic: str, partition: int) -> PartitionLog | None:
@@ -303,7 +304,7 @@ class LogDirectory:
 
     def _note_removed(self, key: TopicPartition) -> None:
         self._removed.add(key)
-        self._change_count += 1
+        self._generation += 1
         self._due_directories.pop(key, None)
 
     def _close_deleted(self, log: PartitionLog, now_ms: int) -> None:
@@ -334,14 +335,14 @@ class LogDirectory:
             self._rename_deleted(key, now_ms)
             if key in self._removed:
                 self.forget_removed_logs()
-            is_put_off = self._at_once_count >= DIRECTORIES_AT_ONCE
+            is_put_off = self._undelayed_count >= UNDELAYED_DIRECTORIES_MAX
             path = f"{self.path}/{topic}-{partition}"
             log = self._open_log(path, key, config, now_ms, topic_id=topic_id, make_directory=not is_put_off)
             self.logs[key] = log
             if is_put_off:
                 self._due_directories[key] = log
             else:
-                self._at_once_count += 1
+                self._undelayed_count += 1
         return log
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
@@ -349,7 +350,7 @@ class LogDirectory:
 
         Raises StorageError.
         """
-        self._at_once_count = 0
+        self._undelayed_count = 0
         for key in list(islice(self._due_directories, count_max)):
             self._due_directories[key].make_directory()
             del self._due_directories[key]
@@ -373,8 +374,8 @@ class LogDirectory:
             log.on_shortened = no_listener
             if not log.is_directory_due:
                 self._unrenamed[key] = log
-                if self._at_once_count < DIRECTORIES_AT_ONCE:
-                    self._at_once_count += 1
+                if self._undelayed_count < UNDELAYED_DIRECTORIES_MAX:
+                    self._undelayed_count += 1
                     self._rename_deleted(key, now_ms)
 
     def _rename_deleted(self, key: TopicPartition, now_ms: int) -> None:
@@ -398,7 +399,7 @@ class LogDirectory:
         log = self.futures.pop((topic, partition), None)
         if log is not None:
             self._removed.add((topic, partition))
-            self._change_count += 1
+            self._generation += 1
             self._rename_away(log, "-stray")
             log.close_files()
 
@@ -448,12 +449,12 @@ class LogDirectory:
         write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
 
     def _checkpoint_lower_point(self) -> None:
-        self._change_count += 1
+        self._generation += 1
         self.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes the log starts that are not the base offset of the first segment."""
-        self._change_count += 1
+        self._generation += 1
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
 
     def write_log_starts(self) -> Iterator[BlockingStep]:
@@ -465,9 +466,9 @@ class LogDirectory:
 
     def _replace(self, name: str, lines: Iterable[str]) -> Iterator[BlockingStep]:
         """Replaces a checkpoint in steps, unless something changes before its content is durable."""
-        changes = self._change_count
+        generation = self._generation
         path = f"{self.path}/{name}"
-        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._change_count == changes)
+        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._generation == generation)
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """Writes recovery points and high watermarks in steps, and removes deleted logs from the other checkpoints.
@@ -482,7 +483,7 @@ class LogDirectory:
         Args:
             high_watermarks: partitions with their high watermarks, which are read step by step.
         """
-        changes = self._change_count
+        generation = self._generation
         recovery_points = ((key, log.recovery_point) for key, log in list(self._all_logs()))
         for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
             lines: list[str] = []
@@ -490,12 +491,12 @@ class LogDirectory:
                 lines.append(offset_line(key, offset))
                 if len(lines) % ENTRIES_PER_STEP == 0:
                     yield None
-            if self._change_count != changes:
+            if self._generation != generation:
                 return
             yield from self._replace(name, lines)
-            if self._change_count != changes:
+            if self._generation != generation:
                 return
-        if self._change_count == changes:
+        if self._generation == generation:
             self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -564,7 +565,7 @@ class LogDirectory:
         only a log whose own sync fails is in doubt.
         """
         used = [log for log in self if log.is_loaded]
-        if len(used) < LOGS_SYNCED_AT_ONCE:
+        if len(used) < VOLUME_SYNC_LOGS_MIN:
             return False
         for log in used:
             log.write_end(without_empty_snapshot=True)

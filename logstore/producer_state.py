@@ -340,7 +340,7 @@ class ProducerState:
             return NO_OFFSET
         return min((*self._open_transactions, *self._unreplicated))
 
-    def on_high_watermark(self, high_watermark: int) -> None:
+    def forget_replicated(self, high_watermark: int) -> None:
         """Removes ended transactions whose markers are below the high watermark: they no longer hold back readers."""
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}

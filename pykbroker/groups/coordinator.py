@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pykbroker.groups.modern.topics import GroupTopics
     from pykbroker.groups.result import GroupResult, Requester
     from pykbroker.groups.shard import GroupShard
-    from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
-    from pykbroker.groups.streams.coordinator import StreamsGroupRequests
+    from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
+    from pykbroker.groups.streams.requests import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -326,7 +326,7 @@ class GroupCoordinator:
     def share(self) -> ShareGroupRequests:
         """Requests about share groups."""
         if self._share is None:
-            from pykbroker.groups.share.coordinator import ShareGroupRequests
+            from pykbroker.groups.share.requests import ShareGroupRequests
 
             self._share = ShareGroupRequests(self._runtime, self._share_states)
         return self._share
@@ -335,7 +335,7 @@ class GroupCoordinator:
     def streams(self) -> StreamsGroupRequests:
         """Requests about Streams groups."""
         if self._streams is None:
-            from pykbroker.groups.streams.coordinator import StreamsGroupRequests
+            from pykbroker.groups.streams.requests import StreamsGroupRequests
 
             self._streams = StreamsGroupRequests(self._runtime)
         return self._streams

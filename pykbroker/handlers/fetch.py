@@ -32,7 +32,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
-from pykbroker.replication.offset_waiters import Waiter
+from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
     TOPIC_ID_VERSION,
@@ -193,7 +193,7 @@ class FetchSteps:
         """Reads all partitions; below `fetch.min.bytes`, waits and reads those that have changed."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and self._min_bytes > 0
-        with Waiter(self._min_bytes) as waiter:
+        with OffsetWaiter(self._min_bytes) as waiter:
             read = await self._read_all(waiter if may_wait else None, None)
             wanted = self._min_bytes - read.size_bytes
             if not may_wait or wanted <= 0 or read.has_urgent or not self._fetch.partitions:
@@ -211,7 +211,7 @@ class FetchSteps:
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
                     return read
 
-    async def _read_all(self, waiter: Waiter | None, before: ReadPass | None) -> ReadPass:
+    async def _read_all(self, waiter: OffsetWaiter | None, before: ReadPass | None) -> ReadPass:
         """Reads each partition in order under the size limits of the request and the broker (P-60, P-64).
 
         Args:

@@ -32,7 +32,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError
 from pykbroker.protocol.records.single_batch import ProducedRecords
-from pykbroker.requests.context import Unfinished
+from pykbroker.requests.context import UnfinishedResponse
 from pykbroker.requests.produce_responses import (
     TOPIC_ID_VERSION,
     LeaderHints,
@@ -60,7 +60,9 @@ ABORTABLE_VERSION = 11
 EPOCH_BUMP_VERSION = 12
 
 
-async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
+async def handle_produce(
+    context: BrokerContext, request: ProduceRequest
+) -> ProduceResponse | UnfinishedResponse | None:
     """Appends every partition's batch; returns None with acks=0, which has no response (P-10)."""
     steps = ProduceSteps(context, request)
     steps.decode()
@@ -295,8 +297,8 @@ class ProduceSteps:
 
     # Finish
 
-    async def finish(self) -> ProduceResponse | Unfinished | None:
-        """Returns the response, with acks=all after replication (or as Unfinished); None with acks=0.
+    async def finish(self) -> ProduceResponse | UnfinishedResponse | None:
+        """Returns the response, with acks=all after replication (or as UnfinishedResponse); None with acks=0.
 
         Raises:
             CloseConnection: a partition of a request with acks=0 has an error.
@@ -313,7 +315,7 @@ class ProduceSteps:
         # Keeps no reference to the request, whose records are no longer needed.
         replication = AwaitedReplication(self._context, self._response, self._awaited, self._hints, deadline)
         if self._context.may_be_unfinished:
-            return Unfinished(self._response, replication.finish)
+            return UnfinishedResponse(self._response, replication.finish)
         await replication.finish()
         return self._response
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pykbroker.network.request_memory import RequestMemory
     from pykbroker.requests.context import NodeServices
-    from pykbroker.security.connection_info import ConnectionInfo, ReplyInWaiting
+    from pykbroker.security.connection_info import ConnectionInfo, UnfinishedReply
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ UNFINISHED_MAX = 16
 """Largest number of produce requests of one connection that wait for followers; a producer sends five by default."""
 
 
-SENT_AT_ONCE_MAX = 1 << 14
+SENT_WITHOUT_COROUTINE_MAX = 1 << 14
 """Bytes of a reply up to which it is sent without a coroutine; longer ones may have to wait for the client."""
 
 
@@ -103,7 +103,7 @@ class Connection:
         self.served_by: trio.CancelScope | None = None
         self._close_reason: str | None = None
         # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
-        self._unfinished: deque[ReplyInWaiting] = deque()
+        self._unfinished: deque[UnfinishedReply] = deque()
         self.info = info
         self.is_sending = False
         self.has_ended = False
@@ -167,7 +167,7 @@ class Connection:
         """Serves one request and sends its reply, or notes the reply as unfinished."""
         info = self.info
         repeated = info.repeated_produce
-        reply: list[Any] | ReplyInWaiting | None = None if repeated is None else repeated.serve(info, frame)
+        reply: list[Any] | UnfinishedReply | None = None if repeated is None else repeated.serve(info, frame)
         if reply is None:
             reply = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
         chunks: list[Any] | None = None
@@ -347,7 +347,7 @@ class SocketConnection(Connection):
 
     def _sends_at_once(self, chunks: list[Any]) -> bool:
         data = chunks[0]
-        if len(data) > SENT_AT_ONCE_MAX:
+        if len(data) > SENT_WITHOUT_COROUTINE_MAX:
             return False
         try:
             sent = self._socket.send(data)

@@ -17,7 +17,7 @@ from pykbroker.logstore.errors import OffsetOutOfRange, StorageError, StorageFul
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
-from pykbroker.replication.offset_waiters import ALL, Waiter
+from pykbroker.replication.offset_waiters import ALL, OffsetWaiter
 from pykbroker.replication.replica import FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_EPOCH", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
 
@@ -277,7 +277,7 @@ class Partition:
             self.log.flush()
             self.replica.unsynced_from = -1
         except StorageError as error:
-            log.error(
+            logger.error(
                 "%s: its end, from offset %d on, could not be synced: %s", self, self.replica.unsynced_from, error
             )
             self._environment.storage_failures.report(error)
@@ -288,7 +288,7 @@ class Partition:
             self.log.begin_leader_epoch(self.leader_epoch)
         except StorageError as error:
             # `end_offset_for_epoch` returns the same without the entry, and the first batch of the epoch adds it.
-            log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
+            logger.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
             self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
@@ -607,7 +607,7 @@ class Partition:
         if leadership is not None and leadership.followers:
             proposal = leadership.propose_shrink(self.log.log_end_offset, self._environment.now())
             if proposal is not None:
-                log.info(
+                logger.info(
                     "%s: in-sync set %s shrinks to %s; high watermark %d, log end %d",
                     self, leadership.isr, proposal.broker_ids, self.high_watermark, self.log.log_end_offset,
                 )  # fmt: skip
@@ -620,7 +620,7 @@ class Partition:
         leadership = self.leadership
         if leadership is not None and leadership.accept(proposal, isr, leader_epoch, partition_epoch):
             self.partition_epoch = leadership.partition_epoch
-            log.info("%s: in-sync set is %s", self, isr)
+            logger.info("%s: in-sync set is %s", self, isr)
             self._advance()
             self.replica.wake_acks()
 
@@ -660,7 +660,7 @@ class Partition:
                 return ErrorCode.NONE, low
             if trio.current_time() >= deadline:
                 return ErrorCode.REQUEST_TIMED_OUT, low
-            with Waiter(ALL) as waiter:
+            with OffsetWaiter(ALL) as waiter:
                 waiter.register(self.low_waiters)
                 await waiter.wait(deadline)
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LISTED_AT_ONCE = 1_000
+LISTED_PER_TURN = 1_000
 """Transactions that ListTransactions examines before it yields to other requests."""
-MATCHED_AT_ONCE = 10_000
+MATCHED_PER_TURN = 10_000
 """Characters of their ids after which it yields, too: a pattern may cost some microseconds for each."""
 
 
@@ -262,7 +262,7 @@ class TransactionCoordinator:
         error = transaction.verify(producer_id, producer_epoch)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
-        known = transaction.now.partitions
+        known = transaction.current.partitions
         return {
             partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE
             for partition in partitions
@@ -343,7 +343,7 @@ class TransactionCoordinator:
             if not transaction.is_new and wanted.matches(transaction, now_ms):
                 found.append(transaction)
             count, size = count + 1, size + len(transaction.transactional_id)
-            if count == LISTED_AT_ONCE or size >= MATCHED_AT_ONCE:
+            if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:
                 count = size = 0
                 await trio.lowlevel.checkpoint()
         return found
@@ -384,15 +384,15 @@ class TransactionCoordinator:
             return
         for transaction in result.decided:
             if result.after_reply is None:
-                self._complete(number, transaction)
+                self._begin_completion(number, transaction)
             else:
-                result.after_reply(partial(self._complete, number, transaction))
+                result.after_reply(partial(self._begin_completion, number, transaction))
         if result.is_ongoing:
             self._schedule_timeout_check()
         if shard.transactions:
             self._schedule_expiry()
 
-    def _complete(self, number: int, transaction: Transaction) -> None:
+    def _begin_completion(self, number: int, transaction: Transaction) -> None:
         if self._completion is None:
             from pykbroker.transactions.completion import TransactionCompletion
 
@@ -432,7 +432,7 @@ class TransactionCoordinator:
             write = await self._begin(transactional_id, event)
             error = write if isinstance(write, ErrorCode) else write.append_error or write.result.response.error
             if error is ErrorCode.NONE:
-                timeout_ms = transaction.now.timeout_ms
+                timeout_ms = transaction.current.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
             else:
                 log.warning("%r: the late transaction is not aborted: %s", transactional_id, error.name)

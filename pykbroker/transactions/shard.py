@@ -49,11 +49,11 @@ class TransactionFilter(NamedTuple):
 
     def matches(self, transaction: Transaction, now_ms: int) -> bool:
         """True if a transaction is to be listed."""
-        now = transaction.now
+        current = transaction.current
         return (
-            not (self.producer_ids and now.producer_id not in self.producer_ids)
-            and not (self.states and now.state.title not in self.states)
-            and not (self.duration_ms >= 0 and now_ms - now.start_ms <= self.duration_ms)
+            not (self.producer_ids and current.producer_id not in self.producer_ids)
+            and not (self.states and current.state.title not in self.states)
+            and not (self.duration_ms >= 0 and now_ms - current.start_ms <= self.duration_ms)
             and (self.matches_id is None or self.matches_id(transaction.transactional_id))
         )
 
@@ -152,15 +152,15 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
             transaction = self.transactions[transactional_id]
             if error is not ErrorCode.NONE:
                 # The append of the record that completes a transaction is retried until it succeeds.
-                if state is not None and transaction.now.state not in ENDING:
+                if state is not None and transaction.current.state not in ENDING:
                     transaction.fail()
             elif state is None:
                 del self.transactions[transactional_id]
             else:
-                transaction.complete(now_ms)
-                if transaction.now.state in ENDING:
+                transaction.on_stored(now_ms)
+                if transaction.current.state in ENDING:
                     followed.decided.append(transaction)
-                elif transaction.now.state is TransactionState.ONGOING:
+                elif transaction.current.state is TransactionState.ONGOING:
                     followed.is_ongoing = True
         return followed
 
@@ -197,4 +197,4 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     @property
     def has_ongoing(self) -> bool:
         """True if a transaction is ongoing, which may time out."""
-        return any(transaction.now.state is TransactionState.ONGOING for transaction in self.transactions.values())
+        return any(transaction.current.state is TransactionState.ONGOING for transaction in self.transactions.values())
