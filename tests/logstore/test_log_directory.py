@@ -9,14 +9,10 @@ import pytest
 
 from pykbroker.logstore.blocking_step import STAGED_SUFFIX
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
+from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import (
-    ENTRIES_PER_STEP,
-    UNDELAYED_DIRECTORIES_MAX,
-    LogDirectory,
-    parse_directory_name,
-)
+from pykbroker.logstore.log_directory import UNDELAYED_DIRECTORIES_MAX, LogDirectory, parse_directory_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
