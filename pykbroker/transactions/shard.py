@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.named_tuple import NamedTuple
@@ -20,9 +20,12 @@ TOMBSTONES_BATCH_BYTES = 100_000
 """Size of a batch of tombstones: very many ids may expire at once, more than one batch may hold."""
 
 
-Event = Callable[..., Outcome]
-"""An event on a transaction: a function of the `Transaction`, the time in ms, a fresh producer id or None, and the
-arguments of the request."""
+class TransactionEvent(Protocol):
+    """A request or a timeout, which is applied to a transaction."""
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """The outcome; `fresh_id` is a producer id if an earlier outcome needed one."""
+
 
 AfterReply = Callable[[Callable[[], None]], None]
 """Takes a function that is to be run after the reply to the present request, before another request is served."""
@@ -119,8 +122,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         self,
         now_ms: int,
         transactional_id: str,
-        event: Event,
-        arguments: tuple[Any, ...],
+        event: TransactionEvent,
         fresh_id: int | None,
         after_reply: AfterReply | None,
     ) -> TransactionResult:
@@ -128,7 +130,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return TransactionResult(response=Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        outcome = event(transaction, now_ms, fresh_id, *arguments)
+        outcome = event.apply(transaction, now_ms, fresh_id)
         records = [] if outcome.state is None else [(transactional_id, outcome.state)]
         return TransactionResult(records, outcome, after_reply=after_reply)
 

@@ -43,7 +43,7 @@ PATHS = (
     *(f"handlers/{name}.py" for name in FREQUENT),
     "coordination/*.py",
     "groups/*.py",
-    "groups/*/coordinator.py",
+    "groups/*/requests.py",
     "groups/*/heartbeat.py",
     "logstore/loaded_log.py",
     "logstore/partition_log.py",
@@ -66,7 +66,6 @@ EXCEPTIONS = {
         "network.listener.ListenerLimits.__init__",
         "network.listener._addresses",
         "replication.directory_reports.DirectoryReports.__init__",
-        "replication.fetch_sessions.FetchSessions._evict",
         "replication.replication_tasks.ReplicationTasks._run_fetcher",
         "replication.replication_tasks.ReplicationTasks._start",
         "requests.share_requests.watch_connection",
@@ -74,7 +73,6 @@ EXCEPTIONS = {
         "share_partitions.registry.SharePartitions.find_or_load",
         "transactions.completion.TransactionCompletion._send",
         "transactions.coordinator.TransactionCoordinator._make_shard",
-        "transactions.coordinator.TransactionCoordinator.init_producer_id",
         "transactions.remote_verification.RemoteVerification.ask",
     },
     "when metadata, settings or the topics of a regular expression change, or by a timer": {
@@ -87,7 +85,6 @@ EXCEPTIONS = {
         "network.connection_limits.ConnectionLimits._read_overrides",
         "replication.directory_moves.DirectoryMoves._read",
         "requests.topic_encoder.TopicEncoder._frame",
-        "transactions.coordinator.TransactionCoordinator._abort_timed_out",
     },
     "the request waits, for replication or for another broker, or leaves work for after its reply": {
         "coordination.runtime.CoordinatorRuntime._await_replicas",
