@@ -39,7 +39,7 @@ class AppendOrigin(Enum):
     """Source of an append, which decides the checks.
 
     CLIENT: one batch of a producer, with all checks. COORDINATOR: batches and markers of this broker's coordinators;
-    only producer epochs are checked. RAFT: the metadata log, with control batches.
+    only producer epochs are checked. RAFT: the metadata log, with control batches; no producers, so nothing is checked.
     """
 
     CLIENT = 0
@@ -166,7 +166,8 @@ class LoadedLog:
                 must_be_verified=config.transaction_partition_verification_enable,
             )
             if duplicate is not None:
-                # The original's sync may have failed, so the duplicate asks for one again.
+                # The sync of `flush.messages` may have failed after the first attempt: it is tried again before the
+                # producer hears that the records are stored.
                 self._flush_if_due()
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True

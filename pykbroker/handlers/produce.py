@@ -196,7 +196,7 @@ class ProduceSteps:
     async def append(self) -> None:
         """Appends each partition's batch."""
         now_ms = self._context.services.clock.now_ms()
-        # One batch is not divided, so that its request need not know the time.
+        # A request of one batch cannot yield in between, and need not look at the clock.
         has_turns = self._verified is None and (len(self._topics) != 1 or len(self._topics[0].partitions) > 1)
         turn_ends = trio.current_time() + TURN_S if has_turns else 0.0
         for topic in self._topics:

@@ -354,6 +354,8 @@ class Partition:
                 self._appended(len(data), stable_before)
             self._environment.storage_failures.report(error)
             raise
+        # A duplicate has appended nothing. But if the sync of its original had failed, and succeeds now, the records
+        # become readable now.
         if not result.is_duplicate or (not leadership.followers and log.log_end_offset > self.high_watermark):
             self._appended(len(data), stable_before)
         return result
@@ -389,6 +391,7 @@ class Partition:
         wanted = self.log.config.min_insync_replicas
         if len(leadership.isr) >= wanted:
             return
+        # Here, and not before: it is a call for each request, and matters only to topics with fewer replicas.
         wanted = leadership.min_isr(wanted)
         if len(leadership.isr) < wanted:
             raise KafkaError(

@@ -206,7 +206,7 @@ class Transaction:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
         if is_commit and current.state is not TransactionState.ONGOING:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
-        # A client that does not know if its partitions were added sends an abort to be sure, ongoing or not.
+        # An abort needs no ongoing transaction: after an error a client may not know if its partitions were added.
         return self._decide(is_commit, client_version, now_ms, fresh_id)
 
     def fence_and_abort(self, level: int, now_ms: int, fresh_id: int | None = None) -> Outcome:

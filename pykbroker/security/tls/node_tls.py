@@ -69,7 +69,8 @@ class NodeTls:
 
     def apply(self, config: BrokerConfig) -> None:
         """Uses the settings of this node after a change of metadata, and files that have changed."""
-        if config is self._config:  # settings of other resources have changed
+        if config is self._config:
+            # The same path was set again, so that the file is read again (P-244), or another resource changed.
             self.take_changed_files()
             return
         self._config = config
