@@ -317,6 +317,11 @@ class SocketConnection(Connection):
                 await self._serve_frame(frame, may_be_unfinished=True)
                 if reader.is_drained and not unfinished:
                     return False
+        return await self._serve_several(count)
+
+    async def _serve_several(self, count: int) -> bool:
+        """Serves further requests of a turn, which has served or received `count`; sends replies that are finished."""
+        reader, unfinished = self._reader, self._unfinished
         ends = time.perf_counter() + TURN_S
         while True:
             frame = reader.next_frame()
@@ -328,7 +333,7 @@ class SocketConnection(Connection):
                 if frame is None:
                     continue
             if frame is None:
-                # Fewer bytes than there was room for were all that had arrived.
+                # The last receive did not fill the buffer: nothing more has arrived.
                 if count and not reader.is_full:
                     return False
                 if reader.announced > BUFFER_SIZE_KEPT:

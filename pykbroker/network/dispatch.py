@@ -109,13 +109,11 @@ async def dispatch(
                 return [len(response).to_bytes(4, "big") + response]
         else:
             response = await handler(context, request)
+        unfinished: UnfinishedResponse | None = None
         if isinstance(response, UnfinishedResponse):
-            if context.refusals is not None:
-                audit(context, request, response.response)
-            if key == ApiKey.PRODUCE:
-                _note_produce(services, connection, frame, header, request)
-            return UnfinishedHandlerReply(response, header, has_tags)
-        if quota is not None:
+            # Of a client without a quota, or whose quota does not depend on the response.
+            unfinished, response = response, response.response
+        elif quota is not None:
             quota.answer(request, response)
             if response is not None and quota.is_timed:
                 connection.timed = quota
@@ -123,8 +121,10 @@ async def dispatch(
             audit(context, request, response)
         if response is None:
             return None
-        if key == ApiKey.PRODUCE and kind is ListenerKind.BROKER:
+        if key == ApiKey.PRODUCE:
             _note_produce(services, connection, frame, header, request)
+        if unfinished is not None:
+            return UnfinishedHandlerReply(unfinished, header, has_tags)
         return _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
@@ -133,6 +133,7 @@ async def dispatch(
         if quota is not None:
             quota.answer(request, response)
         if context.refusals is not None:
+            # A change that failed is not in the audit log, but what the authorizer has refused of it is.
             audit(context, request, response)
         return _reply(header, response, version, has_tags)
 
