@@ -399,21 +399,18 @@ class Partition:
                 f"{self}: {len(leadership.isr)} in-sync replica(s), min.insync.replicas is {wanted}",
             )
 
-    async def wait_replicated(
-        self, end_offset: int, deadline: float, leadership: Leadership | None = None
-    ) -> ErrorCode:
+    async def wait_replicated(self, end_offset: int, deadline: float, leadership: Leadership | None) -> ErrorCode:
         """Waits until all in-sync replicas have the records below an offset, which this broker appended as leader.
 
         Args:
             end_offset: the offset after the last record.
             deadline: on trio's clock.
-            leadership: that under which they were appended; needed if the caller has awaited anything since.
+            leadership: that under which they were appended; None if this broker has lost it.
 
         Returns:
             NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND: they are replicated to fewer than `min.insync.replicas`;
             NOT_LEADER_OR_FOLLOWER: they may or may not be lost; REQUEST_TIMED_OUT: they stay in the log (P-46).
         """
-        leadership = leadership or self.leadership
         result = self._replication_of(end_offset, leadership)
         if result is not None:
             return result
