@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.coordination.shard import TransactionalProducer
-    from pykbroker.groups.consumer.regexes import RegexRefresh
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult, Requester
+    from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.requests import StreamsGroupRequests
