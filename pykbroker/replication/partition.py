@@ -111,6 +111,7 @@ class Partition:
 
     __slots__ = (
         "_environment",
+        "_followed_epoch",
         "future",
         "is_adding",
         "is_closed",
@@ -120,7 +121,6 @@ class Partition:
         "leadership",
         "log",
         "partition",
-        "partition_epoch",
         "replica",
         "replicas",
         "topic",
@@ -146,7 +146,9 @@ class Partition:
         self.partition = image.partition
         self.log = log
         self.replica = Replica(f"{topic}-{image.partition}", log, high_watermark)
-        self.leader_id = self.leader_epoch = self.partition_epoch = -1
+        self.leader_id = self.leader_epoch = -1
+        # Partition epoch of the metadata under which this broker follows; a leader's is in its Leadership.
+        self._followed_epoch = -1
         self.leadership: Leadership | None = None
         self.is_closed = False
         self.replicas: tuple[int, ...] = ()
@@ -237,7 +239,8 @@ class Partition:
 
     def update(self, image: PartitionImage) -> None:
         """Applies leader, epoch, replicas and in-sync set of the metadata, unless they are older."""
-        if image.partition_epoch < self.partition_epoch:
+        known = self._followed_epoch if self.leadership is None else self.leadership.partition_epoch
+        if image.partition_epoch < known:
             return
         self.leader_id = image.leader
         self.replicas = tuple(image.replicas)
@@ -247,7 +250,7 @@ class Partition:
             self._lead(image)
         else:
             self.leader_epoch = image.leader_epoch
-            self.partition_epoch = image.partition_epoch
+            self._followed_epoch = image.partition_epoch
             if self.leadership is not None:
                 self.leadership = None
                 self.replica.wake_all()
@@ -263,8 +266,7 @@ class Partition:
         # Without followers nothing depends on the time.
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
-        self.leader_epoch = leadership.leader_epoch
-        self.partition_epoch = leadership.partition_epoch
+        self.leader_epoch = leadership.leader_epoch  # the same, for followers and for each append
         if leadership.followers and self.log.latest_epoch < self.leader_epoch:
             # Without followers nothing requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
@@ -619,7 +621,6 @@ class Partition:
         """Applies the in-sync set that the controller has committed for a proposal."""
         leadership = self.leadership
         if leadership is not None and leadership.accept(proposal, isr, leader_epoch, partition_epoch):
-            self.partition_epoch = leadership.partition_epoch
             logger.info("%s: in-sync set is %s", self, isr)
             self._advance()
             self.replica.wake_acks()
