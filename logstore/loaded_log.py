@@ -39,7 +39,7 @@ class AppendOrigin(Enum):
     """Source of an append, which decides the checks.
 
     CLIENT: one batch of a producer, with all checks. COORDINATOR: batches and markers of this broker's coordinators;
-    only producer epochs are checked. RAFT: the metadata log, with control batches.
+    only producer epochs are checked. RAFT: the metadata log, with control batches; no producers, so nothing is checked.
     """
 
     CLIENT = 0
@@ -166,7 +166,8 @@ class LoadedLog:
                 must_be_verified=config.transaction_partition_verification_enable,
             )
             if duplicate is not None:
-                # The original's sync may have failed, so the duplicate asks for one again.
+                # The sync of `flush.messages` may have failed after the first attempt: it is tried again before the
+                # producer hears that the records are stored.
                 self._flush_if_due()
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
@@ -189,6 +190,7 @@ class LoadedLog:
             producers.record_batch(
                 producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
             )
+        # As `_flush_if_due`, without its call.
         if next_offset - self.durability.recovery_point >= config.flush_messages:
             self.flush()
         # As AppendResult(...), without the call of its Python function.
@@ -382,7 +384,9 @@ class LoadedLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         producers = self.history.state
-        producers.on_high_watermark(high_watermark)
+        # Changes what is kept, and not what it means: each transaction is dropped when the first reader asks after its
+        # marker was replicated, so that the high watermark can move without a look at the state of producers.
+        producers.forget_replicated(high_watermark)
         unstable = producers.first_unstable_offset
         return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self.log_start_offset))
 
@@ -405,7 +409,7 @@ class LoadedLog:
         self.durability.recovery_point = max(self.durability.recovery_point, offset)
         # Epochs are removed together with their segments: after a kill the log start may be an older one, because its
         # checkpoint is written only at intervals.
-        self.history.state.on_high_watermark(offset)
+        self.history.state.forget_replicated(offset)
         return True
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:

@@ -14,10 +14,11 @@ from typing import Final, TypeVar
 
 from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.callbacks import Report
+from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP, TopicPartition
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import ENTRIES_PER_STEP, LogDirectory, TopicPartition
+from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
 
 R = TypeVar("R")

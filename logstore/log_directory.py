@@ -16,13 +16,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain, islice, starmap
+from itertools import islice
 from typing import Any, Final
 
-from pykbroker.logstore.blocking_step import BlockingStep, replace_file
 from pykbroker.logstore.callbacks import Report, no_listener
-from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
-from pykbroker.logstore.errors import CorruptFile, StorageError
+from pykbroker.logstore.directory_checkpoints import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    DirectoryCheckpoints,
+    TopicPartition,
+)
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -30,26 +34,17 @@ from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.uuids import uuid_from_text
 
-RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
-CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
-DIRECTORIES_AT_ONCE: Final = 100
-"""Directories that `create_log` and `delete_log` create or rename at once; `finish_directories` does the rest."""
-ENTRIES_PER_STEP: Final = 500
-"""Entries of a checkpoint that are made before others run; about 0.5 ms."""
-LOGS_SYNCED_AT_ONCE: Final = 16
+UNDELAYED_DIRECTORIES_MAX: Final = 100
+"""Directories that `create_log` and `delete_log` create or rename immediately; `finish_directories` does the rest."""
+VOLUME_SYNC_LOGS_MIN: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
 plus the data that other programs have written."""
 _NAME_MAX: Final = 255
 _FUTURE_MARK: Final = "-future"
 _NO_ID: Final = bytes(16)
-
-TopicPartition = tuple[str, int]
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
@@ -66,7 +61,7 @@ def parse_future_name(name: str) -> TopicPartition | None:
     return parse_directory_name(stem) if dot and unique and name.endswith(_FUTURE_MARK) else None
 
 
-class LogDirectory:
+class LogDirectory(DirectoryCheckpoints):
     """A locked data directory and its logs. Made by `open`, ended by `close`.
 
     Attributes:
@@ -76,26 +71,18 @@ class LogDirectory:
     """
 
     def __init__(self, path: str, open_files: OpenFiles) -> None:
-        self.path = path
-        self.open_files = open_files
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.futures: dict[TopicPartition, PartitionLog] = {}
+        super().__init__(path, open_files)
         # True if the last stop was clean; the broker epoch of that stop (-1 if unknown).
         self.was_clean = False
         self.previous_broker_epoch = -1
         self._lock_handle = -1
-        self._report: Report | None = None
         self._deleted_directories: list[tuple[int, str]] = []
         # New logs whose directories are still to be created, and the number of directories that were created or renamed
         # at once since the last `finish_directories`.
         self._due_directories: dict[TopicPartition, PartitionLog] = {}
-        self._at_once_count = 0
+        self._undelayed_count = 0
         # Deleted logs whose directories are still to be renamed: there were many, or the file system failed.
         self._unrenamed: dict[TopicPartition, PartitionLog] = {}
-        # Names of deleted logs that may still be in checkpoints.
-        self._removed: set[TopicPartition] = set()
-        # Number of deleted logs, of recovery points that became lower, and of log starts that were written at once.
-        self._change_count = 0
         # One bound method of each kind for all logs: thousands of them would take half a megabyte.
         self._note_recovery_points = self._checkpoint_lower_point
         self._note_clean_parts = self._checkpoint_clean_limit
@@ -111,11 +98,6 @@ class LogDirectory:
         directory._lock_handle = filesystem.lock(f"{path}/{LOCK}")
         directory._read_clean_shutdown()
         return directory
-
-    @property
-    def filesystem(self) -> FileSystem:
-        """The file system that holds the directory."""
-        return self.open_files.filesystem
 
     # Identity
 
@@ -187,15 +169,6 @@ class LogDirectory:
             self.drop_future(*key, now_ms)
         self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has(key)}
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
-        try:
-            return read_offsets(self.filesystem, f"{self.path}/{name}")
-        except CorruptFile as error:
-            if self._report is not None:
-                self._report(f"{error}; it is ignored, and will be written again")
-            return {}
-
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log of a partition; None if it is not in this directory."""
         return self.logs.get((topic, partition))
@@ -206,9 +179,6 @@ class LogDirectory:
 
     def __len__(self) -> int:
         return len(self.logs) + len(self.futures)
-
-    def _has(self, key: TopicPartition) -> bool:
-        return key in self.logs or key in self.futures
 
     # Logs that move to this directory, or away
 
@@ -236,8 +206,8 @@ class LogDirectory:
         until the next start finds it again."""
         log = self.futures.pop((topic, partition), None)
         if log is not None:
-            self._removed.add((topic, partition))
-            self._change_count += 1
+            # Not `_note_removed`: where there is a copy there is no log, so none that waits in `_due_directories`.
+            self._mark_removed((topic, partition))
             self._remove(log, now_ms)
 
     def forget_futures(self, keys: Iterable[TopicPartition]) -> None:
@@ -245,7 +215,7 @@ class LogDirectory:
         for key in keys:
             log = self.futures.pop(key, None)
             if log is not None:
-                self._change_count += 1
+                self._generation += 1
                 with suppress(StorageError):
                     log.close_files()
 
@@ -268,7 +238,7 @@ class LogDirectory:
         log.is_bulk = False
         del self.futures[key]
         self.logs[key] = log
-        self._change_count += 1
+        self._generation += 1
         return log
 
     def give_away(self, topic: str, partition: int) -> PartitionLog | None:
@@ -303,8 +273,7 @@ class LogDirectory:
         self._close_deleted(log, now_ms)
 
     def _note_removed(self, key: TopicPartition) -> None:
-        self._removed.add(key)
-        self._change_count += 1
+        self._mark_removed(key)
         self._due_directories.pop(key, None)
 
     def _close_deleted(self, log: PartitionLog, now_ms: int) -> None:
@@ -335,14 +304,14 @@ class LogDirectory:
             self._rename_deleted(key, now_ms)
             if key in self._removed:
                 self.forget_removed_logs()
-            is_put_off = self._at_once_count >= DIRECTORIES_AT_ONCE
+            is_put_off = self._undelayed_count >= UNDELAYED_DIRECTORIES_MAX
             path = f"{self.path}/{topic}-{partition}"
             log = self._open_log(path, key, config, now_ms, topic_id=topic_id, make_directory=not is_put_off)
             self.logs[key] = log
             if is_put_off:
                 self._due_directories[key] = log
             else:
-                self._at_once_count += 1
+                self._undelayed_count += 1
         return log
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
@@ -350,7 +319,7 @@ class LogDirectory:
 
         Raises StorageError.
         """
-        self._at_once_count = 0
+        self._undelayed_count = 0
         for key in list(islice(self._due_directories, count_max)):
             self._due_directories[key].make_directory()
             del self._due_directories[key]
@@ -374,8 +343,8 @@ class LogDirectory:
             log.on_shortened = no_listener
             if not log.is_directory_due:
                 self._unrenamed[key] = log
-                if self._at_once_count < DIRECTORIES_AT_ONCE:
-                    self._at_once_count += 1
+                if self._undelayed_count < UNDELAYED_DIRECTORIES_MAX:
+                    self._undelayed_count += 1
                     self._rename_deleted(key, now_ms)
 
     def _rename_deleted(self, key: TopicPartition, now_ms: int) -> None:
@@ -398,8 +367,7 @@ class LogDirectory:
         """As `mark_stray`, for the copy of a log."""
         log = self.futures.pop((topic, partition), None)
         if log is not None:
-            self._removed.add((topic, partition))
-            self._change_count += 1
+            self._mark_removed((topic, partition))  # as in `drop_future`
             self._rename_away(log, "-stray")
             log.close_files()
 
@@ -439,111 +407,7 @@ class LogDirectory:
             count += 1
         return count
 
-    # Checkpoints
-
-    def _all_logs(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
-        return chain(self.logs.items(), self.futures.items())
-
-    def checkpoint_recovery_points(self) -> None:
-        """Writes the recovery point of each log."""
-        points = {key: log.recovery_point for key, log in self._all_logs()}
-        write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
-
-    def _checkpoint_lower_point(self) -> None:
-        self._change_count += 1
-        self.checkpoint_recovery_points()
-
-    def _checkpoint_clean_limit(self, log: PartitionLog, offset: int) -> None:
-        self._change_count += 1
-        noted = self._read_checkpoint(CLEANER_OFFSETS)
-        key = log.topic, log.partition
-        if noted.get(key, 0) > offset:
-            write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", {**noted, key: offset})
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Writes the log starts that are not the base offset of the first segment."""
-        self._change_count += 1
-        write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
-
-    def write_log_starts(self) -> Iterator[BlockingStep]:
-        """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
-        yield from self._replace(LOG_START_OFFSETS, starmap(offset_line, self._hidden_starts().items()))
-
-    def _hidden_starts(self) -> dict[TopicPartition, int]:
-        return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
-
-    def _replace(self, name: str, lines: Iterable[str]) -> Iterator[BlockingStep]:
-        """Replaces a checkpoint in steps, unless something changes before its content is durable."""
-        changes = self._change_count
-        path = f"{self.path}/{name}"
-        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._change_count == changes)
-
-    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
-        """Writes recovery points and high watermarks in steps, and removes deleted logs from the other checkpoints.
-
-        The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, nothing
-        more is written until the next call: the entries may be too high by then, those in the files only too low.
-        Raises StorageError.
-
-        Yields:
-            A step that may run in another thread before the next one is asked for; None if other work may be done.
-
-        Args:
-            high_watermarks: partitions with their high watermarks, which are read step by step.
-        """
-        changes = self._change_count
-        recovery_points = ((key, log.recovery_point) for key, log in list(self._all_logs()))
-        for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
-            lines: list[str] = []
-            for key, offset in offsets:
-                lines.append(offset_line(key, offset))
-                if len(lines) % ENTRIES_PER_STEP == 0:
-                    yield None
-            if self._change_count != changes:
-                return
-            yield from self._replace(name, lines)
-            if self._change_count != changes:
-                return
-        if self._change_count == changes:
-            self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
-
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes the high watermarks of the replicas."""
-        write_offsets(self.filesystem, f"{self.path}/{HIGH_WATERMARKS}", high_watermarks)
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks of the last checkpoint."""
-        return self._read_checkpoint(HIGH_WATERMARKS)
-
-    def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Offset up to which each compacted log was cleaned."""
-        return self._read_checkpoint(CLEANER_OFFSETS)
-
-    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
-        """Writes the offsets up to which compacted logs were cleaned, in steps.
-
-        Nothing is written if logs are removed meanwhile: an offset that is missing or too low costs another cleaning,
-        and one of a removed log would be taken for that of a new log of the same name. Raises StorageError.
-
-        Args:
-            offsets: called once, for the offsets of logs that exist at that time.
-        """
-        yield from self._replace(CLEANER_OFFSETS, starmap(offset_line, offsets().items()))
-
-    def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
-        """Removes deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.
-
-        The offsets of a deleted log are wrong for a new log of the same name: a start would discard its records, or
-        would not check them.
-        """
-        if not self._removed:
-            return
-        for name in names:
-            noted = self._read_checkpoint(name)
-            left = {key: offset for key, offset in noted.items() if self._has(key)}
-            if len(left) < len(noted):
-                write_offsets(self.filesystem, f"{self.path}/{name}", left)
-        self._removed.clear()
+    # The end
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Clean stop: flush and close the logs, write checkpoints and the clean-shutdown mark, release the lock.
@@ -573,7 +437,7 @@ class LogDirectory:
         only a log whose own sync fails is in doubt.
         """
         used = [log for log in self if log.is_loaded]
-        if len(used) < LOGS_SYNCED_AT_ONCE:
+        if len(used) < VOLUME_SYNC_LOGS_MIN:
             return False
         for log in used:
             log.write_end(without_empty_snapshot=True)

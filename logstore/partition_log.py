@@ -338,7 +338,8 @@ class PartitionLog:
         """Checks batches with the checks of `origin`, gives them the next offsets, and writes them.
 
         Args:
-            data: is not changed unless LogAppendTime asks for it and it is writable.
+            data: the batches. Timestamp type and greatest timestamp of a header that are not right for the topic are
+                corrected in place if the buffer is writable, else in a copy.
             header: of a client's batch, from `ProducedRecords` after its checks; None: they are made here.
             verification: from `start_verification`, for a transactional batch.
             transaction_version: that of the transaction which a marker ends.

@@ -115,6 +115,10 @@ class ProducerEntry:
             self.batches.clear()
 
 
+EPOCH_BUMP_TRANSACTION_VERSION = 2
+"""The transaction.version from which on every transaction has an epoch of its own (KIP-890)."""
+
+
 def last_sequence_of(first_sequence: int, offset_delta: int) -> int:
     """Sequence of a batch's last record: wraps from 2147483647 to 0 (P-53)."""
     if first_sequence == NO_SEQUENCE:
@@ -197,7 +201,8 @@ class ProducerState:
         entry = self.producers.get(producer_id)
         is_next = False
         if entry is not None and entry.epoch == epoch and entry.batches:
-            # True for nearly every batch. It follows the last one, so that none of the cached ones is the same.
+            # `_follows` without the call and the wrap to 0, which is checked below. True for nearly every batch:
+            # it follows the last one, so that none of the cached ones is the same.
             is_next = 0 <= entry.batches[-1].last_sequence == first_sequence - 1
         if entry is not None and not is_next:
             duplicate = entry.find_duplicate(epoch, first_sequence, last_sequence_of(first_sequence, offset_delta))
@@ -251,7 +256,7 @@ class ProducerState:
         entry = self.producers.get(producer_id)
         if entry is None:
             return
-        if transaction_version >= 2 and epoch == entry.epoch:
+        if transaction_version >= EPOCH_BUMP_TRANSACTION_VERSION and epoch == entry.epoch:
             # KAFKA-19999: a marker written again after its transaction ended is a retry, not a zombie.
             if entry.current_txn_first_offset != NO_OFFSET and epoch != 0x7FFF:
                 raise InvalidProducerEpoch(f"marker of producer {producer_id} repeats epoch {epoch}")
@@ -284,6 +289,7 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
             entry.set_epoch(epoch)
+        # As last_sequence_of(...), without the call.
         last_sequence = (
             NO_SEQUENCE if first_sequence == NO_SEQUENCE else (first_sequence + offset_delta) & _MAX_SEQUENCE
         )
@@ -334,7 +340,7 @@ class ProducerState:
             return NO_OFFSET
         return min((*self._open_transactions, *self._unreplicated))
 
-    def on_high_watermark(self, high_watermark: int) -> None:
+    def forget_replicated(self, high_watermark: int) -> None:
         """Removes ended transactions whose markers are below the high watermark: they no longer hold back readers."""
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}

@@ -22,12 +22,12 @@ _suspending_tasks: set[trio.lowlevel.Task] = set()
 
 
 def suspend_in_this_task() -> None:
-    """From now on a wait in the current task yields its `Completion`, until `wait_in_this_task`."""
+    """Makes waits of the current task yield their `Completion` to the task's driver, until `wait_in_this_task`."""
     _suspending_tasks.add(trio.lowlevel.current_task())
 
 
 def wait_in_this_task() -> None:
-    """From now on a wait in the current task puts the task to sleep, as in tasks that never suspend."""
+    """Makes waits of the current task put it to sleep again, as in all tasks at first."""
     _suspending_tasks.discard(trio.lowlevel.current_task())
 
 

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
-_HASHED_AT_ONCE = 64
-_POWERS = [31**exponent & 0xFFFFFFFF for exponent in reversed(range(_HASHED_AT_ONCE))]  # the factors of characters
+_HASHED_PER_STEP = 64
+_POWERS = [31**exponent & 0xFFFFFFFF for exponent in reversed(range(_HASHED_PER_STEP))]  # the factors of characters
 _KNOWN_LENGTH = 128  # of a text whose hash code is kept: ids of groups and members, with which it is asked often
 _FIBONACCI = 0x9E37_79B9_7F4A_7C15  # 2**64 divided by the golden ratio: the top bits of a product choose the slot
 
@@ -55,8 +55,8 @@ def _compute_hash(text: str) -> int:
     encoded = text.encode("utf-16-le", "surrogatepass")
     units = unpack(f"<{len(encoded) // 2}H", encoded)
     value = 0
-    for start in range(0, len(units), _HASHED_AT_ONCE):
-        part = units[start : start + _HASHED_AT_ONCE]
+    for start in range(0, len(units), _HASHED_PER_STEP):
+        part = units[start : start + _HASHED_PER_STEP]
         powers = _POWERS[-len(part) :]
         value = (value * 31 * powers[0] + sum(map(mul, part, powers))) & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value

@@ -28,6 +28,9 @@ from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, Featu
 
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
+TV_0, TV_2 = 0, 2
+"""Levels of transaction.version. From TV_2 on each end of a transaction raises the producer's epoch, and the brokers to
+which the client writes add the partitions (KIP-890, P-136). Clients speak one of these two."""
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
@@ -37,7 +40,7 @@ MIN_ISR_KEY = "min.insync.replicas"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
-    TRANSACTION_VERSION: (0, 2),
+    TRANSACTION_VERSION: (TV_0, TV_2),
     KRAFT_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),

@@ -224,6 +224,10 @@ class ClusterImage:
         """The configs that are set on the topic."""
         return self.configs.get((TOPIC_RESOURCE, name), _NO_CONFIGS)
 
+    def group_config(self, group_id: str) -> Mapping[str, str]:
+        """The configs that are set on the group."""
+        return self.configs.get((GROUP_RESOURCE, group_id), _NO_CONFIGS)
+
     def __eq__(self, other: object) -> bool:
         """True if both describe the same cluster at the same offset; the delta is not compared."""
         if not isinstance(other, ClusterImage):

@@ -6,8 +6,8 @@ EndTransaction (KIP-868) take effect together at the end, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from pykbroker.controller.metadata.image import (
     MIGRATING_DIRECTORY,
@@ -49,6 +49,26 @@ def apply_records(
     return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
+class CopyOnWrite(Generic[K, V]):
+    """A table of a base image, which is copied before its first change.
+
+    Attributes:
+        current: the table of the base, or the copy; not to be changed.
+    """
+
+    __slots__ = ("_copy", "current")
+
+    def __init__(self, base: Mapping[K, V]) -> None:
+        self.current = base
+        self._copy: dict[K, V] | None = None
+
+    def own(self) -> dict[K, V]:
+        """The copy, to be changed; made at the first call."""
+        if self._copy is None:
+            self.current = self._copy = dict(self.current)
+        return self._copy
+
+
 class ImageBuilder:
     """Makes one image out of a base image, which does not change."""
 
@@ -56,13 +76,13 @@ class ImageBuilder:
         self._base = base
         self._topics_by_name = base.topics_by_name
         self._topics_by_id = base.topics_by_id
-        self._colliding_names = base.colliding_names
-        self._configs = base.configs
-        self._brokers = base.brokers
-        self._controllers = base.controllers
-        self._features = base.features
-        self._acls = base.acls
-        self._kept_records = base.kept_records
+        self._colliding_names = CopyOnWrite(base.colliding_names)
+        self._configs = CopyOnWrite(base.configs)
+        self._brokers = CopyOnWrite(base.brokers)
+        self._controllers = CopyOnWrite(base.controllers)
+        self._features = CopyOnWrite(base.features)
+        self._acls = CopyOnWrite(base.acls)
+        self._kept_records = CopyOnWrite(base.kept_records)
         self._next_producer_id = base.next_producer_id
         self._transaction: list[Any] | None = None if base.open_transaction is None else list(base.open_transaction)
         # Topic id -> its partitions, for topics whose partitions were already copied by this builder.
@@ -89,13 +109,13 @@ class ImageBuilder:
         image = ClusterImage()
         image.topics_by_name = self._topics_by_name
         image.topics_by_id = self._topics_by_id
-        image.colliding_names = self._colliding_names
-        image.configs = self._configs
-        image.brokers = self._brokers
-        image.controllers = self._controllers
-        image.features = self._features
-        image.acls = self._acls
-        image.kept_records = self._kept_records
+        image.colliding_names = self._colliding_names.current
+        image.configs = self._configs.current
+        image.brokers = self._brokers.current
+        image.controllers = self._controllers.current
+        image.features = self._features.current
+        image.acls = self._acls.current
+        image.kept_records = self._kept_records.current
         image.next_producer_id = self._next_producer_id
         image.open_transaction = None if self._transaction is None else tuple(self._transaction)
         image.offset = offset
@@ -157,7 +177,7 @@ class ImageBuilder:
         self._open_partitions[topic_id] = partitions
         self._touched_topics[topic_id] = None
         if "." in name or "_" in name:
-            names = self._own("_colliding_names")
+            names = self._colliding_names.own()
             form = collision_form(name)
             names[form] = (*names.get(form, ()), name)
 
@@ -217,12 +237,12 @@ class ImageBuilder:
         self._open_partitions.pop(record.topic_id, None)
         self._touched_topics[record.topic_id] = None
         key = (TOPIC_RESOURCE, topic.name)
-        if key in self._configs:
-            del self._own("_configs")[key]
+        if key in self._configs.current:
+            del self._configs.own()[key]
             self._touched_configs.add(key)
         form = collision_form(topic.name)
-        if form in self._colliding_names:
-            names = self._own("_colliding_names")
+        if form in self._colliding_names.current:
+            names = self._colliding_names.own()
             rest = tuple(name for name in names[form] if name != topic.name)
             if rest:
                 names[form] = rest
@@ -231,22 +251,14 @@ class ImageBuilder:
 
     # Everything else
 
-    def _own(self, table: str) -> dict[Any, Any]:
-        """This builder's own copy of a table, made at the first call."""
-        value: dict[Any, Any] = getattr(self, table)
-        if value is getattr(self._base, table[1:]):
-            value = dict(value)
-            setattr(self, table, value)
-        return value
-
     def _config(self, record: r.ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
-        configs = dict(self._configs.get(key, ()))
+        configs = dict(self._configs.current.get(key, ()))
         if record.value is None:
             configs.pop(record.name, None)
         else:
             configs[record.name] = record.value
-        table = self._own("_configs")
+        table = self._configs.own()
         if configs:
             table[key] = configs
         else:
@@ -254,7 +266,7 @@ class ImageBuilder:
         self._touched_configs.add(key)
 
     def _register_broker(self, record: r.RegisterBrokerRecord) -> None:
-        self._own("_brokers")[record.broker_id] = BrokerImage(
+        self._brokers.own()[record.broker_id] = BrokerImage(
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
@@ -270,11 +282,11 @@ class ImageBuilder:
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
         self._registered(record.broker_id, record.broker_epoch, record)
-        del self._own("_brokers")[record.broker_id]
+        del self._brokers.own()[record.broker_id]
         self._touched_brokers.add(record.broker_id)
 
     def _registered(self, broker_id: int, epoch: int, record: Any) -> BrokerImage:
-        broker = self._brokers.get(broker_id)
+        broker = self._brokers.current.get(broker_id)
         if broker is None or broker.epoch != epoch:
             raise InconsistentMetadata(
                 f"{type(record).__name__} for broker {broker_id} with epoch {epoch}, "
@@ -293,21 +305,21 @@ class ImageBuilder:
             changes["log_dirs"] = tuple(record.log_dirs)
         if record.cordoned_log_dirs is not None:
             changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
-        self._own("_brokers")[record.broker_id] = broker._replace(**changes)
+        self._brokers.own()[record.broker_id] = broker._replace(**changes)
         self._touched_brokers.add(record.broker_id)
 
     def _fence_broker(self, record: r.FenceBrokerRecord) -> None:
         broker = self._registered(record.id, record.epoch, record)
-        self._own("_brokers")[record.id] = broker._replace(is_fenced=True)
+        self._brokers.own()[record.id] = broker._replace(is_fenced=True)
         self._touched_brokers.add(record.id)
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
         broker = self._registered(record.id, record.epoch, record)
-        self._own("_brokers")[record.id] = broker._replace(is_fenced=False)
+        self._brokers.own()[record.id] = broker._replace(is_fenced=False)
         self._touched_brokers.add(record.id)
 
     def _register_controller(self, record: r.RegisterControllerRecord) -> None:
-        self._own("_controllers")[record.controller_id] = ControllerImage(
+        self._controllers.own()[record.controller_id] = ControllerImage(
             record.controller_id,
             record.incarnation_id,
             read_endpoints(record.end_points),
@@ -318,7 +330,7 @@ class ImageBuilder:
     def _feature_level(self, record: r.FeatureLevelRecord) -> None:
         if record.name == METADATA_VERSION and not is_known(record.feature_level):
             raise UnsupportedMetadataVersion(not_supported(record.feature_level))
-        features = self._own("_features")
+        features = self._features.own()
         if record.feature_level == 0:
             features.pop(record.name, None)
         else:
@@ -349,7 +361,7 @@ class ImageBuilder:
                     )
 
     def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:
-        self._own("_acls")[record.id] = Acl(
+        self._acls.own()[record.id] = Acl(
             record.resource_type,
             record.resource_name,
             record.pattern_type,
@@ -360,17 +372,17 @@ class ImageBuilder:
         )
 
     def _remove_access_control_entry(self, record: r.RemoveAccessControlEntryRecord) -> None:
-        if record.id not in self._acls:
+        if record.id not in self._acls.current:
             raise InconsistentMetadata(f"removal of the unknown access control entry {uuid_to_text(record.id)}")
-        del self._own("_acls")[record.id]
+        del self._acls.own()[record.id]
 
     # Records that are kept whole
 
     def _keep(self, key: tuple[Any, ...], record: Any) -> None:
-        self._own("_kept_records")[key] = record
+        self._kept_records.own()[key] = record
 
     def _drop(self, key: tuple[Any, ...]) -> None:
-        self._own("_kept_records").pop(key, None)
+        self._kept_records.own().pop(key, None)
 
     def _client_quota(self, record: r.ClientQuotaRecord) -> None:
         key = quota_key(((part.entity_type, part.entity_name) for part in record.entity), record.key)

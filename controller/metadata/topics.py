@@ -138,6 +138,9 @@ class DeleteTopicResult(NamedTuple):
     error: ApiError
 
 
+_NAMED_TWICE = ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+
+
 class DeleteTopics(NamedTuple):
     """Deletes topics; the result is a list of DeleteTopicResult in request order, one for each name or id.
 
@@ -163,25 +166,22 @@ class DeleteTopics(NamedTuple):
             if (reference.name is None) == (reference.topic_id == ZERO_UUID):
                 # Kafka answers each repetition of a reference with neither name nor id, or with both.
                 results += [DeleteTopicResult(reference.name, reference.topic_id, error)] * (count - 1)
-            topic_id = reference.topic_id
-            if topic is not None and not error.is_failure:
-                topic_id = topic.topic_id
-                if targets[topic_id] == 1:
-                    error = self.charge(len(topic.partitions))
-                    if error.is_failure:
-                        results.append(DeleteTopicResult(topic.name, topic_id, error))
-                        continue
-                    records.append(RemoveTopicRecord(topic_id=topic_id))
-                    results.append(DeleteTopicResult(topic.name, topic_id, NO_ERROR))
-                    continue
-                if reference.name is None:
-                    continue  # The result for the name has the error.
-                error = ApiError(
-                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
-                )
-            results.append(DeleteTopicResult(reference.name, topic_id, error))
+            if topic is None or error.is_failure:
+                results.append(DeleteTopicResult(reference.name, reference.topic_id, error))
+            elif targets[topic.topic_id] == 1:
+                results.append(self._delete(topic, records))
+            elif reference.name is not None:  # of the two results for one topic only that for the name is sent
+                results.append(DeleteTopicResult(reference.name, topic.topic_id, _NAMED_TWICE))
         refuse_too_many_records(records)
         return Plan(records, results)
+
+    def _delete(self, topic: TopicImage, records: list[Any]) -> DeleteTopicResult:
+        """Adds the record that deletes a topic, if the client's quota allows its deletion now."""
+        error = self.charge(len(topic.partitions))
+        if not error.is_failure:
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+            error = NO_ERROR
+        return DeleteTopicResult(topic.name, topic.topic_id, error)
 
 
 class NewPartitions(NamedTuple):
@@ -289,6 +289,7 @@ def _check_name(name: str, image: ClusterImage) -> None:
     # Kafka checks for a topic of this name last, and that error replaces the others.
     if name in image.topics_by_name:
         raise ItemRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    # And the error of a collision replaces that of an invalid name.
     if "." in name or "_" in name:
         colliding = image.colliding_names.get(collision_form(name))
         if colliding is not None:

@@ -88,7 +88,7 @@ class EndQuorumEpochRequest(NamedTuple):
 
 
 class EndQuorumEpochResponse(NamedTuple):
-    """Without an error the voter has processed the request, which is not repeated."""
+    """A voter's answer. Without an error the resigned leader does not send it the request again."""
 
     source: int
     epoch: int

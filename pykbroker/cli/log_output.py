@@ -10,7 +10,7 @@ import logging
 import re
 
 MESSAGE_SIZE_MAX = 1000
-LINES_AT_ONCE = 100
+LINES_WITHOUT_LIMIT = 100
 LINES_PER_SECOND = 0.2
 """For each kind of line: a burst is written completely, a flood at twelve lines a minute."""
 
@@ -28,7 +28,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 class FloodFilter(logging.Filter):
-    """Lets through `LINES_AT_ONCE` records from one place in the code, and then `LINES_PER_SECOND`.
+    """Lets through `LINES_WITHOUT_LIMIT` records from one place in the code, and then `LINES_PER_SECOND`.
 
     Time comes from the records. The first record after others were left out says how many.
     """
@@ -40,8 +40,8 @@ class FloodFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         place = record.pathname, record.lineno
-        left, looked_at, left_out = self._places.get(place, (float(LINES_AT_ONCE), record.created, 0))
-        left = min(float(LINES_AT_ONCE), left + max(0.0, record.created - looked_at) * LINES_PER_SECOND)
+        left, looked_at, left_out = self._places.get(place, (float(LINES_WITHOUT_LIMIT), record.created, 0))
+        left = min(float(LINES_WITHOUT_LIMIT), left + max(0.0, record.created - looked_at) * LINES_PER_SECOND)
         if left < 1:
             self._places[place] = left, record.created, left_out + 1
             return False

@@ -187,7 +187,7 @@ def _network(plain: Mapping[str, Any], texts: Mapping[str, str]) -> NetworkValue
     )
     listeners = parse_listeners("listeners", listener_texts, protocols)
     advertised = parse_listeners("advertised.listeners", value_of("advertised.listeners", texts) or [], protocols)
-    inter_broker = texts.get("inter.broker.listener.name") or texts.get("security.inter.broker.protocol") or "PLAINTEXT"
+    inter_broker = texts.get("inter.broker.listener.name") or value_of("security.inter.broker.protocol", texts)
     names = {name.upper() for name in controller_names}
     return NetworkValues(
         **plain,
@@ -230,7 +230,7 @@ def _node_logins(
     """This node's logins at other nodes, by name of a listener between nodes that has SASL."""
     logins: dict[str, NodeLogin] = {}
     for name, mechanism_key in listeners_between_nodes(network, roles, is_alone=is_alone):
-        mechanism = texts.get(mechanism_key, "GSSAPI")
+        mechanism: str = value_of(mechanism_key, texts)
         has_sasl = network.security_protocols.get(name, "").startswith("SASL")
         login = find_login(name, mechanism, texts) if has_sasl and mechanism in NODE_MECHANISMS else None
         if login is not None:
@@ -251,6 +251,15 @@ def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, i
     if BROKER in roles and (not is_alone or network.controller_listeners):
         found.append((network.inter_broker_listener, "sasl.mechanism.inter.broker.protocol"))
     return found
+
+
+def listeners_with_tls(config: ConfigValues) -> list[str]:
+    """Names of this node's listeners, and of listeners of other nodes that it connects to, which have TLS."""
+    network = config.network
+    own = (address.name for address in (*network.listeners, *network.controller_listeners))
+    between = listeners_between_nodes(network, config.process_roles, is_alone=config.is_alone)
+    names = dict.fromkeys((*own, *sorted({name for name, _ in between})))
+    return [name for name in names if network.security_protocols.get(name, "").endswith("SSL")]
 
 
 def jaas_key(listener_name: str, mechanism: str) -> str:

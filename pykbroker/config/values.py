@@ -425,9 +425,7 @@ class ConfigValues(Frozen):
         text = self.static_properties.get(f"{LISTENER_PREFIX}{listener_name.lower()}.{key}")
         if text is None:
             text = self.static_properties.get(key)
-        if text is None and key in BROKER_CONFIGS:
-            text = BROKER_CONFIGS[key].default
-        return text
+        return default_text(key) if text is None else text
 
 
 def broker_definition(key: str) -> ConfigDefinition | None:

@@ -232,9 +232,10 @@ class LoadedShards(Generic[Shard]):
         fewer than `min.insync.replicas` the high watermark stands still. Nothing is written meanwhile, as requests and
         markers are refused until the shard is loaded.
         """
-        end_offset = partition.log.log_end_offset
+        end_offset, leadership = partition.log.log_end_offset, partition.leadership
         while partition.high_watermark < end_offset and not partition.is_in_every_isr_log(end_offset):
-            error: ErrorCode = await partition.wait_replicated(end_offset, trio.current_time() + ISR_CHECK_INTERVAL_S)
+            deadline = trio.current_time() + ISR_CHECK_INTERVAL_S
+            error: ErrorCode = await partition.wait_replicated(end_offset, deadline, leadership)
             if error is not ErrorCode.REQUEST_TIMED_OUT:
                 return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True

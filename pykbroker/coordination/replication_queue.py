@@ -100,7 +100,10 @@ class ReplicationQueue:
             if deadline is None:
                 # All are answered as late. The deadline of an append that is pushed meanwhile is not before this one.
                 deadline = trio.current_time() + timeout_s
-            error: ErrorCode = await self._partition.wait_replicated(self._waiting[0].end_offset, deadline)
+            # The leadership of now is that of the appends: the queue is closed when the leader epoch changes.
+            error: ErrorCode = await self._partition.wait_replicated(
+                self._waiting[0].end_offset, deadline, self._partition.leadership
+            )
             if self._is_closed:
                 return
             if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -18,7 +18,7 @@ Group = TypeVar("Group")
 
 
 class CommittedGroups:
-    """For each result in flight, its groups as they were before its records were appended."""
+    """Earlier states of the groups that have records in flight: for each append, the state before it."""
 
     def __init__(self) -> None:
         self._before: dict[str, deque[object | None]] = {}

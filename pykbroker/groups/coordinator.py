@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pykbroker.completion import Completion
-from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -31,13 +30,12 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.coordination.shard import TransactionalProducer
-    from pykbroker.groups.consumer.regexes import RegexRefresh
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult, Requester
+    from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
     from pykbroker.groups.shard import GroupShard
-    from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
-    from pykbroker.groups.streams.coordinator import StreamsGroupRequests
+    from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
+    from pykbroker.groups.streams.requests import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -174,7 +172,7 @@ class GroupCoordinator:
         return self._group_topics
 
     def _configs_of(self, group_id: str) -> Mapping[str, str]:
-        return self._metadata.image.configs.get((GROUP_RESOURCE, group_id), {})
+        return self._metadata.image.group_config(group_id)
 
     # Requests of members
 
@@ -338,7 +336,7 @@ class GroupCoordinator:
     def share(self) -> ShareGroupRequests:
         """Requests about share groups."""
         if self._share is None:
-            from pykbroker.groups.share.coordinator import ShareGroupRequests
+            from pykbroker.groups.share.requests import ShareGroupRequests
 
             self._share = ShareGroupRequests(self._runtime, self._share_states)
         return self._share
@@ -347,7 +345,7 @@ class GroupCoordinator:
     def streams(self) -> StreamsGroupRequests:
         """Requests about Streams groups."""
         if self._streams is None:
-            from pykbroker.groups.streams.coordinator import StreamsGroupRequests
+            from pykbroker.groups.streams.requests import StreamsGroupRequests
 
             self._streams = StreamsGroupRequests(self._runtime)
         return self._streams

@@ -39,7 +39,10 @@ class InFlight:
         self._count(result, -1)
 
     def is_ending(self, group_id: str) -> bool:
-        """True if a tombstone of a group is in flight: records before it are of a group that is gone."""
+        """True if a tombstone of the group is in flight.
+
+        Records of the group that become replicated meanwhile lie before the tombstone, and must not create it again.
+        """
         return group_id in self._ending_groups
 
     def is_unstable(self, key: OffsetKey) -> bool:

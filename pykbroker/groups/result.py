@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.coordination.shard import CoordinatorResult
 from pykbroker.groups.classic.members import Member, Waiter
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
+
+if TYPE_CHECKING:
+    from pykbroker.groups.streams.configured import InternalTopic
 
 
 @dataclass(slots=True)
@@ -113,6 +117,26 @@ class Downgrade:
     assignments: dict[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RegexRefresh:
+    """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
+
+    `may_describe` returns True if the client that sent the heartbeat may DESCRIBE a topic.
+    """
+
+    group_id: str
+    regexes: frozenset[str]
+    may_describe: Callable[[str], bool]
+
+
+class Initialization(NamedTuple):
+    """Share partitions that the share coordinator has to initialize, at a group epoch, from their default offset."""
+
+    group_id: str
+    state_epoch: int
+    partitions: Mapping[bytes, frozenset[int]]
+
+
 @dataclass(slots=True)
 class GroupResult(CoordinatorResult):
     """Result of an operation on groups; `records` are of type `LogRecord`.
@@ -130,8 +154,8 @@ class GroupResult(CoordinatorResult):
         on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
-        regex_refresh: a `RegexRefresh` that the coordinator has to run after a join or heartbeat; None for none.
-        initialization: an `Initialization` of share partitions that the coordinator has to run; None for none.
+        regex_refresh: a resolution that the coordinator has to run after a join or heartbeat; None for none.
+        initialization: of share partitions, which the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
         forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
         changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
@@ -144,10 +168,10 @@ class GroupResult(CoordinatorResult):
     on_append: Callable[[], None] | None = None
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
-    regex_refresh: Any = None
-    initialization: Any = None
-    missing_topics: Mapping[str, Any] = field(default_factory=dict)
-    forgotten: Sequence[Any] = ()
+    regex_refresh: RegexRefresh | None = None
+    initialization: Initialization | None = None
+    missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
+    forgotten: Sequence[Any] = ()  # ConsumerGroup | StreamsGroup, whose modules import this one
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False
     group: object | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pykbroker.controller.metadata.features import TV_0, TV_2
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -25,9 +26,6 @@ from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_VERSION = 2
 FROM_BROKERS_VERSION = 4
-
-OLD_CLIENT, NEW_CLIENT = 0, 2
-"""The transaction.version that follows from the version of a request."""
 
 Place = tuple[str, int]
 
@@ -71,7 +69,7 @@ async def _results(
     transactions = context.services.transactions
     if transaction.verify_only:
         return _by_topic(await transactions.verify(*identity, places, add=False))
-    client_version = OLD_CLIENT if is_client else NEW_CLIENT
+    client_version = TV_0 if is_client else TV_2
     error = await transactions.add_partitions(*identity, places, client_version=client_version)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130

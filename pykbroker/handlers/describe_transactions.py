@@ -31,17 +31,17 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
     transaction = context.services.transactions.find(transactional_id)
     if isinstance(transaction, ErrorCode):
         return TransactionState(transactional_id=transactional_id, error_code=transaction)
-    now = transaction.now
+    current = transaction.current
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(now.partitions):
+    for topic, partition in sorted(current.partitions):
         topics.setdefault(topic, []).append(partition)
     hidden = context.refused(DESCRIBE, TOPIC, topics)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=now.state.title,
-        transaction_timeout_ms=now.timeout_ms,
-        transaction_start_time_ms=now.start_ms,
-        producer_id=now.producer_id,
-        producer_epoch=now.producer_epoch,
+        transaction_state=current.state.title,
+        transaction_timeout_ms=current.timeout_ms,
+        transaction_start_time_ms=current.start_ms,
+        producer_id=current.producer_id,
+        producer_epoch=current.producer_epoch,
         topics=[TopicData(topic=name, partitions=numbers) for name, numbers in topics.items() if name not in hidden],
     )

@@ -7,6 +7,7 @@ transaction (KIP-890): only clients of transaction.version 2 send it. The respon
 
 from __future__ import annotations
 
+from pykbroker.controller.metadata.features import TV_0, TV_2
 from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -14,9 +15,6 @@ from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_VERSION = 2
 EPOCH_BUMP_VERSION = 5
-
-OLD_CLIENT, NEW_CLIENT = 0, 2
-"""The transaction.version that follows from the version of a request."""
 
 
 async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndTxnResponse:
@@ -28,7 +26,7 @@ async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndT
         request.producer_id,
         request.producer_epoch,
         is_commit=request.committed,
-        client_version=NEW_CLIENT if context.api_version >= EPOCH_BUMP_VERSION else OLD_CLIENT,
+        client_version=TV_2 if context.api_version >= EPOCH_BUMP_VERSION else TV_0,
         after_reply=context.connection.after_reply,
     )
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:

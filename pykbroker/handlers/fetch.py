@@ -32,15 +32,17 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
-from pykbroker.replication.offset_waiters import Waiter
+from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
+    TOPIC_ID_VERSION,
     at_preferred_replica,
     failure,
     not_here,
     response_of,
     response_size,
     throttled_response,
+    topic_of,
     unknown_isolation,
 )
 from pykbroker.requests.turn import Turn
@@ -56,22 +58,25 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
-DEBUG_CONSUMER_REPLICA_ID = -2
+FUTURE_REPLICA_ID = -3
+"""Kafka's replicas that move to another directory read with it inside their broker."""
 FOLLOWER_READ_VERSION = 11
 DIVERGING_VERSION = 12
-TOPIC_ID_VERSION = 13
 
 
 async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchResponse:
     """Reads the partitions of the session or the request, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
     services = context.services
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
-    fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
-    if context.quota is not None and _is_replica(request):
+    replica_id = _replica_id(request)
+    fetch = services.fetch_sessions.resolve(
+        request, uses_topic_ids, services.clock.now_ms(), is_of_replica=replica_id >= 0
+    )
+    if context.quota is not None and replica_id >= 0:
         context.quota.exempt()
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
-    steps = FetchSteps(context, request, fetch)
+    steps = FetchSteps(context, request, fetch, replica_id)
     if request.isolation_level not in ISOLATION_LEVELS and steps.has_readable_partition():
         if not fetch.is_incremental:
             services.fetch_sessions.forget(fetch.session_id)
@@ -79,8 +84,9 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     return steps.respond(await steps.read())
 
 
-def _is_replica(request: FetchRequest) -> bool:
-    return max(request.replica_id, request.replica_state.replica_id) >= 0
+def _replica_id(request: FetchRequest) -> int:
+    """Broker id of the replica that sent the request; negative if a consumer did. v15 moved the field."""
+    return request.replica_id if request.replica_id != CONSUMER_REPLICA_ID else request.replica_state.replica_id
 
 
 class ReadPartition(NamedTuple):
@@ -103,7 +109,11 @@ class ReadPartition(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
     def has_still_nothing(self, bound: int) -> bool:
-        """True if a consumer found no records here, and nothing of what its response says has changed since."""
+        """True if a consumer found no records here, and nothing of what its response says has changed since.
+
+        A field of the response that can change while a request waits needs a condition here, as it needs one in
+        `FetchedPartition.changes_response`.
+        """
         partition, data = self.awaited, self.data
         if (
             partition is None
@@ -140,25 +150,26 @@ class ReadPass:
 
 
 class FetchSteps:
-    """One Fetch request on its way through the steps of this module."""
+    """One Fetch request on its way through the steps of this module.
 
-    def __init__(self, context: BrokerContext, request: FetchRequest, fetch: FetchContext) -> None:
+    As in Kafka, a client with the id of Kafka's future replicas reads to the log end and is a consumer otherwise.
+    """
+
+    def __init__(self, context: BrokerContext, request: FetchRequest, fetch: FetchContext, replica_id: int) -> None:
         self._context = context
         self._request = request
         self._fetch = fetch
-        # Of a replica; both -1 for a consumer.
-        self._replica_id, self._replica_epoch = request.replica_id, -1
-        if self._replica_id == CONSUMER_REPLICA_ID:
-            self._replica_id = request.replica_state.replica_id
-            self._replica_epoch = request.replica_state.replica_epoch
+        self._replica_id = replica_id
+        self._is_replica = replica_id >= 0
+        self._replica_epoch = request.replica_state.replica_epoch  # -1 for a consumer
         self._bound = FetchBound.HIGH_WATERMARK
-        if self._replica_id not in (CONSUMER_REPLICA_ID, DEBUG_CONSUMER_REPLICA_ID):
+        if self._is_replica or replica_id == FUTURE_REPLICA_ID:
             self._bound = FetchBound.LOG_END
         elif request.isolation_level == READ_COMMITTED:
             self._bound = FetchBound.LAST_STABLE_OFFSET
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
-        if context.quota is not None and self._bound != FetchBound.LOG_END:
+        if context.quota is not None and not self._is_replica:
             # More would be throttled for certain, and the consumer would get nothing, again and again.
             self._max_bytes = min(self._max_bytes, context.quota.fetch_bytes_max())
             self._min_bytes = min(self._min_bytes, self._max_bytes)
@@ -173,9 +184,7 @@ class FetchSteps:
         return any(self._exists(key) and self._is_authorized(key) for key in self._fetch.partitions)
 
     def _exists(self, key: PartitionKey) -> bool:
-        metadata = self._context.services.metadata
-        by_id = self._context.api_version >= TOPIC_ID_VERSION
-        topic = metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+        topic = topic_of(self._context, key)
         return topic is not None and key.partition in topic.partitions
 
     # Read and wait
@@ -184,7 +193,7 @@ class FetchSteps:
         """Reads all partitions; below `fetch.min.bytes`, waits and reads those that have changed."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and self._min_bytes > 0
-        with Waiter(self._min_bytes) as waiter:
+        with OffsetWaiter(self._min_bytes) as waiter:
             read = await self._read_all(waiter if may_wait else None, None)
             wanted = self._min_bytes - read.size_bytes
             if not may_wait or wanted <= 0 or read.has_urgent or not self._fetch.partitions:
@@ -202,7 +211,7 @@ class FetchSteps:
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
                     return read
 
-    async def _read_all(self, waiter: Waiter | None, before: ReadPass | None) -> ReadPass:
+    async def _read_all(self, waiter: OffsetWaiter | None, before: ReadPass | None) -> ReadPass:
         """Reads each partition in order under the size limits of the request and the broker (P-60, P-64).
 
         Args:
@@ -274,12 +283,12 @@ class FetchSteps:
             partition.check_leader_epoch(asked.current_leader_epoch)
             if partition.leadership is None:
                 self._check_follower(partition)
-            if self._rack and bound != FetchBound.LOG_END:
+            if self._rack and not self._is_replica:
                 preferred = self._preferred_replica(partition, asked.fetch_offset)
                 if preferred >= 0:
                     return ReadPartition(asked, at_preferred_replica(partition, preferred))
             follower = None
-            if self._replica_id >= 0:
+            if self._is_replica:
                 follower = partition.follower(self._replica_id, asked.current_leader_epoch)
             found = partition.read(
                 asked.fetch_offset,
@@ -323,7 +332,7 @@ class FetchSteps:
     def _is_authorized(self, key: PartitionKey) -> bool:
         """True with CLUSTER_ACTION for a replica, with READ for a consumer, and for an id that no topic has."""
         context = self._context
-        if self._bound == FetchBound.LOG_END:
+        if self._is_replica:
             return context.authorize_cluster(CLUSTER_ACTION)
         if context.api_version < TOPIC_ID_VERSION:
             return context.authorize(READ, TOPIC, key.topic)
@@ -336,7 +345,8 @@ class FetchSteps:
         Raises:
             KafkaError: it may not.
         """
-        if self._bound == FetchBound.LOG_END or self._context.api_version < FOLLOWER_READ_VERSION:
+        is_old = self._context.api_version < FOLLOWER_READ_VERSION and self._replica_id != FUTURE_REPLICA_ID
+        if self._is_replica or is_old:
             partition.check_leader()
         if partition.is_lost:
             # It gets no new records: a consumer that was sent here because of its rack should read from the leader.
@@ -386,13 +396,13 @@ class FetchSteps:
     def respond(self, read: ReadPass) -> FetchResponse:
         """The response with the partitions of the last pass."""
         throttle = self._context.services.leader_throttle
-        if throttle is not None and self._bound == FetchBound.LOG_END:
+        if throttle is not None and self._is_replica:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
             if sizes:
                 throttle.record(sum(sizes), trio.current_time())
         answers = [(partition.asked, partition.data) for partition in read.partitions]
         quota = self._context.quota
-        if quota is not None and self._bound != FetchBound.LOG_END:
+        if quota is not None and not self._is_replica:
             throttle_ms = quota.throttle_fetch(response_size(self._context, self._fetch, answers))
             if throttle_ms:
                 read.release()

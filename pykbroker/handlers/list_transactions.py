@@ -38,8 +38,8 @@ async def handle_list_transactions(
         transaction_states=[
             TransactionState(
                 transactional_id=transaction.transactional_id,
-                producer_id=transaction.now.producer_id,
-                transaction_state=transaction.now.state.title,
+                producer_id=transaction.current.producer_id,
+                transaction_state=transaction.current.state.title,
             )
             for transaction in found
             if transaction.transactional_id not in hidden

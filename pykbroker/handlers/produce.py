@@ -32,8 +32,14 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError
 from pykbroker.protocol.records.single_batch import ProducedRecords
-from pykbroker.requests.context import Unfinished
-from pykbroker.requests.produce_responses import LeaderHints, append_failure, failure, verification_failure
+from pykbroker.requests.context import UnfinishedResponse
+from pykbroker.requests.produce_responses import (
+    TOPIC_ID_VERSION,
+    LeaderHints,
+    append_failure,
+    failure,
+    verification_failure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,10 +58,11 @@ ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
 ABORTABLE_VERSION = 11
 EPOCH_BUMP_VERSION = 12
-TOPIC_ID_VERSION = 13
 
 
-async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
+async def handle_produce(
+    context: BrokerContext, request: ProduceRequest
+) -> ProduceResponse | UnfinishedResponse | None:
     """Appends every partition's batch; returns None with acks=0, which has no response (P-10)."""
     steps = ProduceSteps(context, request)
     steps.decode()
@@ -189,7 +196,7 @@ class ProduceSteps:
     async def append(self) -> None:
         """Appends each partition's batch."""
         now_ms = self._context.services.clock.now_ms()
-        # One batch is not divided, so that its request need not know the time.
+        # A request of one batch cannot yield in between, and need not look at the clock.
         has_turns = self._verified is None and (len(self._topics) != 1 or len(self._topics[0].partitions) > 1)
         turn_ends = trio.current_time() + TURN_S if has_turns else 0.0
         for topic in self._topics:
@@ -290,8 +297,8 @@ class ProduceSteps:
 
     # Finish
 
-    async def finish(self) -> ProduceResponse | Unfinished | None:
-        """Returns the response, with acks=all after replication (or as Unfinished); None with acks=0.
+    async def finish(self) -> ProduceResponse | UnfinishedResponse | None:
+        """Returns the response, with acks=all after replication (or as UnfinishedResponse); None with acks=0.
 
         Raises:
             CloseConnection: a partition of a request with acks=0 has an error.
@@ -308,7 +315,7 @@ class ProduceSteps:
         # Keeps no reference to the request, whose records are no longer needed.
         replication = AwaitedReplication(self._context, self._response, self._awaited, self._hints, deadline)
         if self._context.may_be_unfinished:
-            return Unfinished(self._response, replication.finish)
+            return UnfinishedResponse(self._response, replication.finish)
         await replication.finish()
         return self._response
 

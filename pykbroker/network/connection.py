@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pykbroker.network.request_memory import RequestMemory
     from pykbroker.requests.context import NodeServices
-    from pykbroker.security.connection_info import ConnectionInfo, ReplyInWaiting
+    from pykbroker.security.connection_info import ConnectionInfo, UnfinishedReply
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ UNFINISHED_MAX = 16
 """Largest number of produce requests of one connection that wait for followers; a producer sends five by default."""
 
 
-SENT_AT_ONCE_MAX = 1 << 14
+SENT_WITHOUT_COROUTINE_MAX = 1 << 14
 """Bytes of a reply up to which it is sent without a coroutine; longer ones may have to wait for the client."""
 
 
@@ -103,7 +103,7 @@ class Connection:
         self.served_by: trio.CancelScope | None = None
         self._close_reason: str | None = None
         # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
-        self._unfinished: deque[ReplyInWaiting] = deque()
+        self._unfinished: deque[UnfinishedReply] = deque()
         self.info = info
         self.is_sending = False
         self.has_ended = False
@@ -167,7 +167,7 @@ class Connection:
         """Serves one request and sends its reply, or notes the reply as unfinished."""
         info = self.info
         repeated = info.repeated_produce
-        reply: list[Any] | ReplyInWaiting | None = None if repeated is None else repeated.serve(info, frame)
+        reply: list[Any] | UnfinishedReply | None = None if repeated is None else repeated.serve(info, frame)
         if reply is None:
             reply = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
         chunks: list[Any] | None = None
@@ -317,6 +317,11 @@ class SocketConnection(Connection):
                 await self._serve_frame(frame, may_be_unfinished=True)
                 if reader.is_drained and not unfinished:
                     return False
+        return await self._serve_several(count)
+
+    async def _serve_several(self, count: int) -> bool:
+        """Serves further requests of a turn, which has served or received `count`; sends replies that are finished."""
+        reader, unfinished = self._reader, self._unfinished
         ends = time.perf_counter() + TURN_S
         while True:
             frame = reader.next_frame()
@@ -328,7 +333,7 @@ class SocketConnection(Connection):
                 if frame is None:
                     continue
             if frame is None:
-                # Fewer bytes than there was room for were all that had arrived.
+                # The last receive did not fill the buffer: nothing more has arrived.
                 if count and not reader.is_full:
                     return False
                 if reader.announced > BUFFER_SIZE_KEPT:
@@ -347,7 +352,7 @@ class SocketConnection(Connection):
 
     def _sends_at_once(self, chunks: list[Any]) -> bool:
         data = chunks[0]
-        if len(data) > SENT_AT_ONCE_MAX:
+        if len(data) > SENT_WITHOUT_COROUTINE_MAX:
             return False
         try:
             sent = self._socket.send(data)

@@ -12,7 +12,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.requests.audit_lines import audit
-from pykbroker.requests.context import RequestContext, Unfinished
+from pykbroker.requests.context import RequestContext, UnfinishedResponse
 from pykbroker.requests.failed_login import delay_failed_login
 from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.connection_info import ListenerKind
@@ -40,12 +40,12 @@ the client's connection for delegation tokens. Other requests for the active con
 (KIP-590)."""
 
 
-class UnfinishedReply:
-    """An incomplete reply. Later requests of the connection may begin meanwhile; their replies are sent after it."""
+class UnfinishedHandlerReply:
+    """An UnfinishedReply with the response of a handler, which is encoded when it is finished."""
 
     __slots__ = ("_has_tags", "_header", "_unfinished")
 
-    def __init__(self, unfinished: Unfinished, header: RequestHeader, has_tags: bool) -> None:
+    def __init__(self, unfinished: UnfinishedResponse, header: RequestHeader, has_tags: bool) -> None:
         self._unfinished = unfinished
         self._header = header
         self._has_tags = has_tags
@@ -58,7 +58,7 @@ class UnfinishedReply:
 
 async def dispatch(
     services: NodeServices, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
-) -> list[Any] | UnfinishedReply | None:
+) -> list[Any] | UnfinishedHandlerReply | None:
     """Serves one request; returns the chunks of the reply, beginning with its size, or None for no reply (acks=0).
 
     With `may_be_unfinished` a reply that waits for other brokers may be returned before it is complete.
@@ -109,13 +109,11 @@ async def dispatch(
                 return [len(response).to_bytes(4, "big") + response]
         else:
             response = await handler(context, request)
-        if isinstance(response, Unfinished):
-            if context.refusals is not None:
-                audit(context, request, response.response)
-            if key == ApiKey.PRODUCE:
-                _note_produce(services, connection, frame, header, request)
-            return UnfinishedReply(response, header, has_tags)
-        if quota is not None:
+        unfinished: UnfinishedResponse | None = None
+        if isinstance(response, UnfinishedResponse):
+            # Of a client without a quota, or whose quota does not depend on the response.
+            unfinished, response = response, response.response
+        elif quota is not None:
             quota.answer(request, response)
             if response is not None and quota.is_timed:
                 connection.timed = quota
@@ -123,8 +121,10 @@ async def dispatch(
             audit(context, request, response)
         if response is None:
             return None
-        if key == ApiKey.PRODUCE and kind is ListenerKind.BROKER:
+        if key == ApiKey.PRODUCE:
             _note_produce(services, connection, frame, header, request)
+        if unfinished is not None:
+            return UnfinishedHandlerReply(unfinished, header, has_tags)
         return _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
@@ -133,6 +133,7 @@ async def dispatch(
         if quota is not None:
             quota.answer(request, response)
         if context.refusals is not None:
+            # A change that failed is not in the audit log, but what the authorizer has refused of it is.
             audit(context, request, response)
         return _reply(header, response, version, has_tags)
 

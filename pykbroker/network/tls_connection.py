@@ -21,7 +21,7 @@ import trio
 
 from pykbroker.errors import CloseConnection
 from pykbroker.logstore.file_range import FileRange
-from pykbroker.network.connection import SENT_AT_ONCE_MAX, SocketConnection, name_of_protocol
+from pykbroker.network.connection import SENT_WITHOUT_COROUTINE_MAX, SocketConnection, name_of_protocol
 from pykbroker.network.reply import wait_writable
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT
 from pykbroker.security.principals import CERTIFICATE, AuthenticationContext, PrincipalBuilderFailed
@@ -276,7 +276,7 @@ class TlsConnection(SocketConnection):
 
     def _sends_at_once(self, chunks: list[Any]) -> bool:
         data = chunks[0]
-        if len(data) > SENT_AT_ONCE_MAX:
+        if len(data) > SENT_WITHOUT_COROUTINE_MAX:
             return False
         self._ssl.write(data)
         self._outgoing_to_unsent()

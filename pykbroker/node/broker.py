@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.config.listener_addresses import is_every_address
-from pykbroker.config.parsing import listeners_between_nodes
+from pykbroker.config.parsing import listeners_with_tls
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.named_tuple import NamedTuple
@@ -182,10 +182,7 @@ async def _run_in_directory(
 
 def _with_tls(host: Host, config: BrokerConfig) -> Host:
     """The host with the certificates of the node, if one of its listeners or connections has TLS."""
-    network = config.network
-    names = {address.name for address in (*network.listeners, *network.controller_listeners)}
-    names |= {name for name, _ in listeners_between_nodes(network, config.process_roles, is_alone=config.is_alone)}
-    if not any(network.security_protocols.get(name, "").endswith("SSL") for name in names):
+    if not listeners_with_tls(config):
         return host
     from pykbroker.security.tls.node_tls import NodeTls
 

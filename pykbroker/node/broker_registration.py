@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AT_ONCE_TIMEOUT_MS = 60_000
+LOCAL_TIMEOUT_MS = 60_000
+"""Of a command to the controller of this process."""
 
 STARTING_PAUSE_S = 0.01
 SHUTDOWN_PAUSE_S = 0.05
@@ -100,7 +101,7 @@ async def register_at_once(
         is_clean_restart=directory.was_clean,
     )
     try:
-        await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
+        await controller.submit(registration, LOCAL_TIMEOUT_MS)
     except CommandRefused as refused:
         if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
@@ -145,7 +146,7 @@ async def register_again(controller: ControllerNode, registration: RegisterBroke
     await is_due.wait()
     while lacks_directories(controller.image, registration.broker_id):
         try:
-            await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
+            await controller.submit(registration, LOCAL_TIMEOUT_MS)
         except CommandRefused as refused:
             log.warning("the log directory of this broker could not be registered: %s", refused)
             await trio.sleep(AMEND_PAUSE_S)
@@ -170,7 +171,7 @@ async def report_cordoned_directories(
         cordoned = list(cordoned_directory_ids())
         if broker is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
             try:
-                await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), AT_ONCE_TIMEOUT_MS)
+                await controller.submit(CordonDirectories(broker_id, broker.epoch, cordoned), LOCAL_TIMEOUT_MS)
             except CommandRefused as refused:
                 log.warning("the cordoned log directories of this broker could not be reported: %s", refused)
                 await trio.sleep(AMEND_PAUSE_S)

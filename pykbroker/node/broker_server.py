@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.coordination.runtime import CoordinatorEnvironment
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.named_tuple import NamedTuple
@@ -52,9 +50,10 @@ from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.image_publisher import ImageCallback
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
@@ -76,8 +75,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
-
-NO_CONFIGS: Mapping[str, str] = {}
 
 
 class BrokerServer:
@@ -143,9 +140,9 @@ class BrokerServer:
             controller.subscribe(self._registration.on_metadata_change)
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
-        if not isinstance(parts.log_directories, LogDirectory):
+        if parts.several_directories is not None:
             send_heartbeat = None if self._registration is None else self._registration.send_heartbeat_now
-            self._directories = _directory_tasks(parts, parts.log_directories, self._call, send_heartbeat)
+            self._directories = _directory_tasks(parts, parts.several_directories, self._call, send_heartbeat)
         services, replication = make_services(parts, self._call, self._directories)
         self._services = services
         await nursery.start(services.groups.run)
@@ -224,31 +221,115 @@ class DirectoryTasks(NamedTuple):
 def make_services(
     parts: NodeParts, call: LocalCall, directories: DirectoryTasks | None = None
 ) -> tuple[BrokerServices, Replication | None]:
-    """Builds the subscribers of metadata changes in the order of their calls: cache, partitions, coordinators."""
-    config, host, directory, metadata = parts.config, parts.host, parts.log_directories, parts.metadata
-    controller = parts.controller
-    image = controller.image
-    load = directory.load_logs
-    if not isinstance(directory, LogDirectory):
-        load = partial(directory.load_logs, place_of=partial(directory_of, image, config.node_id))
-        _cordon(parts, directory, image, image)
-    load(lambda topic: metadata.settings.log_config(image, topic), host.clock.now_ms(), log.warning)
-    brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
+    """Loads the logs, builds the parts of the broker, and subscribes them to changes of the metadata."""
+    config, host, metadata, controller = parts.config, parts.host, parts.metadata, parts.controller
+    _load_logs(parts)
     broker_clients = _broker_clients(parts)
-    if broker_clients is None:
-        environment = ReplicaEnvironment(brokers, controller.clock.now_s)
-        if directories is not None:
-            environment.storage_failures = directories.failed
-        partitions, replication = _open_partitions(parts, environment), None
-    else:
-        partitions, replication = _replicate(parts, call, brokers, broker_clients, directories)
+    partitions, replication = _make_partitions(parts, call, broker_clients, directories)
     channel = make_channel(parts, call, "forwarding")
-    environment_of_coordinators = CoordinatorEnvironment(
+    coordinators = _make_coordinators(parts, channel, partitions, broker_clients)
+    moves = None if directories is None else _directory_moves(parts, directories.reports, partitions)
+    for subscriber in _subscribers(parts, partitions, replication, directories, moves, coordinators):
+        controller.subscribe(subscriber)
+    telemetry = ClientTelemetry(metadata)
+    telemetry.load()
+    node = NodeServices(
+        config=config,
+        cluster_id=parts.identity.cluster_id,
+        node_id=config.node_id,
+        metadata=metadata,
+        controller=controller,
+        log_directory=parts.log_directories,
+        clock=host.clock,
+        random=host.random,
+        run_in_thread=host.run_in_thread,
+        authorizer=make_authorizer(config, metadata),
+        principal_builder=make_principal_builder(config),
+        tls=host.tls,
+        channel=channel,
+        quotas=parts.quotas,
+    )
+    services = BrokerServices(
+        node,
+        partitions=partitions,
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        share_state=coordinators.share_state,
+        shares=coordinators.shares,
+        producer_ids=coordinators.producer_ids,
+        fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
+        telemetry=telemetry,
+        background=BackgroundTasks(),
+        broker_clients=broker_clients,
+        directory_moves=moves,
+        leader_throttle=None if replication is None else _throttle(metadata, config, "leader"),
+    )
+    return services, replication
+
+
+def _subscribers(
+    parts: NodeParts,
+    partitions: Partitions,
+    replication: Replication | None,
+    directories: DirectoryTasks | None,
+    moves: DirectoryMoves | None,
+    coordinators: Coordinators,
+) -> list[ImageCallback]:
+    """The broker's subscribers of metadata changes, in the order of their calls, after the metadata cache.
+
+    Partitions come first, because fetchers and coordinators use them: a coordinator loads the log of a partition.
+    """
+    found: list[ImageCallback] = []
+    if parts.several_directories is not None:
+        found.append(partial(_cordon, parts, parts.several_directories))
+    found.append(partitions.apply)
+    if replication is not None:
+        found.append(replication.replicas.apply)
+        if replication.full_disk is not None:
+            found.append(replication.full_disk.apply)
+    if directories is not None and moves is not None:
+        found += [moves.apply, directories.reports.apply]
+    found += [
+        partial(_follow_config, coordinators.groups, parts.metadata),
+        coordinators.groups.on_metadata_change,
+        coordinators.transactions.on_metadata_change,
+        coordinators.share_state.on_metadata_change,
+        coordinators.shares.on_metadata_change,
+    ]
+    return found
+
+
+def _load_logs(parts: NodeParts) -> None:
+    """Loads the broker's logs with the settings of their topics."""
+    image, several = parts.controller.image, parts.several_directories
+    load = parts.log_directories.load_logs
+    if several is not None:
+        load = partial(several.load_logs, place_of=partial(directory_of, image, parts.config.node_id))
+        _cordon(parts, several, image, image)
+    load(lambda topic: parts.metadata.settings.log_config(image, topic), parts.host.clock.now_ms(), log.warning)
+
+
+class Coordinators(NamedTuple):
+    """Coordinators of a broker, and the parts that use them."""
+
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    share_state: ShareCoordinator
+    shares: LazySharePartitions
+    producer_ids: ProducerIds
+
+
+def _make_coordinators(
+    parts: NodeParts, channel: ControllerChannel, partitions: Partitions, broker_clients: BrokerClients | None
+) -> Coordinators:
+    config, host, metadata = parts.config, parts.host, parts.metadata
+    environment = CoordinatorEnvironment(
         config.node_id, host.clock, partitions, metadata, partial(_create_internal_topic, channel)
     )
-    share_state = ShareCoordinator(config, environment_of_coordinators)
+    share_state = ShareCoordinator(config, environment)
 
-    def make_persister() -> SharePersister:
+    @cache
+    def persister() -> SharePersister:
         from pykbroker.share_state.persister import CoordinatorPersister
 
         connect = partial(_connect, broker_clients, purpose="share")
@@ -264,75 +345,37 @@ def make_services(
 
         return SharePartitions(
             config.share_groups,
-            lambda group_id: metadata.image.configs.get((GROUP_RESOURCE, group_id), NO_CONFIGS),
+            lambda group_id: metadata.image.group_config(group_id),
             partitions,
             persister(),
             host.clock,
             nursery,
         )
 
-    persister = cache(make_persister)
-    shares = LazySharePartitions(make_shares)
-    groups = GroupCoordinator(config, environment_of_coordinators, host.random, GroupShareStates(persister))
+    groups = GroupCoordinator(config, environment, host.random, GroupShareStates(persister))
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
         config,
-        environment_of_coordinators,
+        environment,
         next_producer_id=producer_ids.next,
         write_marker=MarkerWriter(partitions, groups, host.clock).write,
         connect=partial(_connect, broker_clients, purpose="transactions"),
     )
-    if not isinstance(directory, LogDirectory):
-        controller.subscribe(partial(_cordon, parts, directory))
-    controller.subscribe(partitions.apply)
-    if replication is not None:
-        controller.subscribe(replication.replicas.apply)
-        if replication.full_disk is not None:
-            controller.subscribe(replication.full_disk.apply)
-    moves = None
+    return Coordinators(groups, transactions, share_state, LazySharePartitions(make_shares), producer_ids)
+
+
+def _make_partitions(
+    parts: NodeParts, call: LocalCall, broker_clients: BrokerClients | None, directories: DirectoryTasks | None
+) -> tuple[Partitions, Replication | None]:
+    """Partitions of a broker; on a single broker nothing replicates them."""
+    config = parts.config
+    brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
+    if broker_clients is not None:
+        return _replicate(parts, call, brokers, broker_clients, directories)
+    environment = ReplicaEnvironment(brokers, parts.controller.clock.now_s)
     if directories is not None:
-        moves = _directory_moves(parts, directories.reports, partitions)
-        controller.subscribe(moves.apply)
-        controller.subscribe(directories.reports.apply)
-    controller.subscribe(partial(_follow_config, groups, metadata))
-    controller.subscribe(groups.on_metadata_change)
-    controller.subscribe(transactions.on_metadata_change)
-    controller.subscribe(share_state.on_metadata_change)
-    controller.subscribe(shares.on_metadata_change)
-    telemetry = ClientTelemetry(metadata)
-    telemetry.load()
-    node = NodeServices(
-        config=config,
-        cluster_id=parts.identity.cluster_id,
-        node_id=config.node_id,
-        metadata=metadata,
-        controller=controller,
-        log_directory=directory,
-        clock=host.clock,
-        random=host.random,
-        run_in_thread=host.run_in_thread,
-        authorizer=make_authorizer(config, metadata),
-        principal_builder=make_principal_builder(config),
-        tls=host.tls,
-        channel=channel,
-        quotas=parts.quotas,
-    )
-    services = BrokerServices(
-        node,
-        partitions=partitions,
-        groups=groups,
-        transactions=transactions,
-        share_state=share_state,
-        shares=shares,
-        producer_ids=producer_ids,
-        fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
-        telemetry=telemetry,
-        background=BackgroundTasks(),
-        broker_clients=broker_clients,
-        directory_moves=moves,
-        leader_throttle=None if replication is None else _throttle(metadata, config, "leader"),
-    )
-    return services, replication
+        environment.storage_failures = directories.failed
+    return _open_partitions(parts, environment), None
 
 
 def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
@@ -437,9 +480,9 @@ def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Pa
     from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.throttle import ReplicationThrottle
 
-    directories, controller, quotas = parts.log_directories, parts.controller, parts.config.quotas
+    directories, controller, quotas = parts.several_directories, parts.controller, parts.config.quotas
     metadata = parts.metadata
-    assert not isinstance(directories, LogDirectory)
+    assert directories is not None
     throttle = ReplicationThrottle(
         lambda: metadata.settings.throttled_rate(metadata.image, "replica.alter.log.dirs.io.max.bytes.per.second"),
         lambda topic: "*",

@@ -1,8 +1,9 @@
 """Host: the machine as the broker uses it. The simulation (tests/simulation) passes an implementation in memory.
 
-No other module of the server reads the wall clock, opens a file or a socket, starts a thread or draws random numbers.
-Durations are measured by trio's clock, which the simulation replaces as well. So a whole cluster can run in one thread
-in simulated time, and a run can be repeated byte by byte.
+The server reads the wall clock, uses the data directory, opens sockets, starts threads and draws random numbers only
+through it. (Other files are read directly: the configuration, key stores, /proc.) Durations are measured by trio's
+clock, which the simulation replaces as well. So a whole cluster can run in one thread in simulated time, and a run can
+be repeated byte by byte.
 """
 
 from __future__ import annotations

@@ -49,17 +49,22 @@ class NodeParts(NamedTuple):
     quotas: QuotaSwitch
     channels: list[ControllerChannel]
 
+    @property
+    def several_directories(self) -> LogDirectories | None:
+        """The log directories of a broker that has several (`log.dirs`), else None."""
+        return None if isinstance(self.log_directories, LogDirectory) else self.log_directories
+
 
 def directory_ids(parts: NodeParts) -> list[bytes]:
     """Ids of the log directories that are online."""
-    if isinstance(parts.log_directories, LogDirectory):
-        return [uuid_from_text(parts.identity.directory_id)]
-    return list(parts.log_directories.online)
+    several = parts.several_directories
+    return [uuid_from_text(parts.identity.directory_id)] if several is None else list(several.online)
 
 
 def offline_directory_ids(parts: NodeParts) -> list[bytes]:
     """Ids of the log directories that have failed since the start."""
-    return [] if isinstance(parts.log_directories, LogDirectory) else list(parts.log_directories.offline)
+    several = parts.several_directories
+    return [] if several is None else list(several.offline)
 
 
 def cordoned_directory_ids(parts: NodeParts) -> list[bytes]:

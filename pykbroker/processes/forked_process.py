@@ -131,7 +131,7 @@ class ForkedProcess:
         return False
 
     def close_inherited(self) -> None:  # pragma: no cover  runs in a fork
-        """In a fork of the process that started it: close the copy of the broker's input, which would keep it open."""
+        """Closes the copy of the broker's input that a fork of this process has: the broker ends when none is open."""
         # Another thread may have held it.
         self._lock = threading.Lock()
         self.close_stdin()

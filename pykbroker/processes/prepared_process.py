@@ -181,7 +181,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
 
 
 def _forget() -> None:  # pragma: no cover  runs in a fork
-    """In a fork of this process: drop the parent's connections; one left open here would not end with the parent."""
+    """Drops the copies of connections that a fork of this process has: one left open would outlive this process."""
     _Prepared.lock = threading.Lock()
     _Prepared.by_start.clear()
     _Prepared.gone.clear()

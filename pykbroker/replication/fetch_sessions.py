@@ -64,8 +64,8 @@ class FetchedPartition:
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
-    def would_change_response(self, data: PartitionData) -> bool:
-        """As `changes_response`, and stores nothing."""
+    def changes_response(self, data: PartitionData) -> bool:
+        """True if an incremental response must carry `data` (P-74)."""
         return bool(
             (data.records is not None and len(data.records))
             or data.high_watermark != self.sent_high_watermark
@@ -75,31 +75,21 @@ class FetchedPartition:
             or data.error_code
         )
 
-    def changes_response(self, data: PartitionData) -> bool:
-        """True if an incremental response must carry `data`; stores the offsets sent with it (P-74)."""
-        news = bool(data.records is not None and len(data.records))
-        if data.high_watermark != self.sent_high_watermark:
-            news = True
-            self.sent_high_watermark = data.high_watermark
-        if data.log_start_offset != self.sent_log_start_offset:
-            news = True
-            self.sent_log_start_offset = data.log_start_offset
-        if data.preferred_read_replica != -1 or data.diverging_epoch.epoch != -1:
-            news = True
-        if data.error_code:
-            # The error is not stored: the first response without it sends the high watermark again.
-            self.sent_high_watermark = -1
-            news = True
-        return news
+    def note_sent(self, data: PartitionData) -> None:
+        """Stores the offsets of a response that is sent."""
+        # An error is not stored: the first response without it sends the high watermark again.
+        self.sent_high_watermark = -1 if data.error_code else data.high_watermark
+        self.sent_log_start_offset = data.log_start_offset
 
 
 class FetchSession:
     """One session: its partitions in the order in which they are served."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "id", "is_of_replica", "last_used_ms", "partitions", "uses_topic_ids")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int, *, is_of_replica: bool) -> None:
         self.id = session_id
+        self.is_of_replica = is_of_replica
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
@@ -111,7 +101,7 @@ class FetchContext(NamedTuple):
     """The plan for one Fetch request.
 
     Attributes:
-        partitions: the partitions to read, in order; `is_in_response` moves those with records to the end.
+        partitions: the partitions to read, in order; `note_answer` moves those with records to the end.
         session: the session of the request, None without one.
         is_incremental: True if the response may leave out unchanged partitions.
         error: an error for the whole request; then nothing is read.
@@ -126,21 +116,20 @@ class FetchContext(NamedTuple):
     def session_id(self) -> int:
         return self.session.id if self.session is not None else 0
 
-    def would_be_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
-        """As `is_in_response`, and does not change the session."""
-        return self.session is None or not self.is_incremental or partition.would_change_response(data)
-
     def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
-        """True if the response carries the partition; updates the session."""
+        """True if the response carries the partition."""
+        return not self.is_incremental or partition.changes_response(data)
+
+    def note_answer(self, partition: FetchedPartition, data: PartitionData) -> None:
+        """Updates the session after `is_in_response`, for each partition that was read: the response is sent."""
         if self.session is None:
-            return True
-        news = partition.changes_response(data)
+            return
+        partition.note_sent(data)
         has_records = data.records is not None and len(data.records) > 0
         # While this request waited, a request of another connection may have removed the partition.
         if self.is_incremental and has_records and self.partitions.pop(partition.key, None) is not None:
             # Partitions that returned data move to the end, so that a small response size starves none.
             self.partitions[partition.key] = partition
-        return news or not self.is_incremental
 
 
 class FetchSessions:
@@ -165,8 +154,10 @@ class FetchSessions:
         """Partitions that the sessions name, all together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def resolve(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
-        """Finds or makes the session of a request and merges the request into it."""
+    def resolve(
+        self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, *, is_of_replica: bool = False
+    ) -> FetchContext:
+        """Finds or makes the session of a request of a consumer or a replica, and merges the request into it."""
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id:
@@ -174,7 +165,7 @@ class FetchSessions:
             partitions = requested_partitions(request)
             session = None
             if epoch == INITIAL_EPOCH:
-                session = self._create(len(partitions), uses_topic_ids, now_ms)
+                session = self._create(len(partitions), uses_topic_ids, now_ms, is_of_replica=is_of_replica)
                 if session is not None:
                     session.partitions = partitions
             return FetchContext(partitions, session, False, ErrorCode.NONE)
@@ -201,31 +192,40 @@ class FetchSessions:
         """Ends a session whose first response was not sent."""
         self._sessions.pop(session_id, None)
 
-    def _create(self, size: int, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
-        """A new session, or None if the cache is full of sessions that are in use and not smaller (P-75)."""
-        if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
-            return None
-        while self.partition_count + size > PARTITIONS_MAX:
-            if not self._evict(size, now_ms):
+    def _create(self, size: int, uses_topic_ids: bool, now_ms: int, *, is_of_replica: bool) -> FetchSession | None:
+        """A new session, or None if the cache is full of sessions none of which may be evicted for it (P-75)."""
+        while len(self._sessions) >= self._slots or self.partition_count + size > PARTITIONS_MAX:
+            evicted = self._evictable(size, now_ms, is_of_replica=is_of_replica)
+            if evicted is None:
                 return None
+            del self._sessions[evicted.id]
         session_id = 0
         while not session_id or session_id in self._sessions:
             session_id = self._random.randrange(1, 1 << 31)
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, uses_topic_ids, now_ms, is_of_replica=is_of_replica)
+        self._sessions[session_id] = session
         return session
 
-    def _evict(self, size: int, now_ms: int) -> bool:
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS:
-            del self._sessions[oldest.id]
-            return True
-        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
-        if len(smallest.partitions) < size and now_ms - smallest.created_ms > EVICTION_MS:
-            del self._sessions[smallest.id]
-            return True
-        return False
+    def _evictable(self, size: int, now_ms: int, *, is_of_replica: bool) -> FetchSession | None:
+        """The session that gives way to a new one with `size` partitions: one that is not used, else the smallest of
+        those that are old enough. A replica also takes the place of any consumer, however new and large its session is.
+        """
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms > EVICTION_MS:
+            return oldest
+        candidates = [
+            session
+            for session in self._sessions.values()
+            # The age of a session is looked at when it is used.
+            if session.last_used_ms - session.created_ms > EVICTION_MS or (is_of_replica and not session.is_of_replica)
+        ]
+        least = min(candidates, key=_value, default=None)
+        return None if least is None or _value(least) >= (is_of_replica, size) else least
+
+
+def _value(session: FetchSession) -> tuple[bool, int]:
+    """Order in which sessions give way: those of consumers first, and the smaller ones first."""
+    return session.is_of_replica, len(session.partitions)
 
 
 def _refused(error: ErrorCode) -> FetchContext:

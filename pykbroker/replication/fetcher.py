@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.protocol.fields import Message
-    from pykbroker.replication.fetch_session_handler import FetchSessionHandler
+    from pykbroker.replication.follower_fetch_session import FetchSessionHandler
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)

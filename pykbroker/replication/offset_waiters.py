@@ -1,8 +1,8 @@
 """Waits of Fetch and DeleteRecords for a partition: for new bytes to read, or for another change.
 
-A request registers one `Waiter` at all partitions that it looks at. `OffsetWaiters.notify` is called with the number of
-bytes that became readable; nothing polls. A request that lets other tasks run between two partitions registers at each
-one when it reads it, so that no notification between the read and the wait is lost.
+A request registers one `OffsetWaiter` at all partitions that it looks at. `OffsetWaiters.notify` is called with the
+number of bytes that became readable; nothing polls. A request that lets other tasks run between two partitions
+registers at each one when it reads it, so that no notification between the read and the wait is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALL = 1 << 62
 """More bytes than any request waits for: wakes every waiter, for changes other than new bytes."""
 
 
-class Waiter:
+class OffsetWaiter:
     """One request, woken when `bytes_wanted` more bytes have become readable where it is registered.
 
     A context manager: the end of the block removes all its registrations.
@@ -55,7 +55,7 @@ class Waiter:
         await self._completion.wait(deadline)
 
 
-class OffsetWaiters(dict[Waiter, None]):
+class OffsetWaiters(dict[OffsetWaiter, None]):
     """The waiters of one partition for one kind of progress, in order of arrival.
 
     A set would not do: the order in which they are woken must not depend on addresses. A dict itself, and not an object
@@ -70,10 +70,10 @@ class OffsetWaiters(dict[Waiter, None]):
             for waiter in list(self):
                 waiter.add(size_bytes)
 
-    def add(self, waiter: Waiter) -> None:
+    def add(self, waiter: OffsetWaiter) -> None:
         """Adds a waiter."""
         self[waiter] = None
 
-    def discard(self, waiter: Waiter) -> None:
+    def discard(self, waiter: OffsetWaiter) -> None:
         """Removes a waiter."""
         self.pop(waiter, None)

@@ -17,7 +17,7 @@ from pykbroker.logstore.errors import OffsetOutOfRange, StorageError, StorageFul
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
-from pykbroker.replication.offset_waiters import ALL, Waiter
+from pykbroker.replication.offset_waiters import ALL, OffsetWaiter
 from pykbroker.replication.replica import FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_EPOCH", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
 
@@ -53,7 +53,11 @@ class CaughtUpFollower:
         self._leader_epoch = partition.leader_epoch
 
     def is_unchanged(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
-        """True if nothing has changed, also not the high watermark and log start last sent to the follower."""
+        """True if nothing has changed, also not the high watermark and log start last sent to the follower.
+
+        Each condition under which `FetchedPartition.changes_response` or an error would put the partition into the
+        response must make this False: a partition that is unchanged is not read.
+        """
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
             partition.leadership is leadership
@@ -107,6 +111,7 @@ class Partition:
 
     __slots__ = (
         "_environment",
+        "_followed_epoch",
         "future",
         "is_adding",
         "is_closed",
@@ -116,7 +121,6 @@ class Partition:
         "leadership",
         "log",
         "partition",
-        "partition_epoch",
         "replica",
         "replicas",
         "topic",
@@ -142,7 +146,9 @@ class Partition:
         self.partition = image.partition
         self.log = log
         self.replica = Replica(f"{topic}-{image.partition}", log, high_watermark)
-        self.leader_id = self.leader_epoch = self.partition_epoch = -1
+        self.leader_id = self.leader_epoch = -1
+        # Partition epoch of the metadata under which this broker follows; a leader's is in its Leadership.
+        self._followed_epoch = -1
         self.leadership: Leadership | None = None
         self.is_closed = False
         self.replicas: tuple[int, ...] = ()
@@ -233,7 +239,8 @@ class Partition:
 
     def update(self, image: PartitionImage) -> None:
         """Applies leader, epoch, replicas and in-sync set of the metadata, unless they are older."""
-        if image.partition_epoch < self.partition_epoch:
+        known = self._followed_epoch if self.leadership is None else self.leadership.partition_epoch
+        if image.partition_epoch < known:
             return
         self.leader_id = image.leader
         self.replicas = tuple(image.replicas)
@@ -243,7 +250,7 @@ class Partition:
             self._lead(image)
         else:
             self.leader_epoch = image.leader_epoch
-            self.partition_epoch = image.partition_epoch
+            self._followed_epoch = image.partition_epoch
             if self.leadership is not None:
                 self.leadership = None
                 self.replica.wake_all()
@@ -259,8 +266,7 @@ class Partition:
         # Without followers nothing depends on the time.
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
-        self.leader_epoch = leadership.leader_epoch
-        self.partition_epoch = leadership.partition_epoch
+        self.leader_epoch = leadership.leader_epoch  # the same, for followers and for each append
         if leadership.followers and self.log.latest_epoch < self.leader_epoch:
             # Without followers nothing requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
@@ -273,7 +279,7 @@ class Partition:
             self.log.flush()
             self.replica.unsynced_from = -1
         except StorageError as error:
-            log.error(
+            logger.error(
                 "%s: its end, from offset %d on, could not be synced: %s", self, self.replica.unsynced_from, error
             )
             self._environment.storage_failures.report(error)
@@ -284,7 +290,7 @@ class Partition:
             self.log.begin_leader_epoch(self.leader_epoch)
         except StorageError as error:
             # `end_offset_for_epoch` returns the same without the entry, and the first batch of the epoch adds it.
-            log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
+            logger.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
             self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
@@ -350,6 +356,8 @@ class Partition:
                 self._appended(len(data), stable_before)
             self._environment.storage_failures.report(error)
             raise
+        # A duplicate has appended nothing. But if the sync of its original had failed, and succeeds now, the records
+        # become readable now.
         if not result.is_duplicate or (not leadership.followers and log.log_end_offset > self.high_watermark):
             self._appended(len(data), stable_before)
         return result
@@ -385,6 +393,7 @@ class Partition:
         wanted = self.log.config.min_insync_replicas
         if len(leadership.isr) >= wanted:
             return
+        # Here, and not before: it is a call for each request, and matters only to topics with fewer replicas.
         wanted = leadership.min_isr(wanted)
         if len(leadership.isr) < wanted:
             raise KafkaError(
@@ -392,21 +401,18 @@ class Partition:
                 f"{self}: {len(leadership.isr)} in-sync replica(s), min.insync.replicas is {wanted}",
             )
 
-    async def wait_replicated(
-        self, end_offset: int, deadline: float, leadership: Leadership | None = None
-    ) -> ErrorCode:
+    async def wait_replicated(self, end_offset: int, deadline: float, leadership: Leadership | None) -> ErrorCode:
         """Waits until all in-sync replicas have the records below an offset, which this broker appended as leader.
 
         Args:
             end_offset: the offset after the last record.
             deadline: on trio's clock.
-            leadership: that under which they were appended; needed if the caller has awaited anything since.
+            leadership: that under which they were appended; None if this broker has lost it.
 
         Returns:
             NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND: they are replicated to fewer than `min.insync.replicas`;
             NOT_LEADER_OR_FOLLOWER: they may or may not be lost; REQUEST_TIMED_OUT: they stay in the log (P-46).
         """
-        leadership = leadership or self.leadership
         result = self._replication_of(end_offset, leadership)
         if result is not None:
             return result
@@ -603,7 +609,7 @@ class Partition:
         if leadership is not None and leadership.followers:
             proposal = leadership.propose_shrink(self.log.log_end_offset, self._environment.now())
             if proposal is not None:
-                log.info(
+                logger.info(
                     "%s: in-sync set %s shrinks to %s; high watermark %d, log end %d",
                     self, leadership.isr, proposal.broker_ids, self.high_watermark, self.log.log_end_offset,
                 )  # fmt: skip
@@ -615,8 +621,7 @@ class Partition:
         """Applies the in-sync set that the controller has committed for a proposal."""
         leadership = self.leadership
         if leadership is not None and leadership.accept(proposal, isr, leader_epoch, partition_epoch):
-            self.partition_epoch = leadership.partition_epoch
-            log.info("%s: in-sync set is %s", self, isr)
+            logger.info("%s: in-sync set is %s", self, isr)
             self._advance()
             self.replica.wake_acks()
 
@@ -656,7 +661,7 @@ class Partition:
                 return ErrorCode.NONE, low
             if trio.current_time() >= deadline:
                 return ErrorCode.REQUEST_TIMED_OUT, low
-            with Waiter(ALL) as waiter:
+            with OffsetWaiter(ALL) as waiter:
                 waiter.register(self.low_waiters)
                 await waiter.wait(deadline)
 

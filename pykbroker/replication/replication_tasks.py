@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.replication.fetch_session_handler import FetchLimits, FetchSessionHandler
 from pykbroker.replication.fetcher import Fetcher
+from pykbroker.replication.follower_fetch_session import FetchLimits, FetchSessionHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

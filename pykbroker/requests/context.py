@@ -164,8 +164,10 @@ REFUSALS_MAX = 100
 S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
-class Unfinished:
-    """A response that is complete but for a result that takes a wait; the client's next request can begin meanwhile.
+class UnfinishedResponse:
+    """A response without its last result, which a handler returns to let the client's next request begin meanwhile.
+
+    `dispatch` makes an UnfinishedReply of it.
 
     Args:
         response: the response's message.
@@ -182,7 +184,7 @@ class Unfinished:
 class RequestContext(Generic[S_co]):
     """One request in progress.
 
-    `may_be_unfinished`: True if the handler may return an `Unfinished` in place of its response.
+    `may_be_unfinished`: True if the handler may return an `UnfinishedResponse` in place of its response.
     `quota`: limits of the client that concern the request; None if there are none.
     `refusals`: what the authorizer has refused so far, as (operation, resource type, name), for the audit log.
     """

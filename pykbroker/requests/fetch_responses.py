@@ -19,6 +19,7 @@ from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.fetch import FetchRequest
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
     from pykbroker.replication.partition import Partition
@@ -43,6 +44,7 @@ def response_of(
             _add(topics, asked.key, data)
             if data.current_leader.leader_id >= 0:
                 leaders[data.current_leader.leader_id] = None
+        fetch.note_answer(asked, data)
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
     _name_leaders(context, response, leaders)
     return response
@@ -59,7 +61,7 @@ def response_size(
 
     topics: list[FetchableTopicResponse] = []
     for asked, data in partitions:
-        if fetch.would_be_in_response(asked, data):
+        if fetch.is_in_response(asked, data):
             _add(topics, asked.key, data)
     return SIZE_BYTES + sum(map(len, encode_chunks(FetchResponse(responses=topics), context.api_version)))
 
@@ -144,15 +146,18 @@ def at_preferred_replica(partition: Partition, preferred: int) -> PartitionData:
     )
 
 
+def topic_of(context: BrokerContext, key: PartitionKey) -> TopicImage | None:
+    """The topic of a partition, by its id from v13 on, by its name before; None if there is none."""
+    metadata = context.services.metadata
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    return metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+
+
 def not_here(context: BrokerContext, key: PartitionKey) -> KafkaError:
     """The error of a partition that this broker does not hold (P-71)."""
-    metadata = context.services.metadata
-    if context.api_version >= TOPIC_ID_VERSION:
-        topic = metadata.topic_by_id(key.topic_id)
-        if topic is None:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    else:
-        topic = metadata.topic(key.topic)
+    topic = topic_of(context, key)
+    if topic is None and context.api_version >= TOPIC_ID_VERSION:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
     if topic is None or key.partition not in topic.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
     if context.services.partitions.is_offline(topic.name, key.partition):

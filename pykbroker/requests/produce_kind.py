@@ -81,8 +81,8 @@ class KindOfRequest:
         return ProduceResponse(responses=[topic])
 
 
-class RepliedAfterReplication:
-    """The reply to a request with acks=all whose records are appended, and wait for the in-sync replicas.
+class UnfinishedProduceReply:
+    """An UnfinishedReply to a repeated request with acks=all: the records are appended, the replicas fetch them.
 
     Args:
         head: the request up to its records.

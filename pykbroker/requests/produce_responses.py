@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykbroker.errors import error_code_for
 from pykbroker.protocol.error_codes import ErrorCode
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.transaction_verification import ClientGeneration
 
 LEADER_HINT_VERSION = 10
+TOPIC_ID_VERSION: Final = 13
 
 WITH_LOG_START = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

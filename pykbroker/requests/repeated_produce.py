@@ -35,8 +35,8 @@ from pykbroker.protocol.records.single_batch import MAGIC
 from pykbroker.requests.api_table import FLEXIBLE_FROM
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import failed
-from pykbroker.requests.produce_kind import KindOfRequest, RepliedAfterReplication
-from pykbroker.requests.produce_responses import append_failure
+from pykbroker.requests.produce_kind import KindOfRequest, UnfinishedProduceReply
+from pykbroker.requests.produce_responses import TOPIC_ID_VERSION, append_failure
 
 if TYPE_CHECKING:
     from pykbroker.protocol.headers import RequestHeader
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 FLEXIBLE_VERSION: Final = 9
-TOPIC_ID_VERSION: Final = 13
 
 KINDS_MAX: Final = 2_000
 """Number of kinds of requests, of about 1 KB each, at which all are dropped; the frequent ones are soon noted again."""
@@ -115,7 +114,7 @@ class RepeatedProduce:
                 self._kinds.clear()
             self._kinds[key] = KindOfRequest(request, version)
 
-    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | RepliedAfterReplication | None:
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | UnfinishedProduceReply | None:
         """Serves a request of a known kind; None for any other, of which nothing was done.
 
         Returns:
@@ -183,7 +182,7 @@ class RepeatedProduce:
         except Exception as error:
             return self._failed(connection, frame, kind, partition, error)
         if kind.acks == ACKS_ALL and leadership.followers:
-            return RepliedAfterReplication(self._services, connection, head, kind, partition, leadership, result)
+            return UnfinishedProduceReply(self._services, connection, head, kind, partition, leadership, result)
         return kind.reply(head[4:8], result)
 
     def _failed(

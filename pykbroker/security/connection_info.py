@@ -22,7 +22,7 @@ class ReplyTimer(Protocol):
         """Counts what was measured."""
 
 
-class ReplyInWaiting(Protocol):
+class UnfinishedReply(Protocol):
     """An incomplete reply. Later requests of the connection may begin meanwhile; their replies are sent after it."""
 
     async def finish(self) -> list[Any]:
@@ -33,7 +33,7 @@ class ReplyInWaiting(Protocol):
 class RepeatedRequests(Protocol):
     """Serves requests that differ from earlier ones only in their records."""
 
-    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | ReplyInWaiting | None:
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | UnfinishedReply | None:
         """Chunks of the reply, also in waiting; None for a request that has to be served in full."""
 
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:

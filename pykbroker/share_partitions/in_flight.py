@@ -56,7 +56,7 @@ class InFlightState:
         return self.state == AVAILABLE and self._before is None
 
     def copy(self) -> InFlightState:
-        """The same state for one offset of a batch, in no transition: the outcome of one is lost, as in Kafka."""
+        """The same state for one offset of a batch. A transition in progress does not go on for it, as in Kafka."""
         return InFlightState(self.state, self.delivery_count, self.member_id, self.lock_expires_ms)
 
     def acquire(self, member_id: str, lock_expires_ms: int) -> None:
@@ -78,14 +78,16 @@ class InFlightState:
         self._before = before
 
     def _end_acquisition(self, state: int, delivery_count_limit: int) -> None:
-        """Records that were delivered as often as allowed are archived instead of made available."""
+        """The member no longer holds it. After the last delivery that is allowed it is archived, not made available."""
         # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
         assert self.state == ACQUIRED
         assert self._before is None
-        if state == AVAILABLE and self.delivery_count >= delivery_count_limit:
-            state = ARCHIVED
-        self.state = state
+        self.state = self._or_archived(state, delivery_count_limit)
         self.member_id = NOBODY
+
+    def _or_archived(self, state: int, delivery_count_limit: int) -> int:
+        """`state`, or ARCHIVED in place of AVAILABLE after the last delivery that is allowed."""
+        return ARCHIVED if state == AVAILABLE and self.delivery_count >= delivery_count_limit else state
 
     def complete_transition(self, *, is_stored: bool, now_ms: int) -> None:
         """Ends the transition. If it is rolled back after the lock has expired, the acquisition ends with it."""
@@ -95,7 +97,7 @@ class InFlightState:
             return
         state, member_id, limit = before
         if NO_LOCK != self.lock_expires_ms <= now_ms:
-            self.state = ARCHIVED if self.delivery_count >= limit else AVAILABLE
+            self.state = self._or_archived(AVAILABLE, limit)
             self.lock_expires_ms = NO_LOCK
         else:
             self.state, self.member_id = state, member_id

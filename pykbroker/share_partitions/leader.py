@@ -21,7 +21,7 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
-from pykbroker.replication.offset_waiters import Waiter
+from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import FetchBound
 from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.settings import BY_DURATION, EARLIEST, LATEST, SharePartitionSettings
@@ -117,7 +117,7 @@ class ShareEnvironment(NamedTuple):
     forget: Callable[[ShareLeader], None]
 
 
-class _LogWaiter(Waiter):
+class _LogWaiter(OffsetWaiter):
     """A waiter for new records of a topic partition. It stays registered and calls `notify` each time they come."""
 
     __slots__ = ("_notify",)

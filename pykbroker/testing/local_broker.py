@@ -291,12 +291,12 @@ class LocalBroker(LocalClient):
     # Internals
 
     def _belong_to_temporary(self, directory: str) -> None:
-        """For LocalCluster, before the start: the data lies in a directory that is removed when this process ends."""
+        """Removes `directory`, which has the data, when this process ends. LocalCluster calls it before the start."""
         self._is_temporary = True
         self._directories_at_end = (directory,)
 
     def _use_tls_of(self, directory: str) -> None:
-        """For LocalCluster: its settings have certificates of this directory."""
+        """Takes the certificates for clients from `directory`, for LocalCluster, whose settings name them."""
         self._tls_of_cluster = directory
 
     def _signal(self, number: signal.Signals) -> None:

@@ -2,7 +2,7 @@
 
 A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
 task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader. Up
-to `MARKERS_AT_ONCE` markers are written at once, more of them in a task that yields in between.
+to `MARKERS_PER_TURN` markers are written at once, more of them in a task that yields in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.marker_queue import (
-    MARKERS_AT_ONCE,
+    MARKERS_PER_TURN,
     AwaitedMarker,
     Batch,
     CompletingTransaction,
@@ -103,7 +103,7 @@ class TransactionCompletion:
         partitions = completing.to_do()
         if completing.key in self._in_tasks:
             self._try_later(completing)
-        elif len(partitions) <= MARKERS_AT_ONCE or self._runtime.nursery is None:
+        elif len(partitions) <= MARKERS_PER_TURN or self._runtime.nursery is None:
             self._write(completing, partitions)
             self._settle(completing)
         else:
@@ -112,10 +112,10 @@ class TransactionCompletion:
 
     async def _advance_large(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
         try:
-            for first in range(0, len(partitions), MARKERS_AT_ONCE):
+            for first in range(0, len(partitions), MARKERS_PER_TURN):
                 if completing.is_over:
                     break
-                self._write(completing, partitions[first : first + MARKERS_AT_ONCE])
+                self._write(completing, partitions[first : first + MARKERS_PER_TURN])
                 await trio.lowlevel.checkpoint()
         finally:
             self._in_tasks.discard(completing.key)
@@ -164,7 +164,7 @@ class TransactionCompletion:
             return
         if completing.is_over:
             self._forget(completing)
-        elif not completing.transaction.now.partitions:
+        elif not completing.transaction.current.partitions:
             if self._append_completion(completing):
                 self._forget(completing)
             else:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV_2
 from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pykbroker.transactions.remote_verification import RemoteVerification
     from pykbroker.transactions.shard import (
         AfterReply,
-        Event,
+        TransactionEvent,
         TransactionFilter,
         TransactionResult,
         TransactionShard,
@@ -45,15 +46,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FEATURE = "transaction.version"
-
-LISTED_AT_ONCE = 1_000
+LISTED_PER_TURN = 1_000
 """Transactions that ListTransactions examines before it yields to other requests."""
-MATCHED_AT_ONCE = 10_000
+MATCHED_PER_TURN = 10_000
 """Characters of their ids after which it yields, too: a pattern may cost some microseconds for each."""
-
-SERVER_ADDS_PARTITIONS = 2
-"""The transaction.version of clients whose partitions are added by the brokers they write to (P-136)."""
 
 
 class Answer(NamedTuple):
@@ -64,35 +60,87 @@ class Answer(NamedTuple):
     producer_epoch: int = -1
 
 
-# The events of the most frequent requests. They are functions, because the module of `Transaction` is imported late.
+class InitializeProducer:
+    """InitProducerId as an event: a fresh epoch, or the end of the ongoing transaction.
+
+    Args:
+        timeout_ms: of the producer's transactions.
+        expected: producer id and epoch in the request; None if it has none.
+        level: the finalized transaction.version.
+
+    Attributes:
+        is_fencing: True if the event has aborted an ongoing transaction; the client then has to ask again (P-128).
+    """
+
+    __slots__ = ("_expected", "_level", "_timeout_ms", "is_fencing")
+
+    def __init__(self, timeout_ms: int, expected: tuple[int, int] | None, level: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._expected = expected
+        self._level = level
+        self.is_fencing = False
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """Initializes the id, or aborts its transaction."""
+        self.is_fencing = transaction.may_be_fenced_by(self._expected)
+        if self.is_fencing:
+            return transaction.fence_and_abort(self._level, now_ms, fresh_id)
+        return transaction.initialize(self._timeout_ms, self._expected, now_ms, fresh_id)
 
 
-def _add(
-    transaction: Transaction,
+class AddPartitions(NamedTuple):
+    """AddPartitionsToTxn of one transaction as an event."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+    client_version: int
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """Adds the partitions."""
+        return transaction.add(self.producer_id, self.producer_epoch, self.partitions, self.client_version, now_ms)
+
+
+class EndTransaction(NamedTuple):
+    """EndTxn as an event."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    client_version: int
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """Decides the transaction."""
+        return transaction.end(
+            self.producer_id, self.producer_epoch, self.is_commit, self.client_version, now_ms, fresh_id
+        )
+
+
+class AbortLate(NamedTuple):
+    """Abort of a transaction that had timed out at `late_ms`; `level` is the finalized transaction.version."""
+
+    late_ms: int
+    level: int
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """Aborts it, unless it has ended, and the next one begun, while a producer id was awaited."""
+        if transaction.has_timed_out(self.late_ms):
+            return transaction.fence_and_abort(self.level, now_ms, fresh_id)
+        from pykbroker.transactions.transaction import Outcome
+
+        return Outcome(ErrorCode.INVALID_TXN_STATE)
+
+
+def _handle(
+    shard: TransactionShard,
     now_ms: int,
+    transactional_id: str,
+    event: TransactionEvent,
     fresh_id: int | None,
-    producer_id: int,
-    producer_epoch: int,
-    partitions: frozenset[TopicPartition],
-    client_version: int,
-) -> Outcome:
-    return transaction.add(producer_id, producer_epoch, partitions, client_version, now_ms)
-
-
-def _end(
-    transaction: Transaction,
-    now_ms: int,
-    fresh_id: int | None,
-    producer_id: int,
-    producer_epoch: int,
-    is_commit: bool,
-    client_version: int,
-) -> Outcome:
-    return transaction.end(producer_id, producer_epoch, is_commit, client_version, now_ms, fresh_id)
-
-
-def _handle(shard: TransactionShard, now_ms: int, *arguments: Any) -> TransactionResult:
-    return shard.handle(now_ms, *arguments)
+    after_reply: AfterReply | None,
+) -> TransactionResult:
+    # The module of the shard is imported late.
+    return shard.handle(now_ms, transactional_id, event, fresh_id, after_reply)
 
 
 class TransactionCoordinator:
@@ -155,7 +203,7 @@ class TransactionCoordinator:
     @property
     def level(self) -> int:
         """The finalized transaction.version; 0 in a cluster that has none."""
-        return self._metadata.image.features.get(FEATURE, 0)
+        return self._metadata.image.features.get(TRANSACTION_VERSION, TV_0)
 
     # Requests of producers
 
@@ -188,17 +236,9 @@ class TransactionCoordinator:
         error = await self._create_if_new(transactional_id, timeout_ms)
         if error is not ErrorCode.NONE:
             return Answer(error)
-        is_fencing = False
-
-        def event(transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-            nonlocal is_fencing
-            is_fencing = transaction.may_be_fenced_by(expected)
-            if is_fencing:
-                return transaction.fence_and_abort(self.level, now_ms, fresh_id)
-            return transaction.initialize(timeout_ms, expected, now_ms, fresh_id)
-
+        event = InitializeProducer(timeout_ms, expected, self.level)
         answer = await self._carry_out(transactional_id, event)
-        if answer.error is ErrorCode.NONE and is_fencing:
+        if answer.error is ErrorCode.NONE and event.is_fencing:
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if answer.error is ErrorCode.NONE:
             log.info("%r: producer id %d, epoch %d", transactional_id, answer.producer_id, answer.producer_epoch)
@@ -228,8 +268,8 @@ class TransactionCoordinator:
         """Adds partitions to the transaction, all or none; the first ones begin it (P-131)."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        added = frozenset(partitions)
-        return (await self._carry_out(transactional_id, _add, producer_id, producer_epoch, added, client_version)).error
+        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), client_version)
+        return (await self._carry_out(transactional_id, event)).error
 
     async def verify(
         self,
@@ -247,7 +287,7 @@ class TransactionCoordinator:
         """
         if add:
             error = await self.add_partitions(
-                transactional_id, producer_id, producer_epoch, partitions, client_version=SERVER_ADDS_PARTITIONS
+                transactional_id, producer_id, producer_epoch, partitions, client_version=TV_2
             )
             return dict.fromkeys(partitions, error)
         return self._verify(transactional_id, producer_id, producer_epoch, partitions)
@@ -266,7 +306,7 @@ class TransactionCoordinator:
         error = transaction.verify(producer_id, producer_epoch)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
-        known = transaction.now.partitions
+        known = transaction.current.partitions
         return {
             partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE
             for partition in partitions
@@ -316,10 +356,9 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        answer = await self._carry_out(
-            transactional_id, _end, producer_id, producer_epoch, is_commit, client_version, after_reply=after_reply
-        )
-        return answer if client_version >= SERVER_ADDS_PARTITIONS else Answer(answer.error)
+        event = EndTransaction(producer_id, producer_epoch, is_commit, client_version)
+        answer = await self._carry_out(transactional_id, event, after_reply)
+        return answer if client_version >= TV_2 else Answer(answer.error)
 
     # Administration
 
@@ -347,7 +386,7 @@ class TransactionCoordinator:
             if not transaction.is_new and wanted.matches(transaction, now_ms):
                 found.append(transaction)
             count, size = count + 1, size + len(transaction.transactional_id)
-            if count == LISTED_AT_ONCE or size >= MATCHED_AT_ONCE:
+            if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:
                 count = size = 0
                 await trio.lowlevel.checkpoint()
         return found
@@ -355,10 +394,10 @@ class TransactionCoordinator:
     # Events
 
     async def _carry_out(
-        self, transactional_id: str, event: Event, *arguments: Any, after_reply: AfterReply | None = None
+        self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
     ) -> Answer:
         """Applies an event to a transaction and waits until the resulting record is replicated."""
-        write = await self._begin(transactional_id, event, *arguments, after_reply=after_reply)
+        write = await self._begin(transactional_id, event, after_reply)
         error = write if isinstance(write, ErrorCode) else await write.wait()
         if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
             return Answer(error)
@@ -366,14 +405,12 @@ class TransactionCoordinator:
         return Answer(outcome.error, *outcome.answer)
 
     async def _begin(
-        self, transactional_id: str, event: Event, *arguments: Any, after_reply: AfterReply | None = None
+        self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
     ) -> Write[TransactionResult] | ErrorCode:
         """Applies an event, with a fresh producer id if it needs one, and appends the resulting record."""
         fresh_id: int | None = None
         while True:
-            write = self._runtime.begin_write(
-                transactional_id, _handle, transactional_id, event, arguments, fresh_id, after_reply
-            )
+            write = self._runtime.begin_write(transactional_id, _handle, transactional_id, event, fresh_id, after_reply)
             if isinstance(write, ErrorCode) or not write.result.response.needs_producer_id:
                 return write
             try:
@@ -388,15 +425,15 @@ class TransactionCoordinator:
             return
         for transaction in result.decided:
             if result.after_reply is None:
-                self._complete(number, transaction)
+                self._begin_completion(number, transaction)
             else:
-                result.after_reply(partial(self._complete, number, transaction))
+                result.after_reply(partial(self._begin_completion, number, transaction))
         if result.is_ongoing:
             self._schedule_timeout_check()
         if shard.transactions:
             self._schedule_expiry()
 
-    def _complete(self, number: int, transaction: Transaction) -> None:
+    def _begin_completion(self, number: int, transaction: Transaction) -> None:
         if self._completion is None:
             from pykbroker.transactions.completion import TransactionCompletion
 
@@ -419,24 +456,15 @@ class TransactionCoordinator:
 
     async def _abort_timed_out(self) -> None:
         """Aborts transactions that have timed out, and fences their producers (P-140)."""
-        from pykbroker.transactions.transaction import Outcome
-
         now_ms = self._runtime.now_ms()
         late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
-
-        def event(transaction: Transaction, event_ms: int, fresh_id: int | None) -> Outcome:
-            # The transaction may have ended, and the next one begun, while a producer id was awaited.
-            if not transaction.has_timed_out(now_ms):
-                return Outcome(ErrorCode.INVALID_TXN_STATE)
-            return transaction.fence_and_abort(self.level, event_ms, fresh_id)
-
         for transaction in late:
             transactional_id = transaction.transactional_id
             # The other transactions do not wait until this abort is replicated.
-            write = await self._begin(transactional_id, event)
+            write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
             error = write if isinstance(write, ErrorCode) else write.append_error or write.result.response.error
             if error is ErrorCode.NONE:
-                timeout_ms = transaction.now.timeout_ms
+                timeout_ms = transaction.current.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
             else:
                 log.warning("%r: the late transaction is not aborted: %s", transactional_id, error.name)

@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from pykbroker.transactions.transaction import Transaction
 
-MARKERS_AT_ONCE = 100
+MARKERS_PER_TURN = 100
 """Markers that are written before the task yields to other requests."""
 
 MARKERS_PER_REQUEST = 1_000
@@ -65,7 +65,7 @@ class CompletingTransaction:
 
     Attributes:
         key: partition of `__transaction_state` and transactional id.
-        transaction: its state; `now.partitions` are those that still have no marker.
+        transaction: its state; `current.partitions` are those that still have no marker.
         marker: the marker, the same for all partitions.
         in_flight: partitions whose marker is queued, sent or being replicated.
         is_over: True if it is completed, given up or unloaded; later responses are ignored.
@@ -75,12 +75,12 @@ class CompletingTransaction:
     __slots__ = ("has_failed", "in_flight", "is_over", "key", "marker", "transaction")
 
     def __init__(self, key: Key, transaction: Transaction, coordinator_epoch: int) -> None:
-        now = transaction.now
-        is_commit = now.state is TransactionState.PREPARE_COMMIT
+        current = transaction.current
+        is_commit = current.state is TransactionState.PREPARE_COMMIT
         self.key = key
         self.transaction = transaction
         self.marker = TransactionMarker(
-            now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version
+            current.producer_id, current.producer_epoch, coordinator_epoch, is_commit, current.client_version
         )
         self.in_flight: set[TopicPartition] = set()
         self.is_over = False
@@ -88,7 +88,7 @@ class CompletingTransaction:
 
     def to_do(self) -> list[TopicPartition]:
         """Partitions whose marker is to be written, in order."""
-        return sorted(self.transaction.now.partitions - self.in_flight)
+        return sorted(self.transaction.current.partitions - self.in_flight)
 
     def answered(self, partition: TopicPartition, progress: Progress) -> None:
         """Applies the outcome of a marker."""

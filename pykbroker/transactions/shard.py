@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.named_tuple import NamedTuple
@@ -20,9 +20,12 @@ TOMBSTONES_BATCH_BYTES = 100_000
 """Size of a batch of tombstones: very many ids may expire at once, more than one batch may hold."""
 
 
-Event = Callable[..., Outcome]
-"""An event on a transaction: a function of the `Transaction`, the time in ms, a fresh producer id or None, and the
-arguments of the request."""
+class TransactionEvent(Protocol):
+    """A request or a timeout, which is applied to a transaction."""
+
+    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
+        """The outcome; `fresh_id` is a producer id if an earlier outcome needed one."""
+
 
 AfterReply = Callable[[Callable[[], None]], None]
 """Takes a function that is to be run after the reply to the present request, before another request is served."""
@@ -49,11 +52,11 @@ class TransactionFilter(NamedTuple):
 
     def matches(self, transaction: Transaction, now_ms: int) -> bool:
         """True if a transaction is to be listed."""
-        now = transaction.now
+        current = transaction.current
         return (
-            not (self.producer_ids and now.producer_id not in self.producer_ids)
-            and not (self.states and now.state.title not in self.states)
-            and not (self.duration_ms >= 0 and now_ms - now.start_ms <= self.duration_ms)
+            not (self.producer_ids and current.producer_id not in self.producer_ids)
+            and not (self.states and current.state.title not in self.states)
+            and not (self.duration_ms >= 0 and now_ms - current.start_ms <= self.duration_ms)
             and (self.matches_id is None or self.matches_id(transaction.transactional_id))
         )
 
@@ -119,8 +122,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         self,
         now_ms: int,
         transactional_id: str,
-        event: Event,
-        arguments: tuple[Any, ...],
+        event: TransactionEvent,
         fresh_id: int | None,
         after_reply: AfterReply | None,
     ) -> TransactionResult:
@@ -128,7 +130,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return TransactionResult(response=Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        outcome = event(transaction, now_ms, fresh_id, *arguments)
+        outcome = event.apply(transaction, now_ms, fresh_id)
         records = [] if outcome.state is None else [(transactional_id, outcome.state)]
         return TransactionResult(records, outcome, after_reply=after_reply)
 
@@ -152,15 +154,15 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
             transaction = self.transactions[transactional_id]
             if error is not ErrorCode.NONE:
                 # The append of the record that completes a transaction is retried until it succeeds.
-                if state is not None and transaction.now.state not in ENDING:
+                if state is not None and transaction.current.state not in ENDING:
                     transaction.fail()
             elif state is None:
                 del self.transactions[transactional_id]
             else:
-                transaction.complete(now_ms)
-                if transaction.now.state in ENDING:
+                transaction.on_stored(now_ms)
+                if transaction.current.state in ENDING:
                     followed.decided.append(transaction)
-                elif transaction.now.state is TransactionState.ONGOING:
+                elif transaction.current.state is TransactionState.ONGOING:
                     followed.is_ongoing = True
         return followed
 
@@ -197,4 +199,4 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     @property
     def has_ongoing(self) -> bool:
         """True if a transaction is ongoing, which may time out."""
-        return any(transaction.now.state is TransactionState.ONGOING for transaction in self.transactions.values())
+        return any(transaction.current.state is TransactionState.ONGOING for transaction in self.transactions.values())

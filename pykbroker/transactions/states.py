@@ -15,9 +15,6 @@ NO_TIMEOUT_MS = 2**31 - 1
 LAST_EPOCH = 32767
 """The largest epoch, never given to a producer, so that every producer can be fenced."""
 
-FIRST_LEVEL_THAT_BUMPS = 2
-"""From this transaction.version on every end of a transaction raises the epoch (KIP-890 part 2, P-136)."""
-
 TopicPartition = tuple[str, int]
 
 

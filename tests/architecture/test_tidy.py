@@ -92,8 +92,8 @@ def test_the_log_store_is_synchronous_and_gets_the_time_as_an_argument() -> None
 def test_the_states_of_groups_and_transactions_are_pure() -> None:
     shells = {
         "pykbroker/groups/coordinator.py",
-        "pykbroker/groups/share/coordinator.py",
-        "pykbroker/groups/streams/coordinator.py",
+        "pykbroker/groups/share/requests.py",
+        "pykbroker/groups/streams/requests.py",
         "pykbroker/transactions/coordinator.py",
         "pykbroker/transactions/completion.py",
         "pykbroker/transactions/remote_verification.py",

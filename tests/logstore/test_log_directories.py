@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pykbroker.logstore.blocking_step import BlockingStep
-from pykbroker.logstore.errors import InconsistentDirectory, StorageError
-from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
-from pykbroker.logstore.log_directory import (
-    CLEAN_SHUTDOWN,
+from pykbroker.logstore.directory_checkpoints import (
     ENTRIES_PER_STEP,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    LogDirectory,
-    parse_future_name,
 )
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory, parse_future_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.records.batch import build_batch

@@ -9,9 +9,10 @@ import pytest
 
 from pykbroker.logstore.blocking_step import STAGED_SUFFIX
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
+from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE, ENTRIES_PER_STEP, LogDirectory, parse_directory_name
+from pykbroker.logstore.log_directory import UNDELAYED_DIRECTORIES_MAX, LogDirectory, parse_directory_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
@@ -335,7 +336,7 @@ def test_only_one_broker_uses_a_directory(memory: Place) -> None:
     start(memory).close()
 
 
-MANY = 3 * DIRECTORIES_AT_ONCE
+MANY = 3 * UNDELAYED_DIRECTORIES_MAX
 
 
 def folders(place: Place) -> set[str]:
@@ -355,13 +356,13 @@ def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
     """The broker serves others meanwhile; a log whose turn has not come can be used all the same."""
     directory = start(place)
     make_many(directory)
-    assert folders(place) == {f"t-{partition}" for partition in range(DIRECTORIES_AT_ONCE)}
+    assert folders(place) == {f"t-{partition}" for partition in range(UNDELAYED_DIRECTORIES_MAX)}
     last = directory.get("t", MANY - 1)
     assert last is not None
     assert append(last, batch(2)).first_offset == 0
-    assert len(folders(place)) == DIRECTORIES_AT_ONCE + 1
+    assert len(folders(place)) == UNDELAYED_DIRECTORIES_MAX + 1
     assert directory.finish_directories(NOW_MS, 30)
-    assert len(folders(place)) == DIRECTORIES_AT_ONCE + 31
+    assert len(folders(place)) == UNDELAYED_DIRECTORIES_MAX + 31
     while directory.finish_directories(NOW_MS, 30):
         pass
     assert len(folders(place)) == MANY
@@ -383,7 +384,7 @@ def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> Non
     directory.close() if is_clean else directory.abandon()
     directory = start(place)
     assert directory.was_clean == is_clean
-    assert len(directory) == DIRECTORIES_AT_ONCE + 1
+    assert len(directory) == UNDELAYED_DIRECTORIES_MAX + 1
     for partition in range(MANY):
         log = directory.create_log("t", partition, TOPIC_ID, CONFIG, NOW_MS)
         assert log.log_end_offset == (2 if partition == MANY - 1 else 0)
@@ -399,7 +400,7 @@ def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> No
     directory.finish_directories(NOW_MS, MANY)
     for partition in range(MANY):
         directory.delete_log("t", partition, NOW_MS)
-    assert len([name for name in names(place) if name.endswith("-delete")]) == DIRECTORIES_AT_ONCE
+    assert len([name for name in names(place) if name.endswith("-delete")]) == UNDELAYED_DIRECTORIES_MAX
     directory.create_log("t", MANY - 1, bytes(16), CONFIG, NOW_MS)
     while directory.finish_directories(NOW_MS, 30):
         pass

@@ -13,13 +13,13 @@ from pykbroker.logstore import append_mapping, volume_sync
 from pykbroker.logstore.checkpoint_file import read_offsets
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
-from pykbroker.logstore.log_directory import LOGS_SYNCED_AT_ONCE, LogDirectory
+from pykbroker.logstore.log_directory import VOLUME_SYNC_LOGS_MIN, LogDirectory
 from pykbroker.logstore.open_files import OpenFiles, SegmentFile
 from pykbroker.logstore.partition_log import PartitionLog
 from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
 from tests.logstore.test_log_directory import CONFIG, content, start
 
-MANY = LOGS_SYNCED_AT_ONCE + 4
+MANY = VOLUME_SYNC_LOGS_MIN + 4
 REFUSED = StorageError("volume", "Input/output error")
 
 

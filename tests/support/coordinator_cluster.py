@@ -163,10 +163,7 @@ class Replica:
         ends = {} if self.leadership is None else self.leadership.ends
         return self.leadership is not None and all(ends.get(node_id, -1) >= end_offset for node_id in others)
 
-    async def wait_replicated(
-        self, end_offset: int, deadline: float, leadership: Leadership | None = None
-    ) -> ErrorCode:
-        leadership = leadership or self.leadership
+    async def wait_replicated(self, end_offset: int, deadline: float, leadership: Leadership | None) -> ErrorCode:
         with trio.move_on_at(deadline):
             while leadership is not None and self.leadership is leadership:
                 if self.high_watermark >= end_offset:

@@ -50,7 +50,7 @@ class HeldPartition:
     def is_in_every_isr_log(self, end_offset: int) -> bool:
         return self.high_watermark >= end_offset
 
-    async def wait_replicated(self, end_offset: int, deadline: float) -> ErrorCode:
+    async def wait_replicated(self, end_offset: int, deadline: float, leadership: Any) -> ErrorCode:
         while not self.is_leader_gone and self.high_watermark < end_offset:
             with trio.move_on_at(deadline) as scope:
                 await self._moved.wait()

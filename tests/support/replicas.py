@@ -19,8 +19,8 @@ from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from pykbroker.replication.fetch_session_handler import FetchSessionHandler
 from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.follower_fetch_session import FetchSessionHandler
 from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions

@@ -121,7 +121,7 @@ class Node:
         return self.status is None
 
     def close_lifeline(self) -> None:
-        """Makes the node stop; one that is stopping no longer waits for the controller's permission."""
+        """Makes the node stop, and at once if it is stopping already and waits for the controller to permit that."""
         if self.lifeline >= 0:
             os.close(self.lifeline)
             self.lifeline = -1
@@ -166,7 +166,7 @@ class Supervisor:
             for key, _ in self._selector.select(left):
                 key.data(key.fd)
             self._reap()
-            if left == 0:
+            if left == 0:  # the deadline of the stop is over
                 self._kill_all()
         for node in self._nodes:
             self._pass_on(node)

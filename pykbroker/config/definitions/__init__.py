@@ -166,8 +166,8 @@ class ThrottledReplicas:
         )
 
 
-class Duration:
-    """`latest`, `earliest`, or `by_duration:` with an ISO-8601 duration (share groups, KIP-932)."""
+class ShareOffsetReset:
+    """Rule of `share.auto.offset.reset`: `latest`, `earliest`, or `by_duration:` with an ISO-8601 duration."""
 
     __slots__ = ()
 

@@ -8,9 +8,9 @@ from pykbroker.config.definitions import (
     LIST,
     STRING,
     ConfigDefinition,
-    Duration,
     OneOf,
     Range,
+    ShareOffsetReset,
 )
 
 AT_LEAST_0 = Range(0)
@@ -21,7 +21,7 @@ GROUP_CONFIGS: dict[str, ConfigDefinition] = {
     "consumer.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
     "consumer.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
     "share.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0),
-    "share.auto.offset.reset": ConfigDefinition(STRING, "latest", Duration()),
+    "share.auto.offset.reset": ConfigDefinition(STRING, "latest", ShareOffsetReset()),
     "share.delivery.count.limit": ConfigDefinition(INT, "5", Range(2)),
     "share.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
     "share.isolation.level": ConfigDefinition(STRING, "read_uncommitted", OneOf("read_committed", "read_uncommitted")),

@@ -18,12 +18,12 @@ from pykbroker.groups.consumer.member import (
 )
 from pykbroker.groups.consumer.migration import check_upgrade, upgrade
 from pykbroker.groups.consumer.records import group_tombstones
-from pykbroker.groups.consumer.regexes import RegexRefresh, resolved
+from pykbroker.groups.consumer.regexes import resolved
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

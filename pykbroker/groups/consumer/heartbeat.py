@@ -26,13 +26,13 @@ from pykbroker.groups.consumer.records import (
     subscription_metadata_tombstone,
     target_record,
 )
-from pykbroker.groups.consumer.regexes import RegexChange, RegexRefresh, change_regex, refresh_needed
+from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (

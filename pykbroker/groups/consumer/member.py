@@ -139,7 +139,10 @@ class ConsumerMember(NamedTuple):
 
 
 def _partition_epochs(topics: Iterable[TopicPartitions], member_epoch: int) -> PartitionEpochs:
-    """Without epochs, as Kafka before 4.3 wrote it: that of the member, and 0 for one that has left."""
+    """Epochs in which the partitions were assigned.
+
+    A record that Kafka wrote before 4.3 has none. They are then the member's epoch, or 0 if the member has left.
+    """
     found: dict[bytes, Mapping[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
@@ -12,23 +11,11 @@ from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_tombstone
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
 
 REFRESH_MIN_INTERVAL_MS = 10_000
 """Least time, in ms, between two resolutions of a group; not configurable."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegexRefresh:
-    """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
-
-    `may_describe` returns True if the client that sent the heartbeat may DESCRIBE a topic.
-    """
-
-    group_id: str
-    regexes: frozenset[str]
-    may_describe: Callable[[str], bool]
 
 
 class RegexChange(Enum):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult, Initialization, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
-from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
+from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
 from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, ShareMember
 from pykbroker.groups.share.records import group_tombstones

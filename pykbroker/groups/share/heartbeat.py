@@ -13,7 +13,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import initializing_record, missing_partitions
 from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, STABLE, ShareMember
@@ -31,14 +31,6 @@ from pykbroker.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-
-
-class Initialization(NamedTuple):
-    """Share partitions that the share coordinator has to initialize, at a group epoch, from their default offset."""
-
-    group_id: str
-    state_epoch: int
-    partitions: Mapping[bytes, frozenset[int]]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.listener_addresses import LISTENER_PREFIX
-from pykbroker.config.parsing import listeners_between_nodes
+from pykbroker.config.parsing import listeners_between_nodes, listeners_with_tls
 from pykbroker.security.tls.listener_tls import ListenerTls
 from pykbroker.security.tls.settings import TlsSettings
 
@@ -70,6 +70,7 @@ class NodeTls:
     def apply(self, config: BrokerConfig) -> None:
         """Uses the settings of this node after a change of metadata, and files that have changed."""
         if config is self._config:
+            # The same path was set again, so that the file is read again (P-244), or another resource changed.
             self.take_changed_files()
             return
         self._config = config
@@ -90,11 +91,6 @@ class NodeTls:
             tls.take_changed_files()
 
 
-def has_tls(protocol: str | None) -> bool:
-    """True for a security protocol with TLS: SSL and SASL_SSL."""
-    return protocol is not None and protocol.endswith("SSL")
-
-
 def _names_between_nodes(config: BrokerConfig) -> set[str]:
     return {name for name, _ in listeners_between_nodes(config.network, config.process_roles, is_alone=config.is_alone)}
 
@@ -105,17 +101,13 @@ def _settings(config: BrokerConfig) -> Mapping[str, TlsSettings]:
     Raises:
         ConfigError: a combination of settings is refused.
     """
-    protocols = config.network.security_protocols
-    addresses = (*config.network.listeners, *config.network.controller_listeners)
-    names = dict.fromkeys((*(address.name for address in addresses), *sorted(_names_between_nodes(config))))
     found: dict[str, TlsSettings] = {}
-    for name in names:
-        if has_tls(protocols.get(name)):
-            client_auth = _client_auth(config, name, protocols[name])
-            try:
-                found[name] = TlsSettings.read(partial(config.listener_property, name), client_auth=client_auth)
-            except ConfigError as error:
-                raise _of_listener(name, error) from None
+    for name in listeners_with_tls(config):
+        client_auth = _client_auth(config, name, config.network.security_protocols[name])
+        try:
+            found[name] = TlsSettings.read(partial(config.listener_property, name), client_auth=client_auth)
+        except ConfigError as error:
+            raise _of_listener(name, error) from None
     return found
 
 

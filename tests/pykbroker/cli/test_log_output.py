@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from pykbroker.cli.log_output import LINES_AT_ONCE, LINES_PER_SECOND, MESSAGE_SIZE_MAX, FloodFilter, OneLineFormatter
+from pykbroker.cli.log_output import (
+    LINES_PER_SECOND,
+    LINES_WITHOUT_LIMIT,
+    MESSAGE_SIZE_MAX,
+    FloodFilter,
+    OneLineFormatter,
+)
 
 
 def record(message: str, *args: object, line: int = 1, at_s: float = 0.0) -> logging.LogRecord:
@@ -35,10 +41,10 @@ def test_a_traceback_keeps_its_lines() -> None:
 def test_a_flood_is_thinned_out_and_counted() -> None:
     flood = FloodFilter()
     written = [one for second in range(100) for one in flooded(flood, second, 150)]
-    assert len(written) == LINES_AT_ONCE + int(99 * LINES_PER_SECOND)
-    assert written[LINES_AT_ONCE].endswith("100% of 0 (650 more like this were left out)")
+    assert len(written) == LINES_WITHOUT_LIMIT + int(99 * LINES_PER_SECOND)
+    assert written[LINES_WITHOUT_LIMIT].endswith("100% of 0 (650 more like this were left out)")
     assert flood.filter(record("something else", line=2, at_s=99.0))
-    assert sum(flood.filter(record("again", at_s=10_000.0)) for _ in range(100)) == LINES_AT_ONCE
+    assert sum(flood.filter(record("again", at_s=10_000.0)) for _ in range(100)) == LINES_WITHOUT_LIMIT
 
 
 def flooded(flood: FloodFilter, second: int, count: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.config.definitions import ConfigError, Duration
+from pykbroker.config.definitions import ConfigError, ShareOffsetReset
 from pykbroker.config.durations import duration_ms
 
 
@@ -33,4 +33,4 @@ def test_what_is_no_duration(text: str) -> None:
 def test_p186_start_of_a_group_that_cannot_be(value: str) -> None:
     """P-186."""
     with pytest.raises(ConfigError, match="must be either 'earliest', 'latest'"):
-        Duration().check("share.auto.offset.reset", value)
+        ShareOffsetReset().check("share.auto.offset.reset", value)

@@ -18,6 +18,7 @@ from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.replication.partition import Partition
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
+from tests.support.transactions import write_in_transaction
 
 NEWEST = 17  # v18 adds a field for replicas only
 
@@ -243,6 +244,31 @@ async def test_an_unknown_isolation_level_is_not_looked_at_where_nothing_may_be_
     both = asked(at(), isolation_level=2)
     both.topics += asked(at(), topic="led").topics
     assert (await fetch(path, both, version)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "last", "error"),
+    [
+        (-1, 0, ErrorCode.NONE),
+        (-2, 0, ErrorCode.NONE),
+        (-3, 1, ErrorCode.NONE),
+        (-4, 0, ErrorCode.NONE),
+        (2, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_negative_replica_ids_are_of_consumers(
+    path: DataPath, replica_id: int, last: int, error: ErrorCode
+) -> None:
+    """READ is enough for them; only -3, with which Kafka moves a replica, reads beyond the last stable offset."""
+    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    put(path)
+    partition = path.partitions.get("a", 0)
+    assert partition is not None
+    write_in_transaction(partition)
+    data = await fetch_one(path, asked(at(), replica_id=replica_id, isolation_level=1), 12)
+    assert data.error_code == error
+    assert (offsets(data.records) or [-1])[-1] == last
 
 
 async def test_an_unknown_isolation_level_leaves_no_session(path: DataPath) -> None:

@@ -69,9 +69,9 @@ async def test_all_partitions_are_added_or_none_p_131(tmp_path: Path, version: i
             ("gone", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         }
-        assert rig.transaction().now.partitions == frozenset()
+        assert rig.transaction().current.partitions == frozenset()
         assert await add_old(rig, version, t=[0, 1, 0]) == {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.NONE}
-        assert rig.transaction().now.partitions == {("t", 0), ("t", 1)}
+        assert rig.transaction().current.partitions == {("t", 0), ("t", 1)}
 
 
 async def test_one_answer_for_all_partitions_is_given_to_what_the_request_names(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_several_transactions_at_once_p_135(tmp_path: Path, version: int) 
             "y": [ErrorCode.TRANSACTION_ABORTABLE],
             "z": [ErrorCode.INVALID_PRODUCER_ID_MAPPING],
         }
-        assert rig.transaction("x").now.client_version == 2
+        assert rig.transaction("x").current.client_version == 2
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -186,7 +186,7 @@ async def test_offsets_of_a_group_p_131(tmp_path: Path) -> None:
         await rig.begin()
         request = AddOffsetsToTxnRequest(transactional_id="x", producer_id=P, producer_epoch=0, group_id="g")
         assert (await rig.call(handle_add_offsets_to_txn, request, 4)).error_code == ErrorCode.NONE
-        assert rig.transaction().now.partitions == {(OFFSETS_TOPIC, coordinator_partition("g", 7))}
+        assert rig.transaction().current.partitions == {(OFFSETS_TOPIC, coordinator_partition("g", 7))}
 
 
 # The tools

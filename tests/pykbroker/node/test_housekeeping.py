@@ -18,7 +18,7 @@ from pykbroker.logstore import filesystem
 from pykbroker.logstore.checkpoint_file import read_offsets
 from pykbroker.logstore.compaction import CompactionWork
 from pykbroker.logstore.errors import StorageError
-from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
+from pykbroker.logstore.log_directory import UNDELAYED_DIRECTORIES_MAX
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.metadata.dynamic_broker_config import CLUSTER_WIDE_BROKER
 from pykbroker.network.listener import BindError, Listener, bind
@@ -129,7 +129,7 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_checkpoint_back(
 async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
     """One directory takes up to a millisecond: requests are served between two of them."""
     config = path.partitions.get("old", 0).log.config  # type: ignore[union-attr]
-    for number in range(DIRECTORIES_AT_ONCE + 50):
+    for number in range(UNDELAYED_DIRECTORIES_MAX + 50):
         path.directory.create_log("new", number, None, config, NOW_MS)
     pending = sum(log.is_directory_due for log in path.directory)
     assert pending >= 50

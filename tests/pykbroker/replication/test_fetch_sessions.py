@@ -11,10 +11,12 @@ from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, requested_partitions
 
 
-def opened(sessions: FetchSessions, now_ms: int, partition_count: int = 1) -> FetchContext:
+def opened(
+    sessions: FetchSessions, now_ms: int, partition_count: int = 1, *, is_of_replica: bool = False
+) -> FetchContext:
     partitions = [FetchPartition(partition=number) for number in range(partition_count)]
     request = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="t", partitions=partitions)])
-    return sessions.resolve(request, False, now_ms)
+    return sessions.resolve(request, False, now_ms, is_of_replica=is_of_replica)
 
 
 def continued(sessions: FetchSessions, context: FetchContext, epoch: int, now_ms: int) -> FetchContext:
@@ -45,8 +47,34 @@ def test_a_bigger_session_replaces_a_smaller_old_one() -> None:
     sessions = FetchSessions(1, random.Random(1))
     small = opened(sessions, 0)
     assert not continued(sessions, small, 1, EVICTION_MS).error
+    assert opened(sessions, EVICTION_MS + 1, partition_count=2).session_id == 0, "it was young when it was used"
+    assert not continued(sessions, small, 2, EVICTION_MS + 1).error
     assert opened(sessions, EVICTION_MS + 1, partition_count=1).session_id == 0
     assert opened(sessions, EVICTION_MS + 1, partition_count=2).session_id
+
+
+def test_a_replica_takes_the_place_of_a_consumer() -> None:
+    """P-75: of the smallest one, however new it is; sessions of replicas stay."""
+    sessions = FetchSessions(3, random.Random(1))
+    large = opened(sessions, 0, partition_count=9)
+    small = opened(sessions, 0, partition_count=5)
+    replica = opened(sessions, 0, is_of_replica=True)
+    assert opened(sessions, 1, is_of_replica=True).session_id
+    assert continued(sessions, small, 1, 1).error
+    assert not continued(sessions, large, 1, 1).error
+    assert opened(sessions, 1, is_of_replica=True).session_id
+    assert continued(sessions, large, 2, 1).error
+    assert opened(sessions, 1, partition_count=9, is_of_replica=True).session_id == 0
+    assert not continued(sessions, replica, 1, 1).error
+
+
+def test_a_large_consumer_does_not_take_the_place_of_a_small_replica() -> None:
+    """P-75: unless nobody uses it any more."""
+    sessions = FetchSessions(1, random.Random(1))
+    replica = opened(sessions, 0, is_of_replica=True)
+    assert not continued(sessions, replica, 1, EVICTION_MS + 1).error
+    assert opened(sessions, EVICTION_MS + 1, partition_count=9).session_id == 0
+    assert opened(sessions, EVICTION_MS + 1, partition_count=9, is_of_replica=True).session_id
 
 
 def test_a_session_may_begin_with_nothing() -> None:

@@ -30,9 +30,9 @@ from pykbroker.protocol.messages.list_offsets import (
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
-from pykbroker.replication.fetch_session_handler import FetchSessionHandler
 from pykbroker.replication.fetcher import Fetcher
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
+from pykbroker.replication.follower_fetch_session import FetchSessionHandler
 from pykbroker.replication.throttle import ReplicationThrottle
 from tests.pykbroker.replication.test_truncation import Cluster
 from tests.support.data_path import topic_id

@@ -27,7 +27,7 @@ from pykbroker.protocol.messages.produce import (
 from pykbroker.replication.partition import Partition
 from pykbroker.requests import repeated_produce
 from pykbroker.requests.repeated_produce import RepeatedProduce
-from pykbroker.security.connection_info import ConnectionInfo, ReplyInWaiting
+from pykbroker.security.connection_info import ConnectionInfo, UnfinishedReply
 from pykbroker.security.custom_authorizer import Action, CustomAuthorizer
 from pykbroker.security.sasl import SaslSession, State
 from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -45,7 +45,7 @@ class Side:
         folder.mkdir()
         self.repeats = repeats
         self.quick = 0
-        self.in_waiting: list[ReplyInWaiting] = []
+        self.in_waiting: list[UnfinishedReply] = []
         self.path = DataPath(
             folder,
             cluster_image(

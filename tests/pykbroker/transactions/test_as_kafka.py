@@ -66,7 +66,7 @@ class Ours:
             self._rig.set_level(step.level)
         elif isinstance(step, SpendEpochs):
             transaction = self._rig.transaction(step.transactional_id)
-            transaction.now = transaction.now._replace(producer_epoch=LAST_EPOCH)
+            transaction.current = transaction.current._replace(producer_epoch=LAST_EPOCH)
         return None
 
     def records(self) -> list[tuple[bytes, bytes | None]]:

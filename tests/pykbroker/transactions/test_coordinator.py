@@ -113,7 +113,7 @@ async def test_a_marker_that_cannot_be_written_is_tried_again_p_132(tmp_path: Pa
         assert await rig.add(known, 2) == ErrorCode.CONCURRENT_TRANSACTIONS
         assert (await rig.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
         await trio.sleep(1)
-        assert rig.transaction().now.partitions == {("t", 0)}
+        assert rig.transaction().current.partitions == {("t", 0)}
         del rig.marker_errors["t", 0]
         await trio.sleep(0.3)
         assert [partition for _, _, partition in rig.markers] == [1, 0]
@@ -228,9 +228,9 @@ async def test_a_failed_fence_of_a_late_transaction_is_tried_again_p_140(
             patch.setattr(type(rig.partitions.get("t", 0)), "check_enough_replicas", refuse)
             await trio.sleep(10.1)
         assert "COORDINATOR_NOT_AVAILABLE" in caplog.text
-        assert rig.transaction().now.state is TransactionState.ONGOING
+        assert rig.transaction().current.state is TransactionState.ONGOING
         await trio.sleep(10)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_ABORT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_ABORT
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -245,13 +245,13 @@ async def test_replay_goes_on_where_the_log_ends_p_142(tmp_path: Path, level: in
         await rig.end(decided, transactional_id="decided", version=4)
     again = Rig(tmp_path, level=level)
     async with again.running():
-        assert again.transaction("decided").now.state is TransactionState.COMPLETE_COMMIT
+        assert again.transaction("decided").current.state is TransactionState.COMPLETE_COMMIT
         assert [(marker.producer_id, marker.is_commit, place) for marker, _, place in again.markers] == [
             (decided[0], True, 0),
             (decided[0], True, 1),
         ]
         assert await again.add(ongoing, 2, transactional_id="ongoing") == ErrorCode.NONE
-        assert again.transaction("ongoing").now.partitions == {("t", 1), ("t", 2)}
+        assert again.transaction("ongoing").current.partitions == {("t", 1), ("t", 2)}
 
 
 async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -266,7 +266,7 @@ async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog
             append_pairs(partition, [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")], 0, 1)
     again = Rig(tmp_path)
     async with again.running():
-        assert again.transaction().now.producer_id == P
+        assert again.transaction().current.producer_id == P
         assert "is skipped" in caplog.text
 
 
@@ -324,7 +324,7 @@ async def test_a_failed_append_changes_nothing_p_115(tmp_path: Path, monkeypatch
             patch.setattr(partition_type, "check_enough_replicas", refuse)
             assert await rig.add(known, 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert (await rig.end(known))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert rig.transaction().now.partitions == {("t", 0)}
+        assert rig.transaction().current.partitions == {("t", 0)}
         rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         await rig.end(known)
         rig.marker_errors.clear()
@@ -332,7 +332,7 @@ async def test_a_failed_append_changes_nothing_p_115(tmp_path: Path, monkeypatch
             patch.setattr(partition_type, "check_enough_replicas", refuse)
             await trio.sleep(1)
             assert len(rig.markers) == 1
-            assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+            assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         await trio.sleep(1)
         assert states(rig) == COMMITTED
 
@@ -345,9 +345,9 @@ async def test_a_transaction_that_takes_too_long_is_aborted_p_140(tmp_path: Path
         known = await rig.begin(timeout_ms=15_000)
         await rig.add(known, 0)
         await trio.sleep(19.9)
-        assert rig.transaction().now.state is TransactionState.ONGOING
+        assert rig.transaction().current.state is TransactionState.ONGOING
         await trio.sleep(0.2)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_ABORT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_ABORT
         assert [marker[:4] for marker, _, _ in rig.markers] == [(P, 1, 0, False)]
         # Under transaction.version 2 the epoch below the present one may repeat an end, and finds another decision.
         expected = ErrorCode.PRODUCER_FENCED if level == 0 else ErrorCode.INVALID_TXN_STATE
@@ -367,13 +367,13 @@ async def test_a_two_phase_commit_has_no_timeout(tmp_path: Path) -> None:
         await rig.add(known, 0)
         rig.clock.time_ms += 30 * 24 * 3600 * 1000
         await trio.sleep(20)
-        assert rig.transaction().now.state is TransactionState.ONGOING
+        assert rig.transaction().current.state is TransactionState.ONGOING
     again = Rig(tmp_path, {"transaction.two.phase.commit.enable": "true"})
     again.clock.time_ms += 60 * 24 * 3600 * 1000
     async with again.running():
         await trio.sleep(60)
-        assert again.transaction().now.state is TransactionState.ONGOING
-        assert again.transaction().now.timeout_ms == 2**31 - 1
+        assert again.transaction().current.state is TransactionState.ONGOING
+        assert again.transaction().current.timeout_ms == 2**31 - 1
         assert (await again.end(known))[0] == ErrorCode.NONE
 
 
@@ -400,9 +400,9 @@ async def test_timeouts_go_on_after_a_restart_p_140(tmp_path: Path) -> None:
     again.clock.time_ms += 55_000
     async with again.running():
         await trio.sleep(9.9)
-        assert again.transaction().now.state is TransactionState.ONGOING
+        assert again.transaction().current.state is TransactionState.ONGOING
         await trio.sleep(0.2)
-        assert again.transaction().now.state is TransactionState.COMPLETE_ABORT
+        assert again.transaction().current.state is TransactionState.COMPLETE_ABORT
 
 
 async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
         assert rig.transactions.find("unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.written("unused")[-1] is None
         assert rig.transactions.find("used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        assert rig.transaction("open").now.state is TransactionState.ONGOING
+        assert rig.transaction("open").current.state is TransactionState.ONGOING
         assert (await rig.end((P, 0), transactional_id="unused"))[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     again = Rig(tmp_path)
     async with again.running():
@@ -462,13 +462,13 @@ async def test_the_epochs_run_out_p_129(tmp_path: Path) -> None:
     async with rig.running():
         known = await rig.begin()
         transaction = rig.transaction()
-        transaction.now = transaction.now._replace(producer_epoch=32766)
+        transaction.current = transaction.current._replace(producer_epoch=32766)
         await rig.add((P, 32766), 0)
         assert await rig.end((P, 32766)) == (ErrorCode.NONE, (P + 1, 0))
         assert [(marker.producer_id, marker.producer_epoch) for marker, _, _ in rig.markers] == [(P, 32767)]
         assert await rig.end((P, 32766)) == (ErrorCode.NONE, (P + 1, 0))
         assert await rig.add((P + 1, 0), 0) == ErrorCode.NONE
-        transaction.now = transaction.now._replace(producer_epoch=32766)
+        transaction.current = transaction.current._replace(producer_epoch=32766)
         rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
         assert (await rig.end((P + 1, 32766)))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert known == (P, 0)
@@ -492,7 +492,7 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
 
 async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
-    monkeypatch.setattr(coordinator, "LISTED_AT_ONCE", 2)
+    monkeypatch.setattr(coordinator, "LISTED_PER_TURN", 2)
     async with rig.running():
         for number in range(5):
             await rig.begin(f"x{number}")

@@ -66,7 +66,7 @@ class Life(RuleBasedStateMachine):
             return False
         before = self.last_logged()
         self.log.append(encode_value(outcome.state, self.level))
-        self.transaction.complete(self.now_ms)
+        self.transaction.on_stored(self.now_ms)
         if outcome.state.state is TransactionState.ONGOING:
             if before is None or before.state is not TransactionState.ONGOING:
                 self.durable = frozenset()
@@ -138,7 +138,7 @@ class Life(RuleBasedStateMachine):
     def end(self, number: int, is_commit: bool, is_new: bool, is_stored: bool) -> None:
         known = self.client(number)
         version = 2 if is_new and self.level else 0
-        was_ongoing = self.transaction.now.state is TransactionState.ONGOING and self.transaction.pending is None
+        was_ongoing = self.transaction.current.state is TransactionState.ONGOING and self.transaction.pending is None
         outcome = self.transaction.end(*known, is_commit, version, self.now_ms)
         if outcome.needs_producer_id:
             outcome = self.transaction.end(*known, is_commit, version, self.now_ms, self.fresh_id())
@@ -159,7 +159,7 @@ class Life(RuleBasedStateMachine):
 
     # Time, markers, the log
 
-    @precondition(lambda self: self.transaction.now.state is TransactionState.ONGOING)
+    @precondition(lambda self: self.transaction.current.state is TransactionState.ONGOING)
     @rule(is_stored=succeeds)
     def time_out(self, is_stored: bool) -> None:
         self.now_ms += TIMEOUT_MS + 1
@@ -176,26 +176,26 @@ class Life(RuleBasedStateMachine):
             assert self.decision is False
             self.own(None)
 
-    @precondition(lambda self: self.transaction.now.state in ENDING)
+    @precondition(lambda self: self.transaction.current.state in ENDING)
     @rule(is_stored=succeeds, count=st.integers(0, 5))
     def write_markers(self, is_stored: bool, count: int) -> None:
-        now = self.transaction.now
+        now = self.transaction.current
         for partition in sorted(now.partitions)[:count]:
-            assert (self.transaction.now.state is TransactionState.PREPARE_COMMIT) is self.decision
+            assert (self.transaction.current.state is TransactionState.PREPARE_COMMIT) is self.decision
             self.marked.add(partition)
             self.transaction.marker_written(partition)
-        if not self.transaction.now.partitions and is_stored:
+        if not self.transaction.current.partitions and is_stored:
             assert self.transaction.pending is not None
             assert self.marked >= self.durable
             self.log.append(encode_value(self.transaction.pending, self.level))
-            self.transaction.complete(self.now_ms)
+            self.transaction.on_stored(self.now_ms)
             self.durable = frozenset()
 
     @rule()
     def crash(self) -> None:
         logged = self.last_logged()
         if logged is None:
-            first = self.transaction.now._replace(producer_epoch=-1, last_producer_epoch=-1)
+            first = self.transaction.current._replace(producer_epoch=-1, last_producer_epoch=-1)
             self.transaction = Transaction(NAME, first)
             return
         self.transaction = Transaction(NAME, logged)
@@ -214,7 +214,7 @@ class Life(RuleBasedStateMachine):
     def the_state_is_the_logs(self) -> None:
         """But for markers that are written, and for the fence that a failed append leaves in memory."""
         logged = self.last_logged()
-        now = self.transaction.now
+        now = self.transaction.current
         if logged is None:
             assert now.state is TransactionState.EMPTY
             return
@@ -227,11 +227,11 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def it_is_busy_exactly_while_it_ends(self) -> None:
-        assert (self.transaction.pending is not None) is (self.transaction.now.state in ENDING)
+        assert (self.transaction.pending is not None) is (self.transaction.current.state in ENDING)
 
     @invariant()
     def only_an_open_transaction_has_partitions(self) -> None:
-        now = self.transaction.now
+        now = self.transaction.current
         assert now.state not in ENDED or not now.partitions
         assert now.state is not TransactionState.ONGOING or now.start_ms >= 0
 
@@ -245,7 +245,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def an_open_transaction_never_expires(self) -> None:
         expires = self.transaction.has_expired(self.now_ms + 10**9, 1)
-        assert expires is (self.transaction.now.state in ENDED)
+        assert expires is (self.transaction.current.state in ENDED)
 
 
 TestLife = Life.TestCase

@@ -173,18 +173,18 @@ async def test_a_decision_counts_when_it_is_replicated(tmp_path: Path) -> None:
         ended = Asked(nursery, rig.end, known, version=4)
         await wait_all_tasks_blocked()
         assert (ended.answer, rig.markers) == (None, [])
-        assert rig.transaction().now.state is TransactionState.ONGOING
+        assert rig.transaction().current.state is TransactionState.ONGOING
         assert await rig.add(known, 1) == BUSY
         assert (await rig.end(known, version=4, is_commit=False))[0] == BUSY
         rig.partition.release(1)
         await wait_all_tasks_blocked()
         assert ended.answer[0] == ErrorCode.NONE
         assert len(rig.markers) == 1
-        assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         assert await rig.add(known, 1) == BUSY  # the record that completes it may still be lost
         rig.partition.release(1)
         await wait_all_tasks_blocked()
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -230,7 +230,7 @@ async def test_a_new_id_is_told_of_when_it_is_replicated(tmp_path: Path) -> None
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert begun.answer[0] == ErrorCode.NONE
-        assert rig.transaction().now.producer_epoch == 0
+        assert rig.transaction().current.producer_epoch == 0
 
 
 async def test_what_is_read_leads_to_markers_when_it_is_replicated(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ async def test_an_expired_id_is_busy_until_its_tombstone_is_replicated(tmp_path:
         known = await rig.begin()
         rig.partition.hold()
         await trio.sleep(8 * 24 * 3600)
-        assert rig.transaction().now.producer_id == known[0]
+        assert rig.transaction().current.producer_id == known[0]
         assert (await rig.init())[0] == BUSY
         rig.partition.release()
         await wait_all_tasks_blocked()
@@ -274,9 +274,9 @@ async def test_markers_go_to_the_leaders_of_the_partitions(tmp_path: Path) -> No
         rig.lead(1, 2, 3)
         known = await ready(rig, 0, 1, 2)
         assert (await rig.end(known, version=4))[0] == ErrorCode.NONE
-        assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         await trio.sleep(0.1)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
         assert [partition for _, _, partition in rig.markers] == [0]
         assert rig.others[2].requests == [[(known[0], 0, ("t", 1))]]
         assert rig.others[3].requests == [[(known[0], 0, ("t", 2))]]
@@ -294,7 +294,7 @@ async def test_one_request_at_a_time_carries_all_that_waits(tmp_path: Path) -> N
         other = rig.others[2]
         assert [len(request) for request in other.requests] == [2, 4]
         assert other.connections == 1
-        assert {rig.transaction(name).now.state for name in producers} == {TransactionState.COMPLETE_COMMIT}
+        assert {rig.transaction(name).current.state for name in producers} == {TransactionState.COMPLETE_COMMIT}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
@@ -310,7 +310,7 @@ async def test_a_marker_that_is_refused_for_now_goes_to_the_new_leader(tmp_path:
         rig.lead(1, 3, 3)
         await trio.sleep(0.4)
         assert rig.others[3].requests == [[(known[0], 0, ("t", 1))]]
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_a_broker_that_cannot_be_reached_is_tried_again(tmp_path: Path) -> None:
@@ -321,10 +321,10 @@ async def test_a_broker_that_cannot_be_reached_is_tried_again(tmp_path: Path) ->
         known = await ready(rig, 1)
         await rig.end(known, version=4)
         await trio.sleep(5)
-        assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         rig.others[2].is_gone = False
         await trio.sleep(0.4)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_a_silent_broker_is_left_when_it_is_fenced(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ async def test_a_silent_broker_is_left_when_it_is_fenced(tmp_path: Path) -> None
         rig.fence(2)
         rig.lead(1, 3, 3)
         await trio.sleep(0.4)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_a_partition_without_a_leader_is_waited_for_and_a_deleted_one_is_not(tmp_path: Path) -> None:
@@ -349,10 +349,10 @@ async def test_a_partition_without_a_leader_is_waited_for_and_a_deleted_one_is_n
         rig.lead(1, -1)
         await rig.end(known, version=4)
         await trio.sleep(5)
-        assert rig.transaction().now.partitions == {("t", 1)}
+        assert rig.transaction().current.partitions == {("t", 1)}
         rig.lead(1, 1)
         await trio.sleep(0.4)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
         assert [partition for _, _, partition in rig.markers] == [1]
 
 
@@ -371,7 +371,7 @@ async def test_a_fenced_coordinator_gives_up_and_its_successor_does_not(tmp_path
         rig.lead(1, 2, 3, state_epoch=2)
         await trio.sleep(0.4)
         assert rig.others[2].requests[-1] == [(known[0], 2, ("t", 1))]
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_an_answer_to_a_coordinator_that_is_no_more_is_not_listened_to(tmp_path: Path) -> None:
@@ -388,10 +388,10 @@ async def test_an_answer_to_a_coordinator_that_is_no_more_is_not_listened_to(tmp
         await trio.sleep(0.045)
         rig.others[2].errors["t", 1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         await trio.sleep(2)
-        assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         rig.others[2].errors.clear()
         await trio.sleep(0.4)
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_a_marker_of_this_broker_counts_when_it_is_replicated(tmp_path: Path) -> None:
@@ -402,13 +402,13 @@ async def test_a_marker_of_this_broker_counts_when_it_is_replicated(tmp_path: Pa
         await rig.end(known, version=4)
         await trio.sleep(1)
         assert len(rig.slow_markers) == 2
-        assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        assert rig.transaction().current.state is TransactionState.PREPARE_COMMIT
         rig.slow_markers[0].is_replicated.set()
         rig.slow_markers[1].outcome = ErrorCode.NOT_LEADER_OR_FOLLOWER
         rig.slow_markers[1].is_replicated.set()
         await trio.sleep(1)
         assert len(rig.slow_markers) == 3
-        assert rig.transaction().now.partitions == {("t", 1)}
+        assert rig.transaction().current.partitions == {("t", 1)}
         rig.slow_markers[2].is_replicated.set()
         await wait_all_tasks_blocked()
-        assert rig.transaction().now.state is TransactionState.COMPLETE_COMMIT
+        assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT

@@ -15,7 +15,7 @@ T0, T1 = ("t", 0), ("t", 1)
 
 def stored(transaction: Transaction, outcome: Outcome) -> Outcome:
     assert outcome.state is not None
-    transaction.complete(NOW_MS)
+    transaction.on_stored(NOW_MS)
     return outcome
 
 
@@ -43,7 +43,7 @@ def ending(*, is_commit: bool = True, client_version: int = 0) -> Transaction:
 def test_while_a_transaction_ends_everybody_waits_p_128_p_132(client_version: int, is_commit: bool) -> None:
     """P-128, P-132: whoever comes tries again; with a wrong producer id as well, but for an old client's EndTxn."""
     transaction = ending(is_commit=is_commit, client_version=client_version)
-    epoch = transaction.now.producer_epoch
+    epoch = transaction.current.producer_epoch
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     assert transaction.initialize(60_000, None, NOW_MS).error is busy
     assert transaction.initialize(60_000, (P, epoch), NOW_MS).error is busy
@@ -66,17 +66,17 @@ def test_while_a_record_is_being_appended_everybody_waits() -> None:
     begun = transaction.add(P, 0, frozenset({T0}), 0, NOW_MS)
     assert begun.state is not None
     assert transaction.add(P, 0, frozenset({T1}), 0, NOW_MS).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert transaction.now.partitions == frozenset()
-    transaction.complete(NOW_MS)
-    assert transaction.now.partitions == {T0}
+    assert transaction.current.partitions == frozenset()
+    transaction.on_stored(NOW_MS)
+    assert transaction.current.partitions == {T0}
 
 
 def test_a_failed_append_leaves_everything_as_it_was() -> None:
     transaction = ongoing()
-    before = transaction.now
+    before = transaction.current
     assert transaction.end(P, 0, True, 2, NOW_MS).state is not None
     transaction.fail()
-    assert (transaction.now, transaction.pending) == (before, None)
+    assert (transaction.current, transaction.pending) == (before, None)
     assert transaction.end(P, 0, True, 2, NOW_MS).answer == (P, 1)
 
 
@@ -93,8 +93,8 @@ def test_a_fence_that_fails_is_not_raised_again_p_140(level: int) -> None:
     stored(transaction, transaction.fence_and_abort(level, NOW_MS))
     for partition in (T0, T1):
         transaction.marker_written(partition)
-    transaction.complete(NOW_MS)
-    assert (transaction.now.state, transaction.now.producer_epoch) == (TransactionState.COMPLETE_ABORT, 1)
+    transaction.on_stored(NOW_MS)
+    assert (transaction.current.state, transaction.current.producer_epoch) == (TransactionState.COMPLETE_ABORT, 1)
 
 
 def test_a_fence_that_fails_with_epoch_bumps_is_none_p_140() -> None:
@@ -114,11 +114,11 @@ def test_the_last_epoch_can_be_fenced_p_129(level: int) -> None:
     if level == 2:
         outcome = transaction.fence_and_abort(level, NOW_MS, fresh_id=P + 1)
     stored(transaction, outcome)
-    assert transaction.now.producer_epoch == LAST_EPOCH
+    assert transaction.current.producer_epoch == LAST_EPOCH
     for partition in (T0, T1):
         transaction.marker_written(partition)
-    transaction.complete(NOW_MS)
-    now = transaction.now
+    transaction.on_stored(NOW_MS)
+    now = transaction.current
     assert (now.producer_id, now.producer_epoch) == ((P + 1, 0) if level == 2 else (P, LAST_EPOCH))
     outcome = transaction.initialize(60_000, None, NOW_MS, fresh_id=None if level == 2 else P + 1)
     assert outcome.answer == ((P + 1, 1) if level == 2 else (P + 1, 0))
@@ -127,10 +127,10 @@ def test_the_last_epoch_can_be_fenced_p_129(level: int) -> None:
 def test_replay_of_a_decided_transaction_p_142() -> None:
     """P-142: it is as busy as before, and ends in the same way."""
     transaction = ending(client_version=2)
-    again = Transaction("x", transaction.now)
+    again = Transaction("x", transaction.current)
     assert again.resume(NOW_MS)
     assert again.pending == transaction.pending
-    assert not Transaction("x", ongoing().now).resume(NOW_MS)
+    assert not Transaction("x", ongoing().current).resume(NOW_MS)
 
 
 @pytest.mark.parametrize("level", [0, 2])

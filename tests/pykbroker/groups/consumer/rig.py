@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
-from pykbroker.groups.consumer.regexes import RegexRefresh, matching_topics
+from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import GroupResult, Requester
+from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.consumer_group_heartbeat import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.result import Initialization
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
-from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext, check_request
+from pykbroker.groups.share.heartbeat import ShareHeartbeatContext, check_request
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values

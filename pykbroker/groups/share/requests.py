@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
-from pykbroker.groups.share.heartbeat import Initialization, check_request
+from pykbroker.groups.share.heartbeat import check_request
 from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS

@@ -37,7 +37,7 @@ class StreamsGroupRequests:
 
     @property
     def nursery(self) -> trio.Nursery | None:
-        """For the creation of topics beside the heartbeats; None before the coordinator runs."""
+        """Nursery of tasks that create topics while heartbeats go on; None before the coordinator runs."""
         return self._runtime.nursery
 
     async def heartbeat(

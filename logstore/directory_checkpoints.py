@@ -1,0 +1,177 @@
+"""DirectoryCheckpoints: the checkpoint files of a log directory, and the rules by which they stay right.
+
+The files have offsets by partition: recovery points, log starts, high watermarks, and the ends of cleaned parts. An
+offset that is too low costs time at the next start; one that is too high loses records, or takes them for checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, starmap
+from typing import Final
+
+from pykbroker.logstore.blocking_step import BlockingStep, replace_file
+from pykbroker.logstore.callbacks import Report
+from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.partition_log import PartitionLog
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+ENTRIES_PER_STEP: Final = 500
+"""Entries of a checkpoint that are made before others run; about 0.5 ms."""
+
+TopicPartition = tuple[str, int]
+
+
+class DirectoryCheckpoints:
+    """The checkpoints of the logs of one directory, which a `LogDirectory` is.
+
+    Attributes:
+        path: the directory.
+        open_files: the files of its logs that are open.
+        logs, futures: as those of `LogDirectory`.
+    """
+
+    def __init__(self, path: str, open_files: OpenFiles) -> None:
+        self.path = path
+        self.open_files = open_files
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
+        self._report: Report | None = None
+        # Names of deleted logs that may still be in checkpoints.
+        self._removed: set[TopicPartition] = set()
+        # Grows with each deleted log, each recovery point or cleaned part that became lower, each log start that was written at once: a
+        # checkpoint that was begun in an earlier generation is not written.
+        self._generation = 0
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the directory."""
+        return self.open_files.filesystem
+
+    def _mark_removed(self, key: TopicPartition) -> None:
+        """Notes that a log is deleted, or a copy: its entries are wrong for a new log of the same name."""
+        self._removed.add(key)
+        self._generation += 1
+
+    def _has(self, key: TopicPartition) -> bool:
+        return key in self.logs or key in self.futures
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
+        try:
+            return read_offsets(self.filesystem, f"{self.path}/{name}")
+        except CorruptFile as error:
+            if self._report is not None:
+                self._report(f"{error}; it is ignored, and will be written again")
+            return {}
+
+    def _all_logs(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        return chain(self.logs.items(), self.futures.items())
+
+    def checkpoint_recovery_points(self) -> None:
+        """Writes the recovery point of each log."""
+        points = {key: log.recovery_point for key, log in self._all_logs()}
+        write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
+
+    def _checkpoint_lower_point(self) -> None:
+        self._generation += 1
+        self.checkpoint_recovery_points()
+
+    def _checkpoint_clean_limit(self, log: PartitionLog, offset: int) -> None:
+        self._generation += 1
+        noted = self._read_checkpoint(CLEANER_OFFSETS)
+        key = log.topic, log.partition
+        if noted.get(key, 0) > offset:
+            write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", {**noted, key: offset})
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Writes the log starts that are not the base offset of the first segment."""
+        self._generation += 1
+        write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
+
+    def write_log_starts(self) -> Iterator[BlockingStep]:
+        """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
+        yield from self._replace(LOG_START_OFFSETS, starmap(offset_line, self._hidden_starts().items()))
+
+    def _hidden_starts(self) -> dict[TopicPartition, int]:
+        return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
+
+    def _replace(self, name: str, lines: Iterable[str]) -> Iterator[BlockingStep]:
+        """Replaces a checkpoint in steps, unless something changes before its content is durable."""
+        generation = self._generation
+        path = f"{self.path}/{name}"
+        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._generation == generation)
+
+    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
+        """Writes recovery points and high watermarks in steps, and removes deleted logs from the other checkpoints.
+
+        The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, nothing
+        more is written until the next call: the entries may be too high by then, those in the files only too low.
+        Raises StorageError.
+
+        Yields:
+            A step that may run in another thread before the next one is asked for; None if other work may be done.
+
+        Args:
+            high_watermarks: partitions with their high watermarks, which are read step by step.
+        """
+        generation = self._generation
+        recovery_points = ((key, log.recovery_point) for key, log in list(self._all_logs()))
+        for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
+            lines: list[str] = []
+            for key, offset in offsets:
+                lines.append(offset_line(key, offset))
+                if len(lines) % ENTRIES_PER_STEP == 0:
+                    yield None
+            if self._generation != generation:
+                return
+            yield from self._replace(name, lines)
+            if self._generation != generation:
+                return
+        if self._generation == generation:
+            self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes the high watermarks of the replicas."""
+        write_offsets(self.filesystem, f"{self.path}/{HIGH_WATERMARKS}", high_watermarks)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks of the last checkpoint."""
+        return self._read_checkpoint(HIGH_WATERMARKS)
+
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Offset up to which each compacted log was cleaned."""
+        return self._read_checkpoint(CLEANER_OFFSETS)
+
+    def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
+        """Writes the offsets up to which compacted logs were cleaned, in steps.
+
+        Nothing is written if logs are removed meanwhile: an offset that is missing or too low costs another cleaning,
+        and one of a removed log would be taken for that of a new log of the same name. Raises StorageError.
+
+        Args:
+            offsets: called once, for the offsets of logs that exist at that time.
+        """
+        yield from self._replace(CLEANER_OFFSETS, starmap(offset_line, offsets().items()))
+
+    def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
+        """Removes deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.
+
+        The offsets of a deleted log are wrong for a new log of the same name: a start would discard its records, or
+        would not check them.
+        """
+        if not self._removed:
+            return
+        for name in names:
+            noted = self._read_checkpoint(name)
+            left = {key: offset for key, offset in noted.items() if self._has(key)}
+            if len(left) < len(noted):
+                write_offsets(self.filesystem, f"{self.path}/{name}", left)
+        self._removed.clear()
