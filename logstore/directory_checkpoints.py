@@ -46,8 +46,8 @@ class DirectoryCheckpoints:
         self._report: Report | None = None
         # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
-        # Grows with each deleted log, each recovery point or cleaned part that became lower, each log start that was written at once: a
-        # checkpoint that was begun in an earlier generation is not written.
+        # Grows with each deleted log, each recovery point or cleaned part that became lower, and each log start that
+        # was written at once: a checkpoint that was begun in an earlier generation is not written.
         self._generation = 0
 
     @property
