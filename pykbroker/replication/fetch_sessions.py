@@ -121,7 +121,7 @@ class FetchContext(NamedTuple):
         return not self.is_incremental or partition.changes_response(data)
 
     def note_answer(self, partition: FetchedPartition, data: PartitionData) -> None:
-        """Updates the session after `is_in_response`, for each partition that was read: the response is sent."""
+        """Updates the session by a partition that is in the response. One that is not has nothing new to be noted."""
         if self.session is None:
             return
         partition.note_sent(data)

@@ -41,10 +41,10 @@ def response_of(
     leaders: dict[int, None] = {}
     for asked, data in partitions:
         if fetch.is_in_response(asked, data):
+            fetch.note_answer(asked, data)
             _add(topics, asked.key, data)
             if data.current_leader.leader_id >= 0:
                 leaders[data.current_leader.leader_id] = None
-        fetch.note_answer(asked, data)
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
     _name_leaders(context, response, leaders)
     return response
