@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.java_order import utf16_length
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from pykbroker.protocol.uuids import ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """One committed offset. `leader_epoch` is -1 and `topic_id` zero if the client or an old record gave none.
 
     `expire_timestamp_ms` is None unless the commit asked for its own retention (versions 2 to 4 of OffsetCommit).
@@ -27,7 +26,14 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
     topic_id: bytes = ZERO_UUID
-    record_offset: int = field(default=-1, compare=False)
+    record_offset: int = -1
+
+    def __eq__(self, other: object) -> bool:
+        """Equal but for `record_offset`."""
+        return isinstance(other, CommittedOffset) and self[:-1] == other[:-1]
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
 
 class CommittedOffsets:

@@ -7,9 +7,9 @@ runtime loads the shard again if it loses the partition, and with it whatever wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.share_state.batches import combine_batches
@@ -30,8 +30,7 @@ NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 
 
-@dataclass(frozen=True, slots=True)
-class StoredState:
+class StoredState(NamedTuple):
     """State of a share partition as its records say.
 
     Attributes:

@@ -7,7 +7,7 @@ The records change the group when they are appended.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
@@ -75,8 +75,7 @@ def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: S
     _check_room(group, request.member_id, context.settings.max_size)
     member = _find_or_add(group, request)
     names = request.subscribed_topic_names
-    updated = replace(
-        member,
+    updated = member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
         client_id=context.client_id,
@@ -171,9 +170,8 @@ def _reconcile(
     subscribed = topics.ids_of(member.subscribed_topic_names)
     assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
     if target_epoch == member.member_epoch:
-        return replace(member, assigned=assigned) if has_changed else member
-    return replace(
-        member,
+        return member._replace(assigned=assigned) if has_changed else member
+    return member._replace(
         state=STABLE,
         assigned=assigned,
         member_epoch=target_epoch,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
@@ -16,8 +15,7 @@ STABLE = 0
 """The only state that the coordinator gives a member; the number is that of the records."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMember:
+class ShareMember(NamedTuple):
     """A member of a share group; members share partitions, so that none waits for another to give one up.
 
     `previous_member_epoch` is -1 before the first assignment.
@@ -31,7 +29,7 @@ class ShareMember:
     client_id: str = ""
     client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
-    assigned: Assignment = field(default_factory=dict)
+    assigned: Assignment = NO_PARTITIONS
 
     @property
     def instance_id(self) -> str | None:
@@ -54,8 +52,7 @@ class ShareMember:
 
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
         """The member with the subscription of a record."""
-        return replace(
-            self,
+        return self._replace(
             rack_id=value.rack_id,
             client_id=value.client_id,
             client_host=value.client_host,
@@ -66,9 +63,8 @@ class ShareMember:
         """The member with the current assignment of a record; without any for a tombstone."""
         if value is None:
             epoch = LEAVE_GROUP_MEMBER_EPOCH
-            return replace(self, member_epoch=epoch, previous_member_epoch=epoch, assigned=NO_PARTITIONS)
-        return replace(
-            self,
+            return self._replace(member_epoch=epoch, previous_member_epoch=epoch, assigned=NO_PARTITIONS)
+        return self._replace(
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=value.state,

@@ -7,7 +7,7 @@ configured topology, endpoints and requests to shut down. The records change the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
@@ -205,8 +205,7 @@ def _updated(
     if request.user_endpoint is not None:
         endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
+    return member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from pykbroker.groups.streams.tasks import NO_MEMBER_TASKS, MemberTasks, task_map
@@ -42,8 +41,10 @@ class Endpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsMember:
+NO_TAGS: Mapping[str, str] = {}
+
+
+class StreamsMember(NamedTuple):
     """A member of a Streams group.
 
     Attributes:
@@ -65,7 +66,7 @@ class StreamsMember:
     topology_epoch: int = -1
     process_id: str = ""
     user_endpoint: Endpoint | None = None
-    client_tags: Mapping[str, str] = field(default_factory=dict)
+    client_tags: Mapping[str, str] = NO_TAGS
     assigned: MemberTasks = NO_MEMBER_TASKS
     pending_revocation: MemberTasks = NO_MEMBER_TASKS
 
@@ -81,8 +82,7 @@ class StreamsMember:
     def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
         """The member with what a record says of its client."""
         endpoint = value.user_endpoint
-        return replace(
-            self,
+        return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -97,16 +97,14 @@ class StreamsMember:
     def with_current_assignment(self, value: StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
         """The member with the current assignment of a record; without any for a tombstone."""
         if value is None:
-            return replace(
-                self,
+            return self._replace(
                 member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
                 previous_member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
                 assigned=NO_MEMBER_TASKS,
                 pending_revocation=NO_MEMBER_TASKS,
             )
         epoch = value.member_epoch
-        return replace(
-            self,
+        return self._replace(
             member_epoch=epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),

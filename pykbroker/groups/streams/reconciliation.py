@@ -7,7 +7,6 @@ copy when its own process has none of the task.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.streams.group import StreamsGroup
@@ -76,16 +75,14 @@ def _next(
     added = MemberTasks(active[2], standby[2], warmup[2])
     has_unreleased = active[3] or standby[3] or warmup[3]
     if not revoked.is_empty and (owned is None or revoked.has_any_of(owned)):
-        return replace(
-            member,
+        return member._replace(
             state=MemberState.UNREVOKED_TASKS,
             member_epoch=epoch,
             previous_member_epoch=member.member_epoch,
             assigned=kept,
             pending_revocation=revoked,
         )
-    return replace(
-        member,
+    return member._replace(
         state=MemberState.UNRELEASED_TASKS if has_unreleased else MemberState.STABLE,
         member_epoch=target_epoch,
         previous_member_epoch=member.member_epoch,

@@ -6,7 +6,6 @@ Tasks of one kind are a mapping, subtopology id -> partitions, as in Kafka's rec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykbroker.named_tuple import NamedTuple
@@ -22,8 +21,7 @@ class TaskId(NamedTuple):
         return f"{self.subtopology_id}_{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentMember:
+class AssignmentMember(NamedTuple):
     """A member as an assignor sees it.
 
     Attributes:
@@ -42,8 +40,7 @@ class AssignmentMember:
     task_offsets: Mapping[TaskId, int]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
+class GroupSpec(NamedTuple):
     """A group as an assignor sees it: members by member id, and settings such as "num.standby.replicas"."""
 
     members: Mapping[str, AssignmentMember]
@@ -66,8 +63,7 @@ class TopologyDescriber(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MemberAssignment:
+class MemberAssignment(NamedTuple):
     """The target assignment of a member."""
 
     active_tasks: Mapping[str, frozenset[int]]

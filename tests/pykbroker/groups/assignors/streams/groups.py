@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pykbroker.groups.assignors.streams.spec import AssignmentMember, GroupSpec, MemberAssignment, TaskId
 
@@ -51,8 +51,8 @@ def after(
 ) -> dict[str, AssignmentMember]:
     """The members with their targets as present assignment; one without a target is new."""
     return {
-        member_id: replace(
-            spec, active_tasks=targets[member_id].active_tasks, standby_tasks=targets[member_id].standby_tasks
+        member_id: spec._replace(
+            active_tasks=targets[member_id].active_tasks, standby_tasks=targets[member_id].standby_tasks
         )
         if member_id in targets
         else spec

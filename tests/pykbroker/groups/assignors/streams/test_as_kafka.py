@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,7 @@ def disorder(chooser: random.Random) -> Iterator[Case]:
         topology = random_topology(chooser)
         tasks = [*topology.tasks(), *Topology({"gone": 3}).tasks()]
         members = {
-            member_id: replace(spec, active_tasks=some(tasks, chooser), standby_tasks=some(tasks, chooser))
+            member_id: spec._replace(active_tasks=some(tasks, chooser), standby_tasks=some(tasks, chooser))
             for member_id, spec in some_members(chooser, {}).items()
         }
         yield topology, members, chooser.randint(0, 3)
