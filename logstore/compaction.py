@@ -240,10 +240,25 @@ class CompactionWork:
         """Writes the remaining records of a group of segments to one `.cleaned` segment."""
         for path in cleaned.paths():
             self._filesystem.remove(path)
+        cleaned.file.descriptor(create=True)
+        # With a lease: else the file would be closed when many others have been read, and the descriptor be another's.
+        descriptor = cleaned.file.acquire()
+        try:
+            self._write_cleaned(cleaned, descriptor, group, batch_filter, tracker)
+        finally:
+            cleaned.file.release()
+
+    def _write_cleaned(
+        self,
+        cleaned: SealedSegment,
+        descriptor: int,
+        group: list[tuple[Segment, int]],
+        batch_filter: BatchFilter,
+        tracker: TransactionTracker,
+    ) -> None:
         builder = IndexBuilder(cleaned, self._config.index_interval_bytes)
         parts: list[bytes] = []
         waiting = position = 0
-        descriptor = cleaned.file.descriptor(create=True)
         for source, _ in group:
             for batch in self._copy_of(source).batches():
                 data = batch_filter.filtered(batch)

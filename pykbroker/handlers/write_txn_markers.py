@@ -33,6 +33,8 @@ Results = dict[int, PartitionResults]
 async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Appends every marker to each of its partitions; a producer that is named twice is in the response once."""
     is_authorized = context.authorize_cluster(ALTER) or context.authorize_cluster(CLUSTER_ACTION)
+    if not is_authorized and context.quota is not None:
+        context.quota.is_refused = True
     services = context.services
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
     results: Results = {}

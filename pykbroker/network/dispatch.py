@@ -131,6 +131,7 @@ async def dispatch(
     except Exception as error:
         response = failed(context, request, error)
         if quota is not None:
+            quota.is_refused = getattr(error, "error_code", None) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             quota.answer(request, response)
         if context.refusals is not None:
             # A change that failed is not in the audit log, but what the authorizer has refused of it is.

@@ -44,15 +44,16 @@ EXEMPT: frozenset[int] = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-"""APIs between nodes, which are never throttled. Kafka throttles others, such as BrokerHeartbeat, by the quota of the
-node's user (P-291)."""
+"""APIs between nodes, which are not throttled unless the client has no right to them.
+
+Kafka throttles others, such as BrokerHeartbeat, by the quota of the node's user (P-291)."""
 
 EXEMPT_AT_CONTROLLERS: frozenset[int] = EXEMPT | {
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
 }
-"""APIs that are never throttled on a controller's port: Kafka's quorum answers them, past the quotas."""
+"""APIs that are not throttled on a controller's port, as above: Kafka's quorum answers them, past the quotas."""
 
 
 class RequestQuota:
@@ -81,6 +82,7 @@ class RequestQuota:
         "_size_bytes",
         "_spent_ns",
         "_user",
+        "is_refused",
         "is_timed",
         "may_be_unfinished",
     )
@@ -111,7 +113,9 @@ class RequestQuota:
         self._counted_ns = 0
         is_at_controller = connection.listener_kind is ListenerKind.CONTROLLER
         self._is_exempt = api_key in (EXEMPT_AT_CONTROLLERS if is_at_controller else EXEMPT)
-        self.is_timed = not self._is_exempt and self._is_limited(quotas.request.limits)
+        # True if the client has no right to it: such a request counts also where those of nodes are exempt.
+        self.is_refused = False
+        self.is_timed = self._is_limited(quotas.request.limits)
         # Kafka begins a connection's next request when the previous one is answered; throttles come between the two.
         self.may_be_unfinished = not self.is_timed and not self._is_limited(quotas.produce.limits)
 
@@ -187,9 +191,12 @@ class RequestQuota:
         The response may have a throttle time already, from the controller to which the request was forwarded. It is
         None for acks=0.
         """
-        if self._answered or self._is_exempt:
+        if self._answered:
             return
         self._answered = True
+        if self._is_exempt and not self.is_refused:
+            self.is_timed = False
+            return
         now_ms = _now_ms()
         if self._api_key == ApiKey.PRODUCE:
             other_ms = self._quotas.produce.record(self._user, self._client_id, self._size_bytes, now_ms)

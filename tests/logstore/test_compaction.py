@@ -330,6 +330,22 @@ def test_small_segments_are_merged(place: Place) -> None:
     assert names == [f"{base:020d}.log" for base in log.segment_base_offsets]
 
 
+@pytest.mark.parametrize("count", [15, 16, 17, 18, 60])
+def test_more_segments_become_one_than_files_are_kept_open(place: Place, count: int) -> None:
+    """P-161: the new segment's file stays open; its descriptor would be that of the next file that is opened."""
+    log = place.open(**OPTIONS | {"segment_bytes": 1 << 20})
+    for number in range(count):
+        put(log, (f"k{number}", "x" * number), (f"k{number}", "end"))
+        log.roll(NOW_MS)
+    before, size = state(log), log.size_bytes
+    clean(log)
+    assert log.segment_base_offsets == (0, 2 * count)
+    assert state(log) == before
+    assert len(offsets(log)) == count
+    assert log.size_bytes < size
+    assert state(place.open(**OPTIONS | {"segment_bytes": 1 << 20})) == before
+
+
 def test_a_log_that_changed_meanwhile_is_left_alone(place: Place) -> None:
     log = place.open(**OPTIONS)
     for number in range(20):

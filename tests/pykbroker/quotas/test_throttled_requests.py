@@ -26,6 +26,7 @@ from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.quotas.throttling import quota_of_request
 from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.quotas.test_node_quotas import quotas_of, record_of
 from tests.support.connections import Client, served
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
@@ -202,6 +203,28 @@ async def test_replicas_and_requests_of_nodes_are_left_out(path: DataPath, monke
         assert (await client.call(newer, 15, FetchResponse)).throttle_time_ms == 0
 
 
+async def test_requests_of_nodes_that_a_client_has_no_right_to(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-291: Kafka throttles every request that is refused for the rights to the cluster."""
+
+    async def refuse(context: Any, request: Any) -> WriteTxnMarkersResponse:
+        busy_for(0.002)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "")
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.WRITE_TXN_MARKERS, (WriteTxnMarkersRequest, refuse))
+    async with limited(path, request_percentage=0.001) as client:
+        first = await reply_after(client, WriteTxnMarkersRequest(), 1, WriteTxnMarkersResponse)
+        assert first < 0.1
+        assert await reply_after(client, WriteTxnMarkersRequest(), 1, WriteTxnMarkersResponse) > 0.9
+
+
+async def test_refused_markers_count(path: DataPath) -> None:
+    """P-291: their response has no error on top."""
+    path.services.authorizer = StandardAuthorizer(dict, frozenset(), False)
+    async with limited(path, request_percentage=0.0001) as client:
+        await reply_after(client, WriteTxnMarkersRequest(), 1, WriteTxnMarkersResponse)
+        assert await reply_after(client, WriteTxnMarkersRequest(), 1, WriteTxnMarkersResponse) > 0.9
+
+
 def busy_for(seconds: float) -> None:
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends:
@@ -316,11 +339,18 @@ async def test_connections_of_an_address_per_second() -> None:
         (ListenerKind.BROKER, ApiKey.WRITE_TXN_MARKERS, False),
     ],
 )
-def test_requests_of_nodes_that_count(kind: ListenerKind, key: int, counts: bool) -> None:
+async def test_requests_of_nodes_that_count(kind: ListenerKind, key: int, counts: bool) -> None:
     """P-291: heartbeats and registrations count for the node's user, AlterPartition and the quorum's requests not."""
     quotas = quotas_of(record_of("request_percentage", 1.0, user="node"))
     assert quotas is not None
     info = ConnectionInfo("CONTROLLER", ("127.0.0.1", 1), ("127.0.0.1", 2), None, kind)
     info.principal = "User:node"
     quota = quota_of_request(quotas, info, "", key, 0, 100)
-    assert (quota is not None and quota.is_timed) is counts
+    assert quota is not None
+    quota.answer(None, HeartbeatResponse())
+    assert quota.is_timed is counts
+    quota = quota_of_request(quotas, info, "", key, 0, 100)
+    assert quota is not None
+    quota.is_refused = True
+    quota.answer(None, HeartbeatResponse())
+    assert quota.is_timed, "of a client that has no right to it every request counts"
