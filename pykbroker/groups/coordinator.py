@@ -21,7 +21,7 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
     import random
@@ -30,17 +30,14 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
     from pykbroker.coordination.shard import TransactionalProducer
+    from pykbroker.groups.consumer.requests import ConsumerGroupRequests
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
+    from pykbroker.groups.result import GroupResult, Requester
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.requests import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
-    from pykbroker.protocol.messages.consumer_group_heartbeat import (
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupHeartbeatResponse,
-    )
     from pykbroker.protocol.messages.describe_groups import DescribedGroup
     from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
     from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -108,7 +105,8 @@ class GroupCoordinator:
         self._metadata = environment.metadata
         self._group_topics: GroupTopics | None = None
         self._share_states = share_states
-        self._share: ShareGroupRequests | None = None  # made with the first request about a share group
+        self._consumer: ConsumerGroupRequests | None = None  # made with the first request about a consumer group
+        self._share: ShareGroupRequests | None = None  # likewise
         self._streams: StreamsGroupRequests | None = None  # likewise
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
@@ -142,6 +140,8 @@ class GroupCoordinator:
         if config is self._config:
             return
         self._config, self._settings = config, GroupSettings.from_config(config)
+        if self._consumer is not None:
+            self._consumer.settings = self._settings.consumer
         for shard in self._runtime.shards.values():
             shard.use_settings(self._settings)
 
@@ -203,7 +203,8 @@ class GroupCoordinator:
         write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if isinstance(write, ErrorCode):
             return JoinGroupResponse(error_code=write)
-        self._start_regex_refresh(write.result)
+        if write.result.regex_refresh is not None:
+            self.consumer.refresh_regexes(write.result.regex_refresh)
         response: JoinGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
         return JoinGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
@@ -285,52 +286,14 @@ class GroupCoordinator:
         response: LeaveGroupResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
         return LeaveGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
-    async def consumer_group_heartbeat(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        api_version: int,
-        client_id: str,
-        client_host: str,
-        may_describe: Callable[[str], bool],
-    ) -> ConsumerGroupHeartbeatResponse:
-        """Handles ConsumerGroupHeartbeat; waits until the state in the response is stored.
+    @property
+    def consumer(self) -> ConsumerGroupRequests:
+        """Requests about consumer groups."""
+        if self._consumer is None:
+            from pykbroker.groups.consumer.requests import ConsumerGroupRequests
 
-        `may_describe` returns True if the client may DESCRIBE a topic that its regular expression matches.
-        """
-        from pykbroker.groups.consumer.heartbeat import check_request
-        from pykbroker.groups.shard import GroupShard
-        from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-
-        group_id = request.group_id
-        malformed = check_request(request, api_version, self._settings.consumer)
-        if malformed is not None:
-            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
-        request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
-        write = self._runtime.begin_write(
-            group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
-        )
-        if isinstance(write, ErrorCode):
-            return ConsumerGroupHeartbeatResponse(error_code=write)
-        self._start_regex_refresh(write.result)
-        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
-        return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
-
-    def _start_regex_refresh(self, result: GroupResult) -> None:
-        if result.regex_refresh is not None and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self._resolve_regexes, result.regex_refresh)
-
-    async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
-        """Finds the topics that match the regular expressions of a group, and stores them in the group."""
-        from pykbroker.groups.consumer.regexes import matching_topics
-
-        await trio.lowlevel.checkpoint()
-        started_ms, version = self._runtime.now_ms(), self._topics.version
-        matches = matching_topics(refresh.regexes, self._topics.names)
-        visible = {regex: frozenset(filter(refresh.may_describe, names)) for regex, names in matches.items()}
-        self._runtime.begin_write(
-            refresh.group_id,
-            lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
-        )
+            self._consumer = ConsumerGroupRequests(self._runtime, self._settings.consumer, self._topics, self._random)
+        return self._consumer
 
     @property
     def share(self) -> ShareGroupRequests:

@@ -28,7 +28,7 @@ async def handle_consumer_group_heartbeat(
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await context.services.groups.consumer_group_heartbeat(
+    return await context.services.groups.consumer.heartbeat(
         request,
         context.api_version,
         context.client_id,

@@ -422,7 +422,7 @@ async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> 
         beat = ConsumerGroupHeartbeatRequest(
             group_id="g", subscribed_topic_names=["clicks"], rebalance_timeout_ms=1, topic_partitions=[]
         )
-        refused = await groups.consumer_group_heartbeat(beat, 0, "client", "/host", lambda topic: True)
+        refused = await groups.consumer.heartbeat(beat, 0, "client", "/host", lambda topic: True)
         assert refused.error_code == ErrorCode.NOT_COORDINATOR
         share_beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["clicks"])
         assert (await groups.share.heartbeat(share_beat, "client", "/host")).error_code == ErrorCode.NOT_COORDINATOR
@@ -459,7 +459,7 @@ async def test_a_malformed_consumer_heartbeat(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         request = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=1)
-        refused = await rig.groups.consumer_group_heartbeat(request, 1, "client", "/host", lambda topic: True)
+        refused = await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: True)
         assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
 
 
@@ -471,9 +471,7 @@ async def test_regular_expressions_are_resolved_with_the_topics_that_a_member_ma
 
         async def beat(epoch: int, **fields: Any) -> Any:
             request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, **fields)
-            return await rig.groups.consumer_group_heartbeat(
-                request, 1, "client", "/host", lambda topic: topic != "clocks"
-            )
+            return await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: topic != "clocks")
 
         first = await beat(0, subscribed_topic_regex="cl.*", rebalance_timeout_ms=1000, topic_partitions=[])
         assert first.error_code == ErrorCode.NONE

@@ -1,0 +1,93 @@
+"""Requests about consumer groups to the group coordinator, and the topics that match their regular expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.groups.consumer.heartbeat import check_request
+from pykbroker.groups.consumer.regexes import matching_topics
+from pykbroker.groups.result import RegexRefresh
+from pykbroker.groups.shard import GroupShard
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+
+if TYPE_CHECKING:
+    import random
+
+    from pykbroker.coordination.runtime import CoordinatorRuntime
+    from pykbroker.groups.consumer.settings import ConsumerGroupSettings
+    from pykbroker.groups.modern.topics import GroupTopics
+
+
+class ConsumerGroupRequests:
+    """Consumer groups whose partition of `__consumer_offsets` this broker leads.
+
+    Args:
+        runtime: the group coordinator's runtime.
+        topics: the topics that subscriptions may name.
+        random: for member ids.
+
+    Attributes:
+        settings: those of the broker, which change while it runs.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupShard],
+        settings: ConsumerGroupSettings,
+        topics: GroupTopics,
+        random: random.Random,
+    ) -> None:
+        self._runtime = runtime
+        self.settings = settings
+        self._topics = topics
+        self._random = random
+
+    async def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        may_describe: Callable[[str], bool],
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Handles ConsumerGroupHeartbeat; waits until the state in the response is stored.
+
+        `may_describe` returns True if the client may DESCRIBE a topic that its regular expression matches.
+        """
+        group_id = request.group_id
+        malformed = check_request(request, api_version, self.settings)
+        if malformed is not None:
+            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
+        write = self._runtime.begin_write(
+            group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
+        )
+        if isinstance(write, ErrorCode):
+            return ConsumerGroupHeartbeatResponse(error_code=write)
+        if write.result.regex_refresh is not None:
+            self.refresh_regexes(write.result.regex_refresh)
+        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
+        return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
+
+    def refresh_regexes(self, refresh: RegexRefresh) -> None:
+        """Finds the topics that match the regular expressions of a group, and stores them in the group, in a task."""
+        if self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._resolve_regexes, refresh)
+
+    async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
+        await trio.lowlevel.checkpoint()
+        started_ms, version = self._runtime.now_ms(), self._topics.version
+        matches = matching_topics(refresh.regexes, self._topics.names)
+        visible = {regex: frozenset(filter(refresh.may_describe, names)) for regex, names in matches.items()}
+        self._runtime.begin_write(
+            refresh.group_id,
+            lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
+        )
