@@ -6,11 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pykbroker.logstore.compaction import plan_cleaning
 from tests.logstore.support import NOW_MS
 from tests.logstore.test_compaction_histories import DELETE_RETENTION_MS, History
 from tests.support.compaction import compact
 from tests.support.java_programs import ask
+
+pytestmark = pytest.mark.java
 
 HISTORIES = 40
 ROUNDS = 5

@@ -81,6 +81,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.java
 def test_as_kafka() -> None:
     """P-310: texts by chance, each read by Kafka's JaasContext and here."""
     chance = random.Random(310)
