@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")
     parser.add_argument("--keep-going", action="store_true", help="with --seeds: go on after a failure")
+    parser.add_argument("--minutes", type=float, help="with --seeds: begin no further ones after so long")
     parser.add_argument("--mutations", nargs="*", help="break rules on purpose, all or those named; each must be found")
     parser.add_argument("--tries", type=int, default=60, help="with --mutations: seeds at most for each")
     options = parser.parse_args(arguments)
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
         return one(options.seed, quiet=options.quiet)
     prefix = f"{options.kind}-" if options.kind else ""
     seeds = [f"{prefix}{number}" for number in range(options.first, options.first + (options.seeds or 100))]
-    return many(seeds, options.jobs, keep_going=options.keep_going) or failed
+    return many(seeds, options.jobs, keep_going=options.keep_going, minutes=options.minutes) or failed
 
 
 def one(seed: str, *, quiet: bool) -> int:
@@ -120,8 +121,12 @@ def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | F
         yield from pool.imap_unordered(_run, seeds)
 
 
-def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:
-    """Runs seeds in parallel; prints progress, and each that broke a rule."""
+def many(seeds: list[str], jobs: int, *, keep_going: bool, minutes: float | None = None) -> int:
+    """Runs seeds in parallel; prints progress, and each that broke a rule.
+
+    Args:
+        minutes: time after which the seeds that are left are not run; the last line says how many those are.
+    """
     started = time.monotonic()
     failures: list[Failure] = []
     totals: dict[str, int] = {}
@@ -143,6 +148,8 @@ def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:
             virtual_s += found.virtual_s
             for what, number in found.counts.items():
                 totals[what] = totals.get(what, 0) + number
+        if minutes is not None and time.monotonic() >= started + 60 * minutes:
+            break
         if time.monotonic() >= told_at + PROGRESS_S:
             told_at = time.monotonic()
             rate = done / (time.monotonic() - started)
@@ -155,7 +162,8 @@ def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:
     )
     for failure in failures:
         print(f"BROKEN: seed {failure.seed}: {failure.what}")
-    print(f"{done - len(failures)} passed, {len(failures)} failed")
+    left = "" if failures or done == len(seeds) else f", {len(seeds) - done} not run within {minutes:g} min"
+    print(f"{done - len(failures)} passed, {len(failures)} failed{left}")
     return 1 if failures else 0
 
 

@@ -19,6 +19,7 @@ from suite_parts import (
     SAMPLED_KILLS,
     SAMPLED_SEEDS,
     SAMPLED_VOTER_SEEDS,
+    SEEDS_MINUTES,
     Part,
     left_out,
     parts,
@@ -103,7 +104,7 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
     assert set(whole) - set(quick) == set(LEFT_OUT_PARTS)
     differing = {name: part.arguments for name, part in quick.items() if part.arguments != whole[name].arguments}
     assert differing == {
-        "simulate": ["--seeds", SAMPLED_SEEDS, "--mutations"],
+        "simulate": ["--seeds", SAMPLED_SEEDS, "--minutes", SEEDS_MINUTES, "--mutations"],
         "voters": ["--kind", "voters", "--seeds", SAMPLED_VOTER_SEEDS],
         "directories": ["--kind", "directories", "--seeds", SAMPLED_DIRECTORY_SEEDS],
         "interop": [*whole["interop"].arguments, *left_out("interop"), *SAMPLED_KILLS],
