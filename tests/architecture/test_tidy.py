@@ -239,12 +239,12 @@ def test_named_tuples_are_made_in_the_cheap_way() -> None:
 
 def test_tests_that_need_apache_kafkas_jars_are_marked() -> None:
     """Without the mark a test is skipped in the unit tests for want of jars, and not selected where they are."""
-    needing = ("tests.support.java_programs", "tests.support.kafka_jars", "tests.support.apache_kafka")
+    needing = ("java_programs import ask", "import kafka_libs", "apache_kafka import apache_kafka")
     unmarked = [
         name_of(path)
-        for path in python_files()
+        for path in python_files_beside()
         if path.name.startswith("test_")
-        and any(f"from {module} import" in (text := path.read_text()) for module in needing)
+        and any(line in (text := path.read_text()) for line in needing)
         and "mark.java" not in text
     ]
     assert unmarked == []
