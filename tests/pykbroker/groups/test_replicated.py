@@ -347,27 +347,14 @@ async def test_tombstones_of_several_batches_count_when_they_are_replicated(tmp_
 
 async def test_a_heartbeat_without_records_tells_nothing_that_is_not_replicated(tmp_path: Path) -> None:
     """The member joined by records that a successor may not have; it must not hear of its epoch before."""
-    rig = ReplicatedRig(tmp_path)
-    rig.services.metadata.image.features = {GROUP_VERSION: 1}
-
-    async def beat(member_epoch: int) -> Any:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id="m",
-            member_epoch=member_epoch,
-            subscribed_topic_names=["clicks"],
-            rebalance_timeout_ms=60_000,
-            topic_partitions=[],
-        )
-        return await rig.call(handle_consumer_group_heartbeat, request, 1)
-
+    rig = MixedRig(tmp_path)
     async with rig.running() as nursery:
         rig.partition.hold()
-        first, again = Asked(nursery, beat, 0), Asked(nursery, beat, 0)
+        first, again = Asked(nursery, rig.beat, 0), Asked(nursery, rig.beat, 0)
         await wait_all_tasks_blocked()
         assert first.is_waiting
         assert again.is_waiting
-        refused = Asked(nursery, beat, 9)
+        refused = Asked(nursery, rig.beat, 9)
         await wait_all_tasks_blocked()
         assert refused.answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH
         rig.partition.release()
