@@ -23,7 +23,7 @@ CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob
 # Of the simulation, which takes about a second of processor time for each.
 SEEDS, SAMPLED_SEEDS = "1000", "100"
 # A machine that is short of time runs fewer of them: the whole may take 90 minutes.
-SEEDS_MINUTES = "20"
+SEEDS_MINUTES = "30"
 VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
 DIRECTORY_SEEDS, SAMPLED_DIRECTORY_SEEDS = "60", "6"
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
