@@ -63,6 +63,7 @@ def run_all(
         A line for each part, in the order of `chosen`.
     """
     summaries: dict[str, str] = {}
+    whole_started = time.monotonic()
     heavy = [name for name, part in chosen.items() if part.is_heavy]
     background = [name for name, part in chosen.items() if part.is_background]
     waiting = [name for name in chosen if name not in heavy and name not in background]
@@ -70,7 +71,7 @@ def run_all(
     side_by_side = (at_a_time > 1 and len(waiting) > 1) or bool(waiting and background)
 
     def take(name: str, prefix: str = "") -> None:
-        part = chosen[name]
+        part = chosen[name].begun_after((time.monotonic() - whole_started) / 60)
         say(f"{prefix}[{[*heavy, *others].index(name) + 1}/{len(chosen)}] {part.description}")
         started = time.monotonic()
         try:

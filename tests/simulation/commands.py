@@ -37,11 +37,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")
     parser.add_argument("--keep-going", action="store_true", help="with --seeds: go on after a failure")
-    parser.add_argument("--minutes", type=float, help="with --seeds: begin no further ones after so long")
+    parser.add_argument("--minutes", type=float, help="with --seeds: begin no further ones so long after the start")
     parser.add_argument("--mutations", nargs="*", help="break rules on purpose, all or those named; each must be found")
     parser.add_argument("--tries", type=int, default=60, help="with --mutations: seeds at most for each")
     options = parser.parse_args(arguments)
-    failed = 0
+    started, failed = time.monotonic(), 0
     if options.jobs > 1 and options.seed is None:
         # Not later: a mutation may break this run.
         _run(WARM_UP_SEED)
@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
         return one(options.seed, quiet=options.quiet)
     prefix = f"{options.kind}-" if options.kind else ""
     seeds = [f"{prefix}{number}" for number in range(options.first, options.first + (options.seeds or 100))]
-    return many(seeds, options.jobs, keep_going=options.keep_going, minutes=options.minutes) or failed
+    end = None if options.minutes is None else started + 60 * options.minutes
+    return many(seeds, options.jobs, keep_going=options.keep_going, end=end) or failed
 
 
 def one(seed: str, *, quiet: bool) -> int:
@@ -121,11 +122,12 @@ def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | F
         yield from pool.imap_unordered(_run, seeds)
 
 
-def many(seeds: list[str], jobs: int, *, keep_going: bool, minutes: float | None = None) -> int:
+def many(seeds: list[str], jobs: int, *, keep_going: bool, end: float | None = None) -> int:
     """Runs seeds in parallel; prints progress, and each that broke a rule.
 
     Args:
-        minutes: time after which the seeds that are left are not run; the last line says how many those are.
+        end: time of the monotonic clock, in seconds, after which the seeds that are left are not run; the last line
+            says how many those are.
     """
     started = time.monotonic()
     failures: list[Failure] = []
@@ -148,7 +150,7 @@ def many(seeds: list[str], jobs: int, *, keep_going: bool, minutes: float | None
             virtual_s += found.virtual_s
             for what, number in found.counts.items():
                 totals[what] = totals.get(what, 0) + number
-        if minutes is not None and time.monotonic() >= started + 60 * minutes:
+        if end is not None and time.monotonic() >= end:
             break
         if time.monotonic() >= told_at + PROGRESS_S:
             told_at = time.monotonic()
@@ -162,7 +164,7 @@ def many(seeds: list[str], jobs: int, *, keep_going: bool, minutes: float | None
     )
     for failure in failures:
         print(f"BROKEN: seed {failure.seed}: {failure.what}")
-    left = "" if failures or done == len(seeds) else f", {len(seeds) - done} not run within {minutes:g} min"
+    left = "" if failures or done == len(seeds) else f", {len(seeds) - done} not run for want of time"
     print(f"{done - len(failures)} passed, {len(failures)} failed{left}")
     return 1 if failures else 0
 

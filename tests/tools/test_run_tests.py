@@ -100,6 +100,17 @@ def test_a_part_that_fails_does_not_keep_others_from_running(failing: str) -> No
     assert all(line.endswith(f"3 passed in {line.split()[1]}") for line in summaries)
 
 
+def test_a_part_learns_how_much_time_is_left() -> None:
+    arguments: list[str] = []
+
+    def run(part: Part, _write: Callable[[str], object]) -> tuple[int, str]:
+        arguments.extend(part.arguments)
+        return 0, "passed"
+
+    run_all({"a": BACKGROUND._replace(minutes_max=3.0)}, run, 2)
+    assert arguments[-2:] == ["--minutes", "3.0"]
+
+
 def test_a_part_that_cannot_be_run_has_failed() -> None:
     def broken(_part: Part, _write: Callable[[str], object]) -> tuple[int, str]:
         raise OSError("no more processes")

@@ -19,6 +19,7 @@ from suite_parts import (
     SAMPLED_KILLS,
     SAMPLED_SEEDS,
     SAMPLED_VOTER_SEEDS,
+    SEEDS_END_MINUTE,
     SEEDS_MINUTES,
     Part,
     left_out,
@@ -104,7 +105,7 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
     assert set(whole) - set(quick) == set(LEFT_OUT_PARTS)
     differing = {name: part.arguments for name, part in quick.items() if part.arguments != whole[name].arguments}
     assert differing == {
-        "simulate": ["--seeds", SAMPLED_SEEDS, "--minutes", SEEDS_MINUTES, "--mutations"],
+        "simulate": ["--seeds", SAMPLED_SEEDS, "--mutations"],
         "voters": ["--kind", "voters", "--seeds", SAMPLED_VOTER_SEEDS],
         "directories": ["--kind", "directories", "--seeds", SAMPLED_DIRECTORY_SEEDS],
         "interop": [*whole["interop"].arguments, *left_out("interop"), *SAMPLED_KILLS],
@@ -112,3 +113,16 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
         "cluster": [*whole["cluster"].arguments, "-m", "sample", *SAMPLED_KILLS],
     }
     assert int(SAMPLED_SEEDS) >= 100
+
+
+@pytest.mark.parametrize(
+    ("begun", "minutes"), [(0.0, SEEDS_MINUTES), (SEEDS_END_MINUTE - 10, 10.0), (SEEDS_END_MINUTE + 5, 0.0)]
+)
+def test_a_late_simulation_has_less_time(begun: float, minutes: float) -> None:
+    part = parts(whole=True)["simulate"]
+    assert part.begun_after(begun).arguments == [*part.arguments, "--minutes", f"{minutes:.1f}"]
+
+
+def test_other_parts_have_no_limit() -> None:
+    part = parts(whole=True)["java"]
+    assert part.begun_after(SEEDS_END_MINUTE) == part
