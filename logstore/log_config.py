@@ -61,10 +61,10 @@ class LogConfig(NamedTuple):
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
         """Settings from topic properties such as `segment.bytes`; unknown names are ignored, values must be valid."""
         values: dict[str, object] = {}
-        for name, default in cls._field_defaults.items():
-            text = properties.get(name.replace("_", "."))
+        for name, key, parse in _SETTINGS:
+            text = properties.get(key)
             if text is not None:
-                values[name] = _PARSERS[type(default)](text.strip())
+                values[name] = parse(text.strip())
         return cls(**values)  # type: ignore[arg-type]
 
 
@@ -79,3 +79,8 @@ _PARSERS: dict[type, Callable[[str], object]] = {
     bool: lambda text: text.lower() == "true",
     frozenset: _policy,
 }
+
+_SETTINGS = tuple(
+    (name, name.replace("_", "."), _PARSERS[type(default)]) for name, default in LogConfig._field_defaults.items()
+)
+"""Field, topic property and parser of each setting."""

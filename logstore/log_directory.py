@@ -37,7 +37,7 @@ from pykbroker.protocol.uuids import uuid_from_text
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
-UNDELAYED_DIRECTORIES_MAX: Final = 100
+UNDELAYED_DIRECTORIES_MAX: Final = 20
 """Directories that `create_log` and `delete_log` create or rename immediately; `finish_directories` does the rest."""
 VOLUME_SYNC_LOGS_MIN: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,

@@ -47,7 +47,9 @@ class CreatableTopicResult(Message):
     topic_config_error_code: int = int16("5+", tag=0, tagged="5+", ignorable=True)
     num_partitions: int = int32("5+", default=-1, ignorable=True)
     replication_factor: int = int16("5+", default=-1, ignorable=True)
-    configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+", ignorable=True)
+    configs: list[CreatableTopicConfigs] | None = array(
+        CreatableTopicConfigs, "5+", nullable="5+", ignorable=True, takes_encoded=True
+    )
 
 
 class CreateTopicsResponse(Message, versions="2-7", flexible="5+", key=19):

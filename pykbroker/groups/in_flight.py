@@ -6,11 +6,11 @@ an offset with a transactional commit in flight is as unstable as one whose comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from pykbroker.coordination.shard import NO_PRODUCER
-from pykbroker.groups.pending_offsets import OffsetKey
+from pykbroker.groups.offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -57,9 +57,9 @@ class InFlight:
         """Topics and partitions for which a commit or tombstone of the group is in flight."""
         return [(topic, partition) for group, topic, partition in self._offsets if group == group_id]
 
-    def of_topic(self, topic: str, topic_id: bytes) -> Iterable[OffsetKey]:
-        """Commits in flight for a topic: those with its id, and those with its name and no id."""
-        return [k for k in self._offsets if k[1] == topic and self._topic_ids.get(k) in (ZERO_UUID, topic_id)]
+    def of_topics(self, topics: Mapping[str, bytes]) -> Iterable[OffsetKey]:
+        """Commits in flight for topics (name to id): those with the topic's id, and those with its name and no id."""
+        return [k for k in self._offsets if k[1] in topics and self._topic_ids.get(k) in (ZERO_UUID, topics[k[1]])]
 
     def _count(self, result: GroupResult, change: int) -> None:
         ended: list[str] = []

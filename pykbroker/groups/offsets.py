@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -11,6 +11,9 @@ from pykbroker.java_order import utf16_length
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from pykbroker.protocol.uuids import ZERO_UUID
+
+OffsetKey = tuple[str, str, int]
+"""Group id, topic and partition."""
 
 
 class CommittedOffset(NamedTuple):
@@ -59,11 +62,13 @@ class CommittedOffsets:
         """Ids of all groups with a committed offset."""
         return iter(self._groups)
 
-    def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """(group id, partition, committed offset) for every group and partition of the topic."""
+    def of_topics(self, names: Container[str]) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """Committed offsets of the topics with these names, in all groups."""
         for group_id, topics in self._groups.items():
-            for partition, committed in topics.get(topic, {}).items():
-                yield group_id, partition, committed
+            for topic, partitions in topics.items():
+                if topic in names:
+                    for partition, committed in partitions.items():
+                        yield (group_id, topic, partition), committed
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Sets the committed offset."""

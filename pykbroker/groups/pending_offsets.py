@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from pykbroker.groups.offsets import CommittedOffset
-
-OffsetKey = tuple[str, str, int]
-"""Group id, topic and partition."""
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey
 
 
 class PendingOffsets:
@@ -71,9 +68,9 @@ class PendingOffsets:
         """Topics and partitions for which the group has pending offsets."""
         return list(self._waiting.get(group_id, ()))
 
-    def of_topic(self, topic: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
-        """Pending offsets of a topic, in all groups."""
+    def of_topics(self, names: Container[str]) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """Pending offsets of the topics with these names, in all groups."""
         for pending in self._by_producer.values():
             for key, committed in pending.items():
-                if key[1] == topic:
+                if key[1] in names:
                     yield key, committed

@@ -692,13 +692,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name."""
+        found = [*self.offsets.of_topics(topics), *self.pending.of_topics(topics)]
+        ended = [key for key, committed in found if committed.topic_id in (ZERO_UUID, topics[key[1]])]
+        ended += self.in_flight.of_topics(topics)
         result = GroupResult()
-        for topic, topic_id in topics.items():
-            offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]
-            offsets += [(key[0], key[2], found) for key, found in self.pending.of_topic(topic)]
-            ended = [(group, number) for group, number, found in offsets if found.topic_id in (ZERO_UUID, topic_id)]
-            ended += [(group, number) for group, _, number in self.in_flight.of_topic(topic, topic_id)]
-            result.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
+        result.records += [offset_record(*key, None) for key in dict.fromkeys(ended)]
         return result
 
     def _empty_group_stored(self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int) -> GroupResult:

@@ -8,12 +8,13 @@ checks and their error messages (P-143 to P-147). A topic can be produced to as 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
+from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
 from pykbroker.requests.controller_calls import charge_of, submit
@@ -21,6 +22,7 @@ from pykbroker.requests.controller_calls import charge_of, submit
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pykbroker.config.descriptions import ConfigEntry
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
     from pykbroker.requests.context import NodeContext
@@ -54,7 +56,8 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
                 for topic in request.topics
             ]
         )
-    response = CreateTopicsResponse(topics=[_result(context, result) for result in results])
+    configs = _CreatedConfigs(context)
+    response = CreateTopicsResponse(topics=[_result(context, result, configs) for result in results])
     response.topics += [
         CreatableTopicResult(
             name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
@@ -73,7 +76,36 @@ def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[s
     return context.refused(CREATE, TOPIC, names)
 
 
-def _result(context: NodeContext, result: CreateTopicResult) -> CreatableTopicResult:
+class _CreatedConfigs:
+    """Encoded configs of created topics. Topics of one request with the same settings share them."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._by_settings: dict[tuple[tuple[str, str], ...], list[Any]] = {}
+
+    def of(self, settings: tuple[tuple[str, str], ...]) -> list[Any]:
+        """All configs of a new topic with these settings of its own, each encoded."""
+        if settings not in self._by_settings:
+            services, version = self._context.services, self._context.api_version
+            views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
+            self._by_settings[settings] = [
+                encode_element(CreateTopicsResponse, _shown(entry), version)
+                for entry in views.created_topic(dict(settings))
+            ]
+        return self._by_settings[settings]
+
+
+def _shown(entry: ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+    )
+
+
+def _result(context: NodeContext, result: CreateTopicResult, configs: _CreatedConfigs) -> CreatableTopicResult:
     answer = CreatableTopicResult(
         name=result.name, error_code=result.error.code, error_message=result.error.message, topic_id=result.topic_id
     )
@@ -81,18 +113,7 @@ def _result(context: NodeContext, result: CreateTopicResult) -> CreatableTopicRe
         if not context.authorize(DESCRIBE_CONFIGS, TOPIC, result.name):
             answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return answer
-        services = context.services
-        views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
         answer.num_partitions = result.partition_count
         answer.replication_factor = result.replication_factor
-        answer.configs = [
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.is_read_only,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in views.created_topic(dict(result.configs))
-        ]
+        answer.configs = configs.of(tuple(result.configs))
     return answer

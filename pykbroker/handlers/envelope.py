@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.metadata.controller_channel import has_error, not_active_code
+from pykbroker.metadata.controller_channel import not_active_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
@@ -61,7 +62,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         inner.quota.answer(forwarded, response)
     audit(inner, forwarded, response)
     # The client must not get this error: the broker that forwarded the request has to find the controller.
-    if has_error(response, not_active_code(api.key)):
+    if not_active_code(api.key) in error_codes(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))

@@ -16,6 +16,7 @@ import trio
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
+from pykbroker.protocol.error_fields import error_codes
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class ControllerChannel:
             while True:
                 if self._node.is_leader:
                     response = await self._call(message)
-                    if not has_error(response, _MOVED):
+                    if _MOVED not in error_codes(response):
                         return response
                 else:
                     answered, failure = await self._ask(message)
@@ -163,7 +164,7 @@ class ControllerChannel:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from None
             self._was_away = False
             self._idle.append(client)
-        if has_error(response, _MOVED):
+        if _MOVED in error_codes(response):
             return None, f"node {leader_id} is not the active controller any more"
         return response, ""
 
@@ -231,15 +232,3 @@ def _unwrapped(answer: Any) -> bytes:
 def not_active_code(api_key: int) -> ErrorCode:
     """Error code by which a controller's response to this API says that it is not the active controller."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == ApiKey.DESCRIBE_QUORUM else _MOVED
-
-
-def has_error(message: Message, code: int) -> bool:
-    """True if a response contains this error code at any depth."""
-    for field in message.FIELDS:
-        value: Any = getattr(message, field.name)
-        if field.name == "error_code" and value == code:
-            return True
-        is_structs = field.kind == "array" and field.element.kind == "struct" and value
-        if is_structs and any(has_error(element, code) for element in value):
-            return True
-    return False

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 CLUSTER_WIDE_BROKER = (BROKER_RESOURCE, "")
 """Key in `ClusterImage.configs` of the dynamic settings of all brokers."""
 
+LOG_CONFIGS_MAX = 1000
+"""Largest number of log settings that are kept for topics to come."""
+
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -42,7 +45,8 @@ class DynamicBrokerConfig:
         # (cluster-wide, own) dynamic settings from which `_effective` was computed.
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
         self._effective = static
-        self._default_log_config: LogConfig | None = None
+        # By the own settings of a topic, under `_effective`: thousands of topics have a few different ones.
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
 
     def under(self, image: ClusterImage) -> BrokerConfig:
         """Settings of this broker with the dynamic settings of an image."""
@@ -50,7 +54,7 @@ class DynamicBrokerConfig:
         own = image.configs.get(self._own_resource, _NOTHING)
         if (cluster_wide, own) != self._dynamic:
             self._effective = self._with_dynamic(cluster_wide, own)
-            self._default_log_config = None
+            self._log_configs = {}
             self._dynamic = (cluster_wide, own)
         return self._effective
 
@@ -77,14 +81,16 @@ class DynamicBrokerConfig:
             return self.static
 
     def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
-        """Log settings of a topic under an image. Topics without settings of their own share one value."""
+        """Log settings of a topic under an image. Topics with the same settings of their own share one value."""
         config = self.under(image)
         own = image.topic_config(topic)
-        if own:
-            return LogConfig.from_properties(_log_properties(config, own))
-        if self._default_log_config is None:
-            self._default_log_config = LogConfig.from_properties(_log_properties(config, own))
-        return self._default_log_config
+        settings = tuple(own.items())
+        found = self._log_configs.get(settings)
+        if found is None:
+            if len(self._log_configs) >= LOG_CONFIGS_MAX:
+                self._log_configs = {}
+            found = self._log_configs[settings] = LogConfig.from_properties(_log_properties(config, own))
+        return found
 
     def throttled_rate(self, image: ClusterImage, key: str) -> int | None:
         """A replication throttle of this broker under an image, in bytes per second; None without one.

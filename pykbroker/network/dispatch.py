@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.metadata.controller_channel import has_error, not_active_code
+from pykbroker.metadata.controller_channel import not_active_code
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.requests.audit_lines import audit
@@ -192,7 +193,7 @@ async def _by_the_active_controller(
             if error.error_code is not ErrorCode.NOT_CONTROLLER or channel.is_local:
                 raise
             continue
-        if channel.is_local or not has_error(response, not_active_code(context.api_key)):
+        if channel.is_local or not_active_code(context.api_key) not in error_codes(response):
             return response
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_fields import error_codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,15 +136,3 @@ def _has_encoded_parts(response: Message) -> bool:
         if field.takes_encoded
         for element in (getattr(response, field.name) or ())[:1]
     )
-
-
-def error_codes(message: Message) -> Iterator[int]:
-    """Error codes of a response other than NONE, at any depth."""
-    for field in message.FIELDS:
-        value: Any = getattr(message, field.name)
-        if field.name == "error_code" and value:
-            yield value
-        elif field.kind == "array" and field.element.kind == "struct":
-            for element in value or ():
-                if not isinstance(element, bytes):
-                    yield from error_codes(element)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pykbroker.config.descriptions import ConfigEntry, ConfigViews
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.handlers.create_topics import handle_create_topics
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -20,6 +22,9 @@ from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context
 from tests.support.services import Services
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def _topic(
@@ -38,8 +43,8 @@ def _create(
     context: RequestContext[Services], *topics: CreatableTopic, validate_only: bool = False
 ) -> CreateTopicsResponse:
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
-    response: CreateTopicsResponse = call(handle_create_topics, context, request)
-    return response
+    response = call(handle_create_topics, context, request)
+    return decode(CreateTopicsResponse, context.api_version, encode(response, context.api_version))
 
 
 def _assigned(*assignments: tuple[int, list[int]]) -> list[CreatableReplicaAssignment]:
@@ -70,6 +75,31 @@ def test_the_answer_has_all_configs_from_version_5() -> None:
     assert shown["max.message.bytes"] == ("1048588", 5)
     assert len(shown) == 33
     assert not _create(make_context(4), _topic("a")).topics[0].configs
+
+
+def test_topics_with_the_same_settings_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may create a thousand topics, each with 33 configs in the answer."""
+    described: list[dict[str, str]] = []
+    describe = ConfigViews.created_topic
+
+    def counted(views: ConfigViews, settings: Mapping[str, str]) -> list[ConfigEntry]:
+        described.append(dict(settings))
+        return describe(views, settings)
+
+    monkeypatch.setattr(ConfigViews, "created_topic", counted)
+    own = {"retention.ms": "007"}
+    results = _create(
+        make_context(7), _topic("a"), _topic("b", configs=own), _topic("c"), _topic("d", configs=own)
+    ).topics
+    assert described == [{}, own]
+    assert [
+        [config.value for config in result.configs or () if config.name == "retention.ms"] for result in results
+    ] == [
+        ["604800000"],
+        ["007"],
+        ["604800000"],
+        ["007"],
+    ]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ä", "x" * 250])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.metadata.dynamic_broker_config import DynamicBrokerConfig
@@ -27,6 +29,20 @@ def test_a_topic_inherits_from_broker_keys_and_these_from_dynamic_ones() -> None
     image = _with_configs(image, (2, "t", "retention.ms", "7"))
     assert settings.log_config(image, "t").retention_ms == 7
     assert settings.log_config(image, "u").retention_ms == 6
+
+
+def test_topics_with_the_same_settings_share_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = DynamicBrokerConfig(BrokerConfig.from_properties({}), 1)
+    image = _with_configs(EMPTY_IMAGE, (2, "t", "retention.ms", "7"), (2, "u", "retention.ms", "7"))
+    found = settings.log_config(image, "t")
+    assert settings.log_config(image, "u") is found
+    changed = _with_configs(image, (4, "", "log.segment.bytes", "2097152"))
+    assert settings.log_config(changed, "u") == found._replace(segment_bytes=2097152)
+    # Only so many are kept, and those that have no place are computed again.
+    monkeypatch.setattr("pykbroker.metadata.dynamic_broker_config.LOG_CONFIGS_MAX", 1)
+    many = _with_configs(changed, *((2, f"t{number}", "retention.ms", str(number)) for number in range(5)))
+    for number in (*range(5), 0):
+        assert settings.log_config(many, f"t{number}").retention_ms == number
 
 
 def test_log_config_follows_the_image_that_it_is_asked_for() -> None:

@@ -1,0 +1,37 @@
+"""The error codes in a response, which stand at its top, or in the structs of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from pykbroker.protocol.fields import Message
+
+
+def error_codes(message: Message) -> Iterator[int]:
+    """Error codes of a response other than NONE, at any depth. Elements that are encoded already have none."""
+    if _has_error_code(type(message)):
+        code: int = message.error_code  # type: ignore[attr-defined]
+        if code:
+            yield code
+    for name in _arrays_with_error_codes(type(message)):
+        for element in getattr(message, name) or ():
+            if not isinstance(element, bytes):
+                yield from error_codes(element)
+
+
+@cache
+def _has_error_code(message_type: type[Message]) -> bool:
+    return any(field.name == "error_code" for field in message_type.FIELDS)
+
+
+@cache
+def _arrays_with_error_codes(message_type: type[Message]) -> tuple[str, ...]:
+    """Fields whose elements have error codes. A response may have thousands of other structs, such as configs."""
+    return tuple(
+        field.name
+        for field in message_type.FIELDS
+        if field.kind == "array"
+        and field.element.kind == "struct"
+        and (_has_error_code(field.element.element) or _arrays_with_error_codes(field.element.element))
+    )
