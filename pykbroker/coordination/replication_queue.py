@@ -2,7 +2,8 @@
 
 Appends take effect one after the other, each when the high watermark has reached its end: until then a failover may
 truncate it, so no client may have seen it. The request waits as long, but not for ever: at its deadline it gets an
-error, while the append stays in the queue, since it may still be replicated later.
+error, while the append stays in the queue: it may still be replicated later and must then take effect, because memory
+and log must agree. Kafka's transaction coordinator drops the late state instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Completes decided transactions: writes their markers, then the record that completes them, with retries.
 
 A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
-task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader. Up
-to `MARKERS_PER_TURN` markers are written at once, more of them in a task that yields in between.
+task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader,
+until the partition has a newer producer or coordinator epoch or is deleted. A marker is done when it is replicated
+under the leader epoch in which it was appended. Up to `MARKERS_PER_TURN` markers are written at once, more of them in a
+task that yields in between.
 """
 
 from __future__ import annotations
