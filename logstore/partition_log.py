@@ -282,11 +282,6 @@ class PartitionLog:
         return tuple(self._loaded().segments.base_offsets)
 
     @property
-    def latest_epoch(self) -> int:
-        """The leader epoch of the last append, -1 when unknown."""
-        return self._loaded().epochs.latest_epoch
-
-    @property
     def leader_epochs(self) -> LeaderEpochs:
         """The leader epoch cache."""
         return self._loaded().epochs
@@ -295,11 +290,6 @@ class PartitionLog:
     def producers(self) -> ProducerState:
         """The state of idempotent and transactional producers."""
         return self._loaded().history.state
-
-    @property
-    def first_unstable_offset(self) -> int:
-        """First offset of the oldest open transaction, -1 when there is none (P-68)."""
-        return self._loaded().history.state.first_unstable_offset
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Last stable offset: read_committed consumers may read below it (P-68).
@@ -310,19 +300,6 @@ class PartitionLog:
         return self._loaded().last_stable_offset(high_watermark)
 
     # Appending
-
-    def start_verification(
-        self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
-    ) -> Verification | None:
-        """Begins the verification of a transactional batch; `append_as_leader` takes it once the coordinator agrees.
-
-        None if no verification is needed, because the transaction is open in this log (P-135). `supports_epoch_bump`:
-        the client begins every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch
-        (P-55).
-        """
-        return self.producers.start_verification(
-            producer_id, epoch, first_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
-        )
 
     def append_as_leader(
         self,
@@ -341,7 +318,7 @@ class PartitionLog:
             data: the batches. Timestamp type and greatest timestamp of a header that are not right for the topic are
                 corrected in place if the buffer is writable, else in a copy.
             header: of a client's batch, from `ProducedRecords` after its checks; None: they are made here.
-            verification: from `start_verification`, for a transactional batch.
+            verification: from `producers.start_verification`, for a transactional batch.
             transaction_version: that of the transaction which a marker ends.
 
         Raises:

@@ -101,7 +101,7 @@ class DirectoryMove:
             future.truncate_fully_and_start_at(start, now_ms)
         if future.log_end_offset > source.log_end_offset:
             self._truncate(source.log_end_offset, now_ms)
-        while future.log_end_offset > start and (epoch := future.latest_epoch) != UNDEFINED:
+        while future.log_end_offset > start and (epoch := future.leader_epochs.latest_epoch) != UNDEFINED:
             end_offset = future.log_end_offset
             source_epoch, source_end = source.end_offset_for_epoch(epoch)
             if source_epoch == epoch and source_end >= end_offset:

@@ -71,7 +71,10 @@ class FollowedPartition:
         partition = self.partition
         try:
             partition.drop_unsynced(now_ms)
-            if partition.log.latest_epoch == UNDEFINED and partition.high_watermark < partition.log.log_end_offset:
+            if (
+                partition.log.leader_epochs.latest_epoch == UNDEFINED
+                and partition.high_watermark < partition.log.log_end_offset
+            ):
                 partition.truncate_to(partition.high_watermark, now_ms)
         except LogError as error:
             log.error("%s: cannot be followed for now: %s", partition, error)

@@ -267,7 +267,7 @@ class Partition:
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
         self.leader_epoch = leadership.leader_epoch  # the same, for followers and for each append
-        if leadership.followers and self.log.latest_epoch < self.leader_epoch:
+        if leadership.followers and self.log.leader_epochs.latest_epoch < self.leader_epoch:
             # Without followers nothing requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
         self._advance()
@@ -305,10 +305,10 @@ class Partition:
         self.log = log
         self.future = None
         self.replica.replace_log(log)
-        if log.latest_epoch < old.latest_epoch:
+        if log.leader_epochs.latest_epoch < old.leader_epochs.latest_epoch:
             # No record has it yet.
             try:
-                log.begin_leader_epoch(old.latest_epoch)
+                log.begin_leader_epoch(old.leader_epochs.latest_epoch)
             except StorageError as error:
                 self._environment.storage_failures.report(error)
 

@@ -112,7 +112,7 @@ async def verify(
         if not supports_epoch_bump and not partition.log.config.transaction_partition_verification_enable:
             continue
         try:
-            verification = partition.log.start_verification(
+            verification = partition.log.producers.start_verification(
                 identity.producer_id,
                 identity.producer_epoch,
                 sequence,

@@ -116,7 +116,7 @@ def test_epochs_are_assigned_at_the_first_append(place: Place) -> None:
     log.close()
     assert place.content("leader-epoch-checkpoint") == b"0\n3\n0 0\n3 3\n4 5\n"
     log = place.open(is_clean=True)
-    assert log.latest_epoch == 4
+    assert log.leader_epochs.latest_epoch == 4
     assert log.leader_epochs.epoch_for(4) == 3
 
 

@@ -34,7 +34,9 @@ class Transactions:
     def start(
         self, sequence: int = 0, *, epoch: int = 0, version: int = 1, now_ms: int = NOW_MS
     ) -> Verification | None:
-        return self.log.start_verification(7, epoch, sequence, supports_epoch_bump=version >= 2, now_ms=now_ms)
+        return self.log.producers.start_verification(
+            7, epoch, sequence, supports_epoch_bump=version >= 2, now_ms=now_ms
+        )
 
     def append(
         self, sequence: int = 0, *, epoch: int = 0, verification: Verification | None = None, count: int = 1

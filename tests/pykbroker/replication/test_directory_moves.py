@@ -420,7 +420,7 @@ async def test_a_verification_on_its_way() -> None:
     """P-135: the coordinator's consent for a transaction's first batch holds for the log after the move."""
     rig = Rig(config=LogConfig(transaction_partition_verification_enable=True))
     rig.append()
-    verification = rig.partition.log.start_verification(7, 0, 0, supports_epoch_bump=True, now_ms=NOW_MS)
+    verification = rig.partition.log.producers.start_verification(7, 0, 0, supports_epoch_bump=True, now_ms=NOW_MS)
     assert verification is not None
     rig.moves.begin(rig.partition, B)
     rig.assign(B)
@@ -428,7 +428,7 @@ async def test_a_verification_on_its_way() -> None:
     assert rig.partition.log.path == "/b/t-0"
     data = bytearray(batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
     rig.partition.append_as_leader(data, NOW_MS, verification=verification)
-    assert rig.partition.log.first_unstable_offset == 10
+    assert rig.partition.log.producers.first_unstable_offset == 10
 
 
 async def test_the_log_start_goes_with_it() -> None:

@@ -245,7 +245,11 @@ async def test_of_a_log_without_epochs_only_what_is_below_the_high_watermark_is_
     partition = cluster.brokers[2].partition
     for offset in range(3):
         partition.append_as_follower(batch_without_epoch(offset), 0, 2, 0, 0)
-    assert (partition.log.latest_epoch, partition.high_watermark, partition.log.log_end_offset) == (-1, 2, 3)
+    assert (partition.log.leader_epochs.latest_epoch, partition.high_watermark, partition.log.log_end_offset) == (
+        -1,
+        2,
+        3,
+    )
     two = followed(cluster)
     assert two.prepare(0) is True
     assert partition.log.log_end_offset == 2
