@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.partitioning import coordinator_partition
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -145,21 +146,25 @@ class LoadedShards(Generic[Shard]):
         """The `Partition` to append to; None if this broker has no replica of it any more."""
         return self._partitions.get(self._topic, number)
 
-    def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
-        """Partition number and shard of a key, or the error for the client while it is not served here (P-90)."""
+    def find(self, key: str) -> tuple[int, Shard]:
+        """Partition number and shard of a key.
+
+        Raises:
+            CoordinatorError: the key is not served here, or not yet (P-90).
+        """
         if self._is_stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         topic = self._metadata.image.topics_by_name.get(self._topic)
         if topic is None:
-            return ErrorCode.NOT_COORDINATOR
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         number = coordinator_partition(key, len(topic.partitions))
         shard = self.shards.get(number)
         if shard is not None:
             return number, shard
         partition = topic.partitions.get(number)
         if partition is None or partition.leader != self._node_id or number in self._unreadable:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def leader(self, key: str) -> int | None:
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""

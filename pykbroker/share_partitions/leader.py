@@ -209,10 +209,10 @@ class ShareLeader:
         self.state = LeaderState.ACTIVE
         self.waiters.notify()
 
-    def _made_of(self, found: PartitionState | ErrorCode) -> SharePartition:
-        if isinstance(found, ErrorCode):
-            code = ERROR_OF_PERSISTER.get(found, ErrorCode.UNKNOWN_SERVER_ERROR)
-            raise KafkaError(code, TEXTS.get(found, found.name))
+    def _made_of(self, found: PartitionState | Refusal) -> SharePartition:
+        if isinstance(found, Refusal):
+            code = ERROR_OF_PERSISTER.get(found.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise KafkaError(code, TEXTS.get(found.code, found.code.name))
         start_offset = found.start_offset
         if start_offset == UNINITIALIZED_START_OFFSET:
             try:

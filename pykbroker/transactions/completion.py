@@ -188,8 +188,7 @@ class TransactionCompletion:
         number, transaction = completing.key[0], completing.transaction
         assert transaction.pending is not None
         result = TransactionResult([(transaction.transactional_id, transaction.pending)])
-        append = self._runtime.carry_out(number, self._runtime.shards[number], result)
-        return not isinstance(append, ErrorCode) or append is ErrorCode.NONE
+        return self._runtime.carry_out(number, self._runtime.shards[number], result).error is ErrorCode.NONE
 
     # Replication of markers that this broker has appended
 

@@ -27,6 +27,7 @@ from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from tests.pykbroker.groups.test_replicated import Asked
 from tests.pykbroker.transactions.rig import PARTITIONS, Known, Rig
+from tests.support.coordinator_errors import outcome
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
@@ -225,7 +226,7 @@ async def test_a_new_id_is_told_of_when_it_is_replicated(tmp_path: Path) -> None
         rig.partition.hold(0)
         begun = Asked(nursery, rig.init)
         await wait_all_tasks_blocked()
-        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert await rig.transactions.list(TransactionFilter()) == []
         rig.partition.release()
         await wait_all_tasks_blocked()
@@ -262,7 +263,7 @@ async def test_an_expired_id_is_busy_until_its_tombstone_is_replicated(tmp_path:
         assert (await rig.init())[0] == BUSY
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 # Markers for partitions that are led elsewhere
