@@ -50,6 +50,7 @@ class Append(NamedTuple):
 
 
 STORED = Append(ErrorCode.NONE)
+"""Every append that has succeeded and is replicated."""
 
 
 class Write(Generic[Result]):
@@ -302,7 +303,8 @@ class CoordinatorRuntime(Generic[Shard]):
                 replication = self._await_replicas(number, shard, result, key, first_offset, end_offset)
                 first = Append(error, replication) if first is None else first
                 break
-            first = Append(error) if first is None else first
+            if first is None:
+                first = STORED if error is ErrorCode.NONE else Append(error)
             result = shard.stored(result, error, self.now_ms(), first_offset)
         if key is not None:
             self.plan_timer(number, shard, key)

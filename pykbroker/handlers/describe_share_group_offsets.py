@@ -24,7 +24,7 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
-from pykbroker.requests.latest_offsets import latest_offsets
+from pykbroker.requests.latest_offsets import LatestOffset, latest_offsets
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -147,19 +147,19 @@ async def _summaries(
 
 
 def _partition(
-    number: int, summary: tuple[int, int, int] | None, end: int | ErrorCode | None
+    number: int, summary: tuple[int, int, int] | None, end: LatestOffset | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """A partition; the errors of its state are not shown, as in Kafka, and those of its end offset are."""
     if summary is None:
         return DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=UNINITIALIZED)
     start_offset, leader_epoch, complete_count = summary
-    if isinstance(end, ErrorCode):
+    if end is not None and end.error is not ErrorCode.NONE:
         return DescribeShareGroupOffsetsResponsePartition(
-            partition_index=number, error_code=end, error_message=TEXTS.get(end)
+            partition_index=number, error_code=end.error, error_message=TEXTS.get(end.error)
         )
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=number,
         start_offset=start_offset,
         leader_epoch=leader_epoch,
-        lag=NO_LAG if end is None else end - start_offset - complete_count,
+        lag=NO_LAG if end is None else end.offset - start_offset - complete_count,
     )

@@ -121,7 +121,7 @@ class CoordinatorPersister:
         except CoordinatorError as error:
             found: Found = Refusal(error.error_code)
         else:
-            if begun.append != STORED or not begun.result.records:
+            if begun.append is not STORED or not begun.result.records:
                 return partial(self._finish, key, write, begun)
             found = begun.result.response
         return partial(self.write, key, write) if _error(found) in RETRIABLE else _refusal(found, "write")
