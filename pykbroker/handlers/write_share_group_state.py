@@ -32,7 +32,6 @@ async def handle_write_share_group_state(
     results = await for_each_partition(
         context,
         request,
-        "write share group state",
         _write,
         WriteStateResult,
         PartitionResult,

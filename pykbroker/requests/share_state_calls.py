@@ -48,7 +48,6 @@ Call: TypeAlias = "Callable[[ShareCoordinator, SharePartitionKey, Any], Awaitabl
 async def for_each_partition(
     context: BrokerContext,
     request: StateRequest,
-    operation: str,
     call: Call[Outcome],
     topic_result: Callable[..., TopicResult],
     partition_result: Callable[..., Any],
@@ -61,14 +60,13 @@ async def for_each_partition(
     Args:
         context: of the request.
         request: the request.
-        operation: for error messages of the coordinator, such as "read share group state".
-        call: calls the coordinator, its first argument, for the partition with a key, which the request asks like this.
+        call: calls the coordinator, given it, the key of a partition, and the part of the request about the partition.
         topic_result, partition_result: classes of the response.
         values_of: fields of a partition's result, of a state that was found.
         leaves_out_empty_topics: True to leave a topic without partitions out of the response. Otherwise, as in Kafka, a
             request with such a topic gets an empty response.
     """
-    found = await _outcomes(context, request, operation, call, leaves_out_empty_topics)
+    found = await _outcomes(context, request, call, leaves_out_empty_topics)
     return [
         topic_result(
             topic_id=topic_id,
@@ -81,11 +79,7 @@ async def for_each_partition(
 
 
 async def _outcomes(
-    context: BrokerContext,
-    request: StateRequest,
-    operation: str,
-    call: Call[Outcome],
-    leaves_out_empty_topics: bool,
+    context: BrokerContext, request: StateRequest, call: Call[Outcome], leaves_out_empty_topics: bool
 ) -> list[tuple[bytes, list[tuple[int, Outcome | Refusal]]]]:
     """Calls the share coordinator for each partition of a request: one mention after another, the partitions at once.
 
@@ -110,7 +104,7 @@ async def _outcomes(
             try:
                 outcomes[topic_id][number] = await call(coordinator, key, asked_partition)
             except CoordinatorError as error:
-                code = error.error_code
+                code, operation = error.error_code, context.api_key.name.lower().replace("_", " ")
                 outcomes[topic_id][number] = Refusal(code, f"Unable to {operation}: {TEXTS.get(code)}")
 
     places: dict[tuple[bytes, int], list[AskedPartition]] = {}

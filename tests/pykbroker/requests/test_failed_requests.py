@@ -228,7 +228,7 @@ async def test_share_state_is_for_brokers_alone() -> None:
         raise AssertionError("not asked")
 
     failed = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    assert await _outcomes(asked, request, "read state", call, False) == [(b"t" * 16, [(3, failed)])]
+    assert await _outcomes(asked, request, call, False) == [(b"t" * 16, [(3, failed)])]
     text = TEXTS[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
     assert _fields_of(failed, None) == {"error_code": failed.code, "error_message": text}
 
@@ -237,15 +237,16 @@ async def test_texts_of_outcomes_without_a_state() -> None:
     topics: Any = [SimpleNamespace(topic_id=b"t" * 16, partitions=[SimpleNamespace(partition=3)])]
     request: Any = SimpleNamespace(group_id="group", topics=topics)
     services = SimpleNamespace(share_state=None)
-    asked: Any = SimpleNamespace(authorize_cluster=lambda operation: True, services=services)
+    api_key = ApiKey.READ_SHARE_GROUP_STATE
+    asked: Any = SimpleNamespace(authorize_cluster=lambda operation: True, services=services, api_key=api_key)
 
     async def call(*_: Any) -> Any:
         raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
 
-    ((_, [(_, outcome)]),) = await _outcomes(asked, request, "read state", call, False)
+    ((_, [(_, outcome)]),) = await _outcomes(asked, request, call, False)
     fields = _fields_of(outcome, None)
     assert fields["error_code"] is ErrorCode.NOT_COORDINATOR
-    assert fields["error_message"] == f"Unable to read state: {TEXTS[ErrorCode.NOT_COORDINATOR]}"
+    assert fields["error_message"] == f"Unable to read share group state: {TEXTS[ErrorCode.NOT_COORDINATOR]}"
     assert _fields_of(None, None) == {"error_code": ErrorCode.NONE, "error_message": None}
 
 
