@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.partitioning import coordinator_partition
+from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.errors import RecordError

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 
 from pykbroker.coordination.deadlines import Deadlines
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.loaded_shards import LoadedShards, MetadataSource, PartitionRegistry
 from pykbroker.coordination.replication_queue import ReplicationQueues, Waiting
 from pykbroker.coordination.timer import CoordinatorTimer
+from pykbroker.errors import CoordinatorError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 

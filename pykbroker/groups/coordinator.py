@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pykbroker.completion import Completion
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.features import share_groups_enabled
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS

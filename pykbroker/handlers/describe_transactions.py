@@ -5,7 +5,7 @@ Needs DESCRIBE on the transactional id; partitions of topics without DESCRIBE ar
 
 from __future__ import annotations
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_transactions import (

@@ -6,8 +6,8 @@ must pass all filters. Ids without DESCRIBE are left out.
 
 from __future__ import annotations
 
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import (

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.shard import TransactionalProducer
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (

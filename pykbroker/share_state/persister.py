@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.runtime import STORED
-from pykbroker.errors import answered_error
+from pykbroker.errors import CoordinatorError, answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.errors import ProtocolError

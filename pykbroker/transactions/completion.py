@@ -18,10 +18,10 @@ import trio
 from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
 from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.coordination.transaction_marker import AwaitedMarker
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.marker_queue import (
     MARKERS_PER_TURN,
-    AwaitedMarker,
     Batch,
     CompletingTransaction,
     Key,
@@ -136,11 +136,11 @@ class TransactionCompletion:
                 completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
             elif image.leader == self._node_id:
                 written = self._write_marker(completing.marker, *partition)
-                if isinstance(written, ErrorCode):
-                    self._take(completing, partition, written)
+                if written.replication is None:
+                    self._take(completing, partition, written.error)
                 else:
                     completing.in_flight.add(partition)
-                    appended.append((partition, written))
+                    appended.append((partition, written.replication))
             elif image.leader >= 0 and nursery is not None:
                 completing.in_flight.add(partition)
                 self._send(nursery, image.leader, completing, partition)

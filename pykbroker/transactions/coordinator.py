@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV_2
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 

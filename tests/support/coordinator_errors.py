@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> Any:

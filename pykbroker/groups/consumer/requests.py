@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.result import RegexRefresh

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic

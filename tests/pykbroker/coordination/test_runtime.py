@@ -10,13 +10,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pykbroker.coordination.errors import CoordinatorError
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loader import read_records
 from pykbroker.coordination.partitioning import coordinator_partition
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.coordination.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch

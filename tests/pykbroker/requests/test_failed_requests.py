@@ -11,8 +11,7 @@ import trio
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import NO_ERROR, CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
-from pykbroker.coordination.errors import CoordinatorError
-from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.errors import CloseConnection, CoordinatorError, KafkaError
 from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from pykbroker.controller.metadata.image import BrokerImage, PartitionImage, TopicImage
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
-from pykbroker.coordination.transaction_marker import TransactionMarker
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -118,12 +118,12 @@ class ReplicatedRig(Rig):
         other.connections += 1
         return other
 
-    def write_or_begin(self, marker: TransactionMarker, topic: str, partition: int) -> Any:
+    def write_or_begin(self, marker: TransactionMarker, topic: str, partition: int) -> WrittenMarker:
         written = self.write_marker(marker, topic, partition)
-        if self.slow_markers is None or written is not ErrorCode.NONE:
+        if self.slow_markers is None or written.error is not ErrorCode.NONE:
             return written
         self.slow_markers.append(SlowMarker())
-        return self.slow_markers[-1]
+        return WrittenMarker(ErrorCode.NONE, self.slow_markers[-1])
 
     def lead(self, *leaders: int, state_leader: int = NODE_ID, state_epoch: int = 0) -> None:
         """The leaders of the partitions of "t" and of `__transaction_state`."""
