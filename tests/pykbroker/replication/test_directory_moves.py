@@ -252,7 +252,7 @@ async def test_a_kill(moment: str) -> None:
         rig.assign(B)
     elif moment == "between the renames":
         rig.assigned = B
-        assert rig.directories.online[A].give_away("t", 0) is not None
+        assert rig.directories.online[A].detach("t", 0) is not None
     elif moment == "after":
         rig.assign(B)
         await rig.go()
