@@ -29,6 +29,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.shard import CoordinatorShard
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.wall_clock import WallClock
@@ -233,8 +234,8 @@ class CoordinatorRuntime(Generic[Shard]):
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
         return self._loaded.leader(key)
 
-    def partition(self, number: int) -> Any:
-        """The `Partition` of a shard; None if this broker has no replica of it any more."""
+    def partition(self, number: int) -> InternalPartition | None:
+        """The partition of a shard; None if this broker has no replica of it any more."""
         return self._loaded.partition(number)
 
     # Writing

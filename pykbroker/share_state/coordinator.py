@@ -19,6 +19,7 @@ from pykbroker.logstore.errors import LogError
 if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.runtime import CoordinatorEnvironment
     from pykbroker.share_state.shard import ShareStateShard
     from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
@@ -156,7 +157,7 @@ class ShareCoordinator:
             self._runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
 
 
-def _delete(partition: Any, offset: int) -> None:
+def _delete(partition: InternalPartition, offset: int) -> None:
     try:
         partition.advance_log_start(offset)
     except LogError as error:

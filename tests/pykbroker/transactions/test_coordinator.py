@@ -264,6 +264,7 @@ async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog
         await rig.begin()
         for number in range(5):
             partition = rig.partitions.get(TRANSACTION_TOPIC, number)
+            assert partition is not None
             append_pairs(partition, [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")], 0, 1)
     again = Rig(tmp_path)
     async with again.running():
