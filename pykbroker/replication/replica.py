@@ -52,7 +52,7 @@ class AckWaiter(Completion):
 
 
 class Replica:
-    """One replica's log, its high watermark, and the waiters on both. Use it through `Partition`.
+    """One replica's log, its high watermark, and the waiters on both: the part of a `Partition` without leadership.
 
     Attributes:
         name: topic and partition, for messages.

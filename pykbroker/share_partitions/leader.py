@@ -276,7 +276,7 @@ class ShareLeader:
         if is_in_use:
             self._waits_for_stable = self.settings().is_read_committed
         partition = self.partition
-        waiters = partition.stable_waiters if self._waits_for_stable else partition.waiters
+        waiters = partition.replica.stable_waiters if self._waits_for_stable else partition.replica.waiters
         if is_in_use:
             waiters.add(self._log_waiter)
         else:

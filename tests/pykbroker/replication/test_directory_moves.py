@@ -494,7 +494,7 @@ async def test_histories_by_chance(seed: int) -> None:
     def truncate() -> None:
         nonlocal epoch, model
         log = rig.partition.log
-        rig.partition.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
+        rig.partition.replica.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
         model = [entry for entry in model if entry[0] < log.log_end_offset]
         epoch += 1
 
