@@ -174,7 +174,7 @@ class DirectoryMove:
 
     def skip(self, now_ms: int) -> None:
         """Gives the copy the end of the log, up to which there are no more records. Raises StorageError."""
-        self.future.skip_to(self.partition.log.log_end_offset, now_ms)
+        self.future.loaded.skip_to(self.partition.log.log_end_offset, now_ms)
 
     def on_slice(self, elapsed_s: float) -> None:
         """Adapts the size of slices to the time that the last one took."""

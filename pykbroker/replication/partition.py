@@ -266,7 +266,7 @@ class Partition:
     def _note_epoch(self) -> None:
         """Records the start of the leader epoch, for followers that request the end of their last epoch (KIP-279)."""
         try:
-            self.log.begin_leader_epoch(self.leader_epoch)
+            self.log.loaded.begin_leader_epoch(self.leader_epoch)
         except StorageError as error:
             # `end_offset_for_epoch` returns the same without the entry, and the first batch of the epoch adds it.
             logger.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
@@ -287,7 +287,7 @@ class Partition:
         if log.leader_epochs.latest_epoch < old.leader_epochs.latest_epoch:
             # No record has it yet.
             try:
-                log.begin_leader_epoch(old.leader_epochs.latest_epoch)
+                log.loaded.begin_leader_epoch(old.leader_epochs.latest_epoch)
             except StorageError as error:
                 self._environment.storage_failures.report(error)
 

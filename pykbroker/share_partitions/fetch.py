@@ -232,7 +232,7 @@ class ShareFetch:
             bases = log.segment_base_offsets
             if bisect_right(bases, offset) < bisect_right(bases, end):
                 return True
-            size += min(log.size_between(offset, end) or 0, read.candidate.size_max)
+            size += min(log.loaded.segments.size_between(offset, end) or 0, read.candidate.size_max)
         return size >= self._limits.min_bytes
 
     def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicPartition, Fetched]:

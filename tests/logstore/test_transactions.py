@@ -264,14 +264,14 @@ def test_how_many_bytes_became_stable(place: Place) -> None:
     sizes = [len(data) for data in (batch(1), batch(2), batch(3))]
     for count in (1, 2, 3):
         append(log, batch(count))
-    assert log.size_between(0, 6) == sum(sizes)
-    assert log.size_between(1, 3) == sizes[1]
-    assert log.size_between(3, 6) == sizes[2]
-    assert log.size_between(6, 6) == 0
+    assert log.loaded.segments.size_between(0, 6) == sum(sizes)
+    assert log.loaded.segments.size_between(1, 3) == sizes[1]
+    assert log.loaded.segments.size_between(3, 6) == sizes[2]
+    assert log.loaded.segments.size_between(6, 6) == 0
     for _ in range(5):
         append(log, batch(3))
     assert len(log.segment_base_offsets) > 1
-    assert log.size_between(0, log.log_end_offset) is None
+    assert log.loaded.segments.size_between(0, log.log_end_offset) is None
 
 
 @pytest.mark.parametrize("is_leader", [True, False])

@@ -456,7 +456,7 @@ def test_the_end_was_compacted_away() -> None:
     """P-300: the copy ends where the log does, though its last records are gone."""
     rig = Rig()
     rig.append()
-    rig.partition.log.skip_to(15, NOW_MS)
+    rig.partition.log.loaded.skip_to(15, NOW_MS)
     rig.moves.begin(rig.partition, B)
     future = rig.partition.future
     assert future is not None
