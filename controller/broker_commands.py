@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pykbroker.controller.heartbeats import BrokerHeartbeats, BrokerState, Heartbeat, is_caught_up
+from pykbroker.controller.broker_heartbeats import BrokerHeartbeats, BrokerState, Heartbeat, is_caught_up
 from pykbroker.controller.metadata.broker_elections import changes_when_broker_leaves
 from pykbroker.controller.metadata.brokers import (
     FenceBroker,

@@ -207,8 +207,8 @@ class ControllerNode:
             StorageError: a file could not be written; the files are closed even then.
         """
         try:
-            if self._driver.leftover is not None:
-                self._driver.undo_append(self._driver.leftover)
+            if self._driver.truncation_error is not None:
+                self._driver.undo_append(self._driver.truncation_error)
             self._driver.step(local.Resign())
         finally:
             self._storage.close()
@@ -411,10 +411,10 @@ class ControllerNode:
         if not self._can_plan:
             return
         driver = self._driver
-        if driver.leftover is not None:
-            driver.undo_append(driver.leftover)
-            if driver.leftover is not None:
-                self._queue.fail_all(not_written(driver.leftover))
+        if driver.truncation_error is not None:
+            driver.undo_append(driver.truncation_error)
+            if driver.truncation_error is not None:
+                self._queue.fail_all(not_written(driver.truncation_error))
                 return
         if self._must_bootstrap:
             self._queue.put(self._bootstrap, is_first=True)

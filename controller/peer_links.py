@@ -200,8 +200,8 @@ class PeerLinks(Transport):
             # A node resigns when it is closed, perhaps with a message to a voter that has no link yet.
             self._running = None
 
-    def are_gone(self, voters: Collection[int]) -> bool:
-        """True if no majority is left without the voters that did not respond to their last request."""
+    def is_majority_silent(self, voters: Collection[int]) -> bool:
+        """True if so many voters did not respond to their last request that the others are no majority."""
         return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
 
     async def answer_of(self, asked: Request, step: Step, timeout_ms: int) -> Response | None:

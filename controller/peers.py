@@ -29,8 +29,8 @@ from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, Fet
 log = logging.getLogger(__name__)
 
 NEWEST_VERSION = 1 << 15
-ANSWER_SLACK_MS = 1000
-"""Milliseconds after which a Fetch is dropped that the state machine should have answered."""
+FETCH_SLACK_MS = 1000
+"""Time, beyond the longest wait of a Fetch, after which a Fetch without a response is dropped."""
 
 
 class Peers:
@@ -54,9 +54,9 @@ class Peers:
         """Address of a node's listener for other nodes; None if it is unknown."""
         return self._links.address_of(node_id)
 
-    def are_gone(self, voters: Collection[int]) -> bool:
-        """True if no majority is left without the voters that did not respond to their last request."""
-        return self._links.are_gone(voters)
+    def is_majority_silent(self, voters: Collection[int]) -> bool:
+        """True if so many voters did not respond to their last request that the others are no majority."""
+        return self._links.is_majority_silent(voters)
 
     async def answer(self, request: Any, api_version: int = NEWEST_VERSION) -> Any:
         """Response to a KRaft request of another node; None if there is none and the connection should be closed.
@@ -75,7 +75,7 @@ class Peers:
                 if endpoint.name == links.listener_name:
                     links.learn(asked.source, NodeAddress(endpoint.host, endpoint.port))
         is_fetch = isinstance(asked, raft.FetchRequest)
-        timeout_ms = self._fetch_wait_max_ms + ANSWER_SLACK_MS if is_fetch else links.request_timeout_ms
+        timeout_ms = self._fetch_wait_max_ms + FETCH_SLACK_MS if is_fetch else links.request_timeout_ms
         answer = await links.answer_of(asked, node.step, timeout_ms)
         if answer is None:
             return None

@@ -45,8 +45,8 @@ class RaftDriver:
         wall_clock_ms: time of day in ms, for the timestamps of records.
 
     Attributes:
-        leftover: error of the truncation after a failed write; the file of the log may then be longer than raft's log.
-            None otherwise.
+        truncation_error: error of the truncation after a failed write; None if there is none. While there is one, the
+            file of the log may be longer than raft's log.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RaftDriver:
         self._now_ms = now_ms
         self._wall_clock_ms = wall_clock_ms
         self._proposed = Output()
-        self.leftover: StorageError | None = None
+        self.truncation_error: StorageError | None = None
 
     def step(self, message: Message | LocalMessage) -> None:
         """Processes a message.
@@ -142,9 +142,9 @@ class RaftDriver:
         end_offset = self._core.log.end_offset
         try:
             self._storage.undo_append(end_offset, self._wall_clock_ms())
-            self.leftover = None
-        except StorageError as also:
-            self.leftover = also
+            self.truncation_error = None
+        except StorageError as truncation_error:
+            self.truncation_error = truncation_error
         self._listener.on_records_dropped(end_offset, error)
 
     def _give_up(self, error: StorageError) -> None:

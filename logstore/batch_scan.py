@@ -9,12 +9,12 @@ import zlib
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.layout import (
-    HOP,
-    HOP_SIZE,
     LEGACY_CRC_POSITION,
     LEGACY_LENGTH_MIN,
     LEGACY_MAGIC_POSITION,
     LENGTH_OVERHEAD,
+    SCAN_STEP,
+    SCAN_STEP_SIZE,
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -37,8 +37,8 @@ def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tupl
     batch length ends the search at its position too; the caller then sees no progress.
     """
     position = 0
-    limit = len(chunk) - HOP_SIZE
-    unpack = HOP.unpack_from
+    limit = len(chunk) - SCAN_STEP_SIZE
+    unpack = SCAN_STEP.unpack_from
     while position <= limit:
         base_offset, length, _, magic, _, _, last_offset_delta = unpack(chunk, position)
         if length < LEGACY_LENGTH_MIN:
@@ -52,9 +52,9 @@ def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tupl
 
 def last_offset_at(chunk: bytes, position: int) -> int:
     """Last offset of the batch whose header is at `position`, -1 when there is no whole header."""
-    if len(chunk) - position < HOP_SIZE:
+    if len(chunk) - position < SCAN_STEP_SIZE:
         return -1
-    base_offset, _, _, magic, _, _, last_offset_delta = HOP.unpack_from(chunk, position)
+    base_offset, _, _, magic, _, _, last_offset_delta = SCAN_STEP.unpack_from(chunk, position)
     return int(base_offset + last_offset_delta if magic >= 2 else base_offset)
 
 

@@ -172,7 +172,7 @@ class CompactionWork:
         is_current = self._is_complete and all(segment in current for _, olds in self._replacements for segment in olds)
         for cleaned, olds in self._replacements:
             if is_current:
-                self._log.replace_segments(cleaned, olds, now_ms)
+                self._log.loaded.replace_segments(cleaned, olds, now_ms)
                 end_offset = self._end_offset
             else:
                 for path in cleaned.paths():
@@ -294,5 +294,5 @@ def begin_compaction(log: PartitionLog, plan: CleaningPlan, now_ms: int) -> Comp
 
     Raises StorageError if the files of an earlier cleaning still cannot be renamed.
     """
-    log.finish_swaps(now_ms)
+    log.loaded.finish_swaps(now_ms)
     return CompactionWork(log, plan, now_ms)

@@ -19,7 +19,7 @@ class TransactionTracker:
     """
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset)
+        self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset)
         self._aborting: dict[int, AbortedTransaction] = {}
         # Producers with data of an aborted transaction, and of one that is committed, after their last marker.
         self._aborting_with_data: set[int] = set()
@@ -28,7 +28,7 @@ class TransactionTracker:
 
     def on_data(self, batch: RecordBatch) -> bool:
         """True if this data batch, with or without records, belongs to an aborted transaction."""
-        self._come_to(batch.last_offset)
+        self._begin_aborted_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
         is_aborted = batch.producer_id in self._aborting
@@ -37,7 +37,7 @@ class TransactionTracker:
 
     def on_marker(self, batch: RecordBatch) -> bool:
         """True if a control batch ends a transaction that had no data left in the log before this cleaning (P-163)."""
-        self._come_to(batch.last_offset)
+        self._begin_aborted_up_to(batch.last_offset)
         marker = marker_of(batch) if batch.record_count else None
         if marker is None:
             # An earlier compaction removed its record, or it is not a transaction marker.
@@ -52,9 +52,9 @@ class TransactionTracker:
                 self.kept.append(transaction)
         return not has_data
 
-    def _come_to(self, offset: int) -> None:
-        while self._coming and self._coming[0].first_offset <= offset:
-            transaction = self._coming.pop(0)
+    def _begin_aborted_up_to(self, offset: int) -> None:
+        while self._upcoming and self._upcoming[0].first_offset <= offset:
+            transaction = self._upcoming.pop(0)
             self._aborting.setdefault(transaction.producer_id, transaction)
 
 

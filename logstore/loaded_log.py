@@ -199,6 +199,10 @@ class LoadedLog:
         )
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Notes that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
+
+        Raises StorageError.
+        """
         if leader_epoch > self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.segments.end_offset)
 
@@ -359,6 +363,10 @@ class LoadedLog:
             self._roll(self.segments.end_offset, now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
+        """Moves the log end up to `offset` without records, for a copy of a log whose last records were compacted away.
+
+        Raises StorageError.
+        """
         self._roll(offset, now_ms)
         self.segments.end_offset = self.history.state.end_offset = offset
 
@@ -451,12 +459,21 @@ class LoadedLog:
         self.history.state.remove_expired(now_ms, self._config.producer_id_expiration_ms)
 
     def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
+        """Replaces neighbouring sealed segments by a `.cleaned` one. A crash leaves all old ones or the new one.
+
+        Raises StorageError. Then the log has either still the old segments, or the new one without its final file
+        names, see `finish_swaps`.
+        """
         # With the `.swap` name the segment is valid: the next start would complete the replacement.
         cleaned.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
         self.segments.replace(olds, cleaned)
         self.pending.swap(cleaned, olds, self._due_ms(now_ms))
 
     def finish_swaps(self, now_ms: int) -> None:
+        """Gives cleaned segments the file names of those that they replace. Raises StorageError; can be called again.
+
+        Segments whose replacement is incomplete must not be compacted before this has succeeded.
+        """
         self.pending.finish_swaps(self._due_ms(now_ms))
 
     # Truncating

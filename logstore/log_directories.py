@@ -232,15 +232,15 @@ class LogDirectories:
             target.checkpoint_log_start_offsets()
         source_id = self.id_of(topic, partition)
         source = None if source_id is None else self.online[source_id]
-        old = None if source is None else source.give_away(topic, partition)
+        old = None if source is None else source.detach(topic, partition)
         try:
             log = target.promote_future(topic, partition)
         except StorageError:
             if source is not None and old is not None:
-                source.take_back(old)
+                source.reattach(old)
             raise
         if source is not None and old is not None:
-            source.finish_giving(old, now_ms)
+            source.close_detached(old, now_ms)
         return log
 
     def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:

@@ -241,10 +241,10 @@ class LogDirectory(DirectoryCheckpoints):
         self._generation += 1
         return log
 
-    def give_away(self, topic: str, partition: int) -> PartitionLog | None:
+    def detach(self, topic: str, partition: int) -> PartitionLog | None:
         """Renames a log for its deletion, because another directory has a copy; returns it, None if it is not here.
 
-        Call `finish_giving` or `take_back` next. Raises StorageError; then nothing has changed.
+        Call `close_detached` or `reattach` next. Raises StorageError; then nothing has changed.
         """
         key = topic, partition
         log = self.logs.get(key)
@@ -255,15 +255,15 @@ class LogDirectory(DirectoryCheckpoints):
             self._note_removed(key)
         return log
 
-    def take_back(self, log: PartitionLog) -> None:
-        """Undoes `give_away`. Raises StorageError; the log is then left renamed."""
+    def reattach(self, log: PartitionLog) -> None:
+        """Undoes `detach`. Raises StorageError; the log is then left renamed."""
         key = log.topic, log.partition
         if not log.is_directory_due:
             log.move(f"{self.path}/{log.topic}-{log.partition}")
         self.logs[key] = log
 
-    def finish_giving(self, log: PartitionLog, now_ms: int) -> None:
-        """Closes the files of a log that was given away; `delete_due_logs` removes them later."""
+    def close_detached(self, log: PartitionLog, now_ms: int) -> None:
+        """Closes the files of a detached log; `delete_due_logs` removes them later."""
         log.on_shortened = no_listener
         if not log.is_directory_due:
             self._close_deleted(log, now_ms)

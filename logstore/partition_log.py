@@ -10,7 +10,7 @@ No file is read or opened before the first use: until then the log is an `Unload
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
@@ -26,7 +26,7 @@ from pykbroker.logstore.log_loader import Cut
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.logstore.producer_state import ProducerState, Verification
-from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
+from pykbroker.logstore.segment import Segment, TimestampOffset
 from pykbroker.logstore.segment_list import LogRead
 from pykbroker.logstore.unloaded_log import UnloadedLog
 from pykbroker.protocol.records.batch import RecordBatch
@@ -157,8 +157,9 @@ class PartitionLog:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path})"
 
-    def _loaded(self) -> LoadedLog:
-        """The log in use; the first use loads it."""
+    @property
+    def loaded(self) -> LoadedLog:
+        """The log with its parts, which the first use loads; for operations that few callers need."""
         state = self._state
         return state if isinstance(state, LoadedLog) else self._load(state)
 
@@ -269,37 +270,27 @@ class PartitionLog:
         """Bytes in the `.log` files."""
         if isinstance(self._state, UnloadedLog) and self._state.is_new:
             return 0
-        return self._loaded().segments.size_bytes
+        return self.loaded.segments.size_bytes
 
     @property
     def segments(self) -> tuple[Segment, ...]:
         """The segments in order of their offsets; the last one is active."""
-        return tuple(self._loaded().segments.segments)
+        return tuple(self.loaded.segments.segments)
 
     @property
     def segment_base_offsets(self) -> tuple[int, ...]:
         """Base offsets of the segments, ascending; the last segment is active."""
-        return tuple(self._loaded().segments.base_offsets)
-
-    @property
-    def latest_epoch(self) -> int:
-        """The leader epoch of the last append, -1 when unknown."""
-        return self._loaded().epochs.latest_epoch
+        return tuple(self.loaded.segments.base_offsets)
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
         """The leader epoch cache."""
-        return self._loaded().epochs
+        return self.loaded.epochs
 
     @property
     def producers(self) -> ProducerState:
         """The state of idempotent and transactional producers."""
-        return self._loaded().history.state
-
-    @property
-    def first_unstable_offset(self) -> int:
-        """First offset of the oldest open transaction, -1 when there is none (P-68)."""
-        return self._loaded().history.state.first_unstable_offset
+        return self.loaded.history.state
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Last stable offset: read_committed consumers may read below it (P-68).
@@ -307,22 +298,9 @@ class PartitionLog:
         It is the first offset of the oldest transaction whose marker is not below the high watermark, else the high
         watermark. For a transaction that began below the log start (DeleteRecords) it is the log start.
         """
-        return self._loaded().last_stable_offset(high_watermark)
+        return self.loaded.last_stable_offset(high_watermark)
 
     # Appending
-
-    def start_verification(
-        self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
-    ) -> Verification | None:
-        """Begins the verification of a transactional batch; `append_as_leader` takes it once the coordinator agrees.
-
-        None if no verification is needed, because the transaction is open in this log (P-135). `supports_epoch_bump`:
-        the client begins every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch
-        (P-55).
-        """
-        return self.producers.start_verification(
-            producer_id, epoch, first_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
-        )
 
     def append_as_leader(
         self,
@@ -341,7 +319,7 @@ class PartitionLog:
             data: the batches. Timestamp type and greatest timestamp of a header that are not right for the topic are
                 corrected in place if the buffer is writable, else in a copy.
             header: of a client's batch, from `ProducedRecords` after its checks; None: they are made here.
-            verification: from `start_verification`, for a transactional batch.
+            verification: from `producers.start_verification`, for a transactional batch.
             transaction_version: that of the transaction which a marker ends.
 
         Raises:
@@ -362,25 +340,11 @@ class PartitionLog:
         CorruptRecord if there is no complete batch or one is damaged; then nothing was appended. After StorageFull and
         StorageError the batches that were appended are complete.
         """
-        return self._loaded().append_as_follower(data, now_ms, leader_epoch)
-
-    def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Notes that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
-
-        Raises StorageError.
-        """
-        self._loaded().begin_leader_epoch(leader_epoch)
+        return self.loaded.append_as_follower(data, now_ms, leader_epoch)
 
     def roll(self, now_ms: int) -> None:
         """Starts a new segment at the log end, unless the active one is empty and starts there."""
-        self._loaded().roll(now_ms)
-
-    def skip_to(self, offset: int, now_ms: int) -> None:
-        """Moves the log end up to `offset` without records, for a copy of a log whose last records were compacted away.
-
-        Raises StorageError.
-        """
-        self._loaded().skip_to(offset, now_ms)
+        self.loaded.roll(now_ms)
 
     # Reading
 
@@ -401,33 +365,26 @@ class PartitionLog:
             )
         return state.segments.read(offset, size_max, bound_offset, at_least_one)
 
-    def size_between(self, offset: int, end_offset: int) -> int | None:
-        """Number of bytes from the batch with `offset` up to `end_offset`, which begins a batch or is the log end.
-
-        None if they are in more than one segment.
-        """
-        return self._loaded().segments.size_between(offset, end_offset)
-
     def iter_batches(self, from_offset: int | None = None) -> Iterator[RecordBatch]:
         """Copies of all batches from the one that holds `from_offset` (default: log start) to the log end, for replay.
 
         Batches that are appended meanwhile may be included or not.
         """
-        loaded = self._loaded()
+        loaded = self.loaded
         yield from loaded.segments.batches(max(loaded.log_start_offset, from_offset or 0))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record with this timestamp or a later one; None when there is none (P-83)."""
-        loaded = self._loaded()
+        loaded = self.loaded
         return loaded.segments.offset_for_timestamp(timestamp_ms, loaded.log_start_offset)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record that has the log's largest timestamp; None in an empty log (P-81)."""
-        return self._loaded().segments.max_timestamp_offset()
+        return self.loaded.segments.max_timestamp_offset()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known leader epoch at or below `epoch`, its end offset), (-1, -1) if unknown (P-87)."""
-        loaded = self._loaded()
+        loaded = self.loaded
         return loaded.epochs.end_offset_for(epoch, loaded.log_end_offset)
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
@@ -435,11 +392,11 @@ class PartitionLog:
 
         The end of the records comes from the sparse index, so the result may contain a few later ones, as in Kafka.
         """
-        return self._loaded().aborted_transactions_in(offset, records)
+        return self.loaded.aborted_transactions_in(offset, records)
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the offsets from `from_offset` to below `upper_offset` (P-67)."""
-        return self._loaded().segments.aborted_transactions(from_offset, upper_offset)
+        return self.loaded.segments.aborted_transactions(from_offset, upper_offset)
 
     # Deleting and truncating
 
@@ -448,7 +405,7 @@ class PartitionLog:
 
         False if the log start is there already or above. Raises OffsetOutOfRange above the log end.
         """
-        return self._loaded().advance_log_start(offset)
+        return self.loaded.advance_log_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Deletes segments by retention (P-164), and moves the log start. Returns the number of deleted segments.
@@ -460,7 +417,7 @@ class PartitionLog:
         has_one_segment = isinstance(state, UnloadedLog) or len(state.segments.base_offsets) == 1
         if has_one_segment and self.is_known_empty and not self.has_hidden_start:
             return 0
-        return self._loaded().delete_old_segments(now_ms, high_watermark)
+        return self.loaded.delete_old_segments(now_ms, high_watermark)
 
     def delete_due_files(self, now_ms: int) -> int:
         """Removes `.deleted` files whose `file.delete.delay.ms` has passed; returns their number.
@@ -473,27 +430,12 @@ class PartitionLog:
         """Removes the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
         self._state.remove_expired_producers(now_ms)
 
-    def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
-        """Replaces neighbouring sealed segments by a `.cleaned` one. A crash leaves all old ones or the new one.
-
-        Raises StorageError. Then the log has either still the old segments, or the new one without its final file
-        names, see `finish_swaps`.
-        """
-        self._loaded().replace_segments(cleaned, olds, now_ms)
-
-    def finish_swaps(self, now_ms: int) -> None:
-        """Gives cleaned segments the file names of those that they replace. Raises StorageError; can be called again.
-
-        Segments whose replacement is incomplete must not be compacted before this has succeeded.
-        """
-        self._loaded().finish_swaps(now_ms)
-
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Removes all batches from the one with `offset` on. False if the log ends there or below.
 
         Raises StorageError; the log must then not be used before a truncation to this offset or below has succeeded.
         """
-        state = self._loaded()
+        state = self.loaded
         bases = state.segments.base_offsets
         if offset < bases[-1]:
             # The segment that will be the active one: what comes into it later was never cleaned.
@@ -502,7 +444,7 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Removes all batches; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
-        state = self._loaded()
+        state = self.loaded
         self._limit_clean_part(offset)
         state.truncate_fully_and_start_at(offset, now_ms)
 

@@ -150,7 +150,8 @@ class ProducerState:
         """Begins the verification of a transactional batch; its append takes the result (P-135).
 
         None if a transaction of this epoch is open here already: it was verified. `first_sequence` is -1 for a
-        coordinator's own batches. Raises InvalidProducerEpoch (P-55).
+        coordinator's own batches. `supports_epoch_bump`: the client begins every transaction with a new epoch
+        (transaction.version 2). Raises InvalidProducerEpoch (P-55).
         """
         entry = self.producers.get(producer_id)
         if entry is not None:

@@ -22,13 +22,13 @@ from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.layout import (
     HEADER_SIZE,
-    HOP_SIZE,
     LEGACY_LENGTH_MIN,
     LEGACY_SIZE_MIN,
     LENGTH_OVERHEAD,
     LENGTH_POSITION,
     LENGTH_TO_MAGIC,
     MAGIC_POSITION,
+    SCAN_STEP_SIZE,
     BatchHeader,
     read_header,
 )
@@ -116,9 +116,9 @@ class Segment:
         while position < size:
             # The file may be longer than its data, see append_mapping.
             chunk = self.filesystem.read(self.file.descriptor(), min(want, size - position), position)
-            if len(chunk) < HOP_SIZE:
+            if len(chunk) < SCAN_STEP_SIZE:
                 # The shortest message of the oldest format, at the end of the file.
-                chunk = chunk.ljust(HOP_SIZE, b"\0")
+                chunk = chunk.ljust(SCAN_STEP_SIZE, b"\0")
             if entry_offset is not None:
                 # An entry has the last offset of the batch at its position; another one means that the index is wrong.
                 if last_offset_at(chunk, 0) != entry_offset:
@@ -130,7 +130,7 @@ class Segment:
             if next_position == position:
                 raise CorruptSegment(self.file.path, position, "no record batch where one should begin")
             position = next_position
-            want = HEADER_SIZE if want == _SEARCH_SIZE and len(chunk) < HOP_SIZE else _SEARCH_SIZE
+            want = HEADER_SIZE if want == _SEARCH_SIZE and len(chunk) < SCAN_STEP_SIZE else _SEARCH_SIZE
         return None
 
     def _locate_after_rebuild(self, offset: int) -> Located | None:

@@ -21,6 +21,13 @@ class KafkaError(Exception):
         self.message = message
 
 
+class CoordinatorError(KafkaError):
+    """A request to a coordinator that is not here (P-90), or whose records are not stored in time (P-115)."""
+
+    def __init__(self, error_code: ErrorCode) -> None:
+        super().__init__(error_code, error_code.name)
+
+
 def error_code_for(error: Exception) -> ErrorCode:
     """The code that a client gets for an exception of the log, the records or the broker.
 

@@ -44,10 +44,10 @@ ATTRIBUTES_TO_COUNT: Final = Struct(">hiqqqhii")
 RECOVERED: Final = Struct(">qiibIhi8xqq10x")
 """The fields of format v2 that a recovery needs of every batch: base offset, length, leader epoch, magic, CRC,
 attributes, last offset delta, max timestamp, producer id. The fewer fields, the faster."""
-HOP: Final = Struct(">qiibihi")
-"""Base offset, length, leader epoch, magic, CRC, attributes and last offset delta of format v2. Of old formats only the
-first four are fields, and the third is their CRC."""
-HOP_SIZE: Final = 27
+SCAN_STEP: Final = Struct(">qiibihi")
+"""The fields with which a scan finds the next batch: base offset, length, leader epoch, magic, CRC, attributes and last
+offset delta of format v2. Of old formats only the first four are fields, and the third is their CRC."""
+SCAN_STEP_SIZE: Final = 27
 
 LENGTH_POSITION: Final = 8
 LEADER_EPOCH_POSITION: Final = 12

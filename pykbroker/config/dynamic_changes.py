@@ -12,7 +12,7 @@ from pykbroker.config.definitions import LIST, PROVIDERS_KEY, ProviderError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.dynamic_bounds import refusal_of_change
 from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broker_key, is_fixed, is_per_broker
-from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.java_order import split_at_commas
@@ -46,23 +46,28 @@ def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
     return NO_ERROR
 
 
-def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str] | ApiError:
-    """All dynamic settings that a broker resource has after incremental edits; an error if an edit is not allowed."""
+def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str]:
+    """All dynamic settings that a broker resource has after incremental edits.
+
+    Raises:
+        ItemRefused: an edit is not allowed.
+    """
     stored = image.configs.get((BROKER_RESOURCE, resource_name), {})
     settings, _ = usable_settings(stored, is_one_broker=bool(resource_name))
     unknown = next((edit.operation for edit in edits if edit.operation not in _OPERATIONS), None)
     if unknown is not None:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
     for edit in edits:
         if edit.operation == DELETE:
             settings.pop(edit.name, None)
         elif edit.operation == SET:
             settings[edit.name] = edit.value or ""
         elif edit.name not in BROKER_CONFIGS:
-            return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
+            raise ItemRefused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
         elif BROKER_CONFIGS[edit.name].type != LIST:
             verb = "append" if edit.operation == APPEND else "subtract"
-            return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
+            text = f"Config value {verb} is not allowed for config key: {edit.name}"
+            raise ItemRefused(ErrorCode.INVALID_CONFIG, text)
         else:
             settings[edit.name] = _edited_list(settings.get(edit.name), edit)
     return settings
@@ -114,8 +119,12 @@ def _may_be_value(name: str, text: str) -> bool:
     return True
 
 
-def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiError:
-    """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324)."""
+def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324).
+
+    Raises:
+        ItemRefused: a config provider fails.
+    """
     if not any(name.startswith(PROVIDERS_KEY) for name in settings):
         return settings
     from pykbroker.config.config_providers import replace_own_variables
@@ -123,7 +132,7 @@ def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str] | ApiEr
     try:
         return replace_own_variables(settings, os.environ)
     except ProviderError as error:
-        return ApiError(ErrorCode.INVALID_REQUEST, error.text)
+        raise ItemRefused(ErrorCode.INVALID_REQUEST, error.text) from None
 
 
 def usable_levels(image: ClusterImage, node_id: int) -> tuple[dict[str, str], dict[str, str]]:

@@ -119,7 +119,7 @@ def _module(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
 
 
 def _place(key: _Token, options: Mapping[str, str]) -> str:
-    """The key in an error. After an option it is told by that one: it may be the rest of a password with a quote."""
+    """Place of a key, for an error. After an option it has that option's name: the key may be a part of a password."""
     return f"after '{list(options)[-1]}'" if options else f"'{key.value or 'null'}'"
 
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import trio
 
 from pykbroker.coordination.partitioning import coordinator_partition
+from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.shard import CoordinatorShard
 
 log = logging.getLogger(__name__)
@@ -28,8 +30,8 @@ ISR_CHECK_INTERVAL_S = 0.5
 class PartitionRegistry(Protocol):
     """The partitions of this broker."""
 
-    def get(self, topic: str, partition: int) -> Any:
-        """The `Partition`, or None if this broker has no replica of it."""
+    def get(self, topic: str, partition: int) -> InternalPartition | None:
+        """The partition, or None if this broker has no replica of it."""
 
 
 class MetadataSource(Protocol):
@@ -56,6 +58,9 @@ class LoadedShards(Generic[Shard]):
 
     A shard serves requests only when everything that was read is replicated. A new leader may have records in its log
     that no other replica has yet; if it answered from them and failed, the next leader would not have those records.
+
+    A broker that has lost the leadership and has not heard of it stores nothing, because nothing that it appends is
+    replicated any more. It answers reads from its state until the metadata reaches it, as Kafka does.
 
     Args:
         topic: name of the topic.
@@ -138,25 +143,29 @@ class LoadedShards(Generic[Shard]):
         while self.shards:
             self._on_unloaded(*self.shards.popitem())
 
-    def partition(self, number: int) -> Any:
-        """The `Partition` to append to; None if this broker has no replica of it any more."""
+    def partition(self, number: int) -> InternalPartition | None:
+        """The partition to append to; None if this broker has no replica of it any more."""
         return self._partitions.get(self._topic, number)
 
-    def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
-        """Partition number and shard of a key, or the error for the client while it is not served here (P-90)."""
+    def find(self, key: str) -> tuple[int, Shard]:
+        """Partition number and shard of a key.
+
+        Raises:
+            CoordinatorError: the key is not served here, or not yet (P-90).
+        """
         if self._is_stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         topic = self._metadata.image.topics_by_name.get(self._topic)
         if topic is None:
-            return ErrorCode.NOT_COORDINATOR
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         number = coordinator_partition(key, len(topic.partitions))
         shard = self.shards.get(number)
         if shard is not None:
             return number, shard
         partition = topic.partitions.get(number)
         if partition is None or partition.leader != self._node_id or number in self._unreadable:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def leader(self, key: str) -> int | None:
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
@@ -199,7 +208,7 @@ class LoadedShards(Generic[Shard]):
             partition = self.partition(number)
             shard = None if partition is None else await self._read(number, load, partition)
             task_status.started()
-            if shard is None or not await self._is_replicated(partition):
+            if partition is None or shard is None or not await self._is_replicated(partition):
                 return
             if self._loads.get(number) is load and self.partition(number) is partition:
                 del self._loads[number]
@@ -209,7 +218,7 @@ class LoadedShards(Generic[Shard]):
             if self._loads.get(number) is load:
                 del self._loads[number]
 
-    async def _read(self, number: int, load: Load, partition: Any) -> Shard | None:
+    async def _read(self, number: int, load: Load, partition: InternalPartition) -> Shard | None:
         from pykbroker.coordination.loader import read_records
 
         shard = self._make_shard(load.epoch)
@@ -225,7 +234,7 @@ class LoadedShards(Generic[Shard]):
         shard.load(logged, self._now_ms())
         return shard
 
-    async def _is_replicated(self, partition: Any) -> bool:
+    async def _is_replicated(self, partition: InternalPartition) -> bool:
         """Waits until what was read cannot be lost; False if this broker does not lead the partition any more.
 
         That is when the high watermark has reached the log end offset, or when every in-sync replica has the log: with
@@ -235,7 +244,7 @@ class LoadedShards(Generic[Shard]):
         end_offset, leadership = partition.log.log_end_offset, partition.leadership
         while partition.high_watermark < end_offset and not partition.is_in_every_isr_log(end_offset):
             deadline = trio.current_time() + ISR_CHECK_INTERVAL_S
-            error: ErrorCode = await partition.wait_replicated(end_offset, deadline, leadership)
+            error = await partition.wait_replicated(end_offset, deadline, leadership)
             if error is not ErrorCode.REQUEST_TIMED_OUT:
                 return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True

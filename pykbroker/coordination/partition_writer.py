@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.logstore.partition_log import AppendOrigin, AppendResult, PartitionLog
 from pykbroker.logstore.producer_state import Verification
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
@@ -24,8 +24,39 @@ RECORD_OVERHEAD_BYTES = 24
 """Upper bound of the size of a record beside its key and value: two lengths, length, attributes, deltas, headers."""
 
 
+class InternalPartition(Protocol):
+    """A replica of a partition of an internal topic, as coordinators use it: `Partition`, which they do not import."""
+
+    log: PartitionLog
+
+    @property
+    def high_watermark(self) -> int:
+        """End of the replicated records."""
+
+    @property
+    def leadership(self) -> Any:
+        """This broker's leadership, for `wait_replicated`; None if another broker leads."""
+
+    def check_enough_replicas(self) -> None:
+        """Raises KafkaError: NOT_ENOUGH_REPLICAS."""
+
+    def append_as_leader(
+        self, data: bytes, now_ms: int, origin: AppendOrigin, *, verification: Verification | None
+    ) -> AppendResult:
+        """Appends batches; raises KafkaError, LogError, RecordError."""
+
+    def is_in_every_isr_log(self, end_offset: int) -> bool:
+        """True if every in-sync replica has the records below an offset."""
+
+    async def wait_replicated(self, end_offset: int, deadline: float, leadership: Any) -> ErrorCode:
+        """Waits until the records below an offset are replicated; returns the error."""
+
+    def advance_log_start(self, offset: int) -> object:
+        """Deletes the records below an offset; raises LogError."""
+
+
 def append_pairs(
-    partition: Any,
+    partition: InternalPartition,
     pairs: Iterable[tuple[bytes, bytes | None]],
     codec: int,
     now_ms: int,
@@ -34,9 +65,8 @@ def append_pairs(
 ) -> ErrorCode:
     """Appends keys and values as one batch with timestamp `now_ms`; returns the error of the append.
 
-    `response_error` maps that error to the one for a client. `partition` is the registry's `Partition`, which this
-    package does not import. With a `producer` the batch is part of its transaction, and the append may need a
-    `verification` (P-135).
+    `response_error` maps that error to the one for a client. With a `producer` the batch is part of its transaction,
+    and the append may need a `verification` (P-135).
     """
     batch = build_batch(
         [Record(index, now_ms, key, value) for index, (key, value) in enumerate(pairs)],

@@ -2,19 +2,23 @@
 
 Appends take effect one after the other, each when the high watermark has reached its end: until then a failover may
 truncate it, so no client may have seen it. The request waits as long, but not for ever: at its deadline it gets an
-error, while the append stays in the queue, since it may still be replicated later.
+error, while the append stays in the queue: it may still be replicated later and must then take effect, because memory
+and log must agree. Kafka's transaction coordinator drops the late state instead.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.completion import Completion
 from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.coordination.partition_writer import InternalPartition
 
 
 class Waiting:
@@ -67,7 +71,7 @@ class Waiting:
 class ReplicationQueue:
     """The queue of one partition. `run` must be running while it is not empty."""
 
-    def __init__(self, partition: Any) -> None:
+    def __init__(self, partition: InternalPartition) -> None:
         self._partition = partition
         self._waiting: deque[Waiting] = deque()
         self._is_closed = False
@@ -101,7 +105,7 @@ class ReplicationQueue:
                 # All are answered as late. The deadline of an append that is pushed meanwhile is not before this one.
                 deadline = trio.current_time() + timeout_s
             # The leadership of now is that of the appends: the queue is closed when the leader epoch changes.
-            error: ErrorCode = await self._partition.wait_replicated(
+            error = await self._partition.wait_replicated(
                 self._waiting[0].end_offset, deadline, self._partition.leadership
             )
             if self._is_closed:
@@ -138,16 +142,17 @@ class ReplicationQueues:
         self._timeout_s = timeout_s
         self._queues: dict[int, ReplicationQueue] = {}
 
-    def must_wait(self, number: int, partition: Any, end_offset: int) -> bool:
+    def must_wait(self, number: int, partition: InternalPartition | None, end_offset: int) -> bool:
         """True if the latest append is not replicated yet, or an earlier one has not taken effect."""
+        assert partition is not None, "a shard is unloaded before its partition is removed"
         queue = self._queues.get(number)
         if queue is None:
-            is_replicated: bool = partition.high_watermark >= end_offset
-            if not is_replicated:
-                self._queues[number] = ReplicationQueue(partition)
-            return not is_replicated
+            if partition.high_watermark >= end_offset:
+                return False
+            self._queues[number] = ReplicationQueue(partition)
+            return True
         queue.advance()
-        return bool(queue) or bool(partition.high_watermark < end_offset)
+        return bool(queue) or partition.high_watermark < end_offset
 
     def push(
         self,

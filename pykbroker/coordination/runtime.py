@@ -23,11 +23,13 @@ from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.loaded_shards import LoadedShards, MetadataSource, PartitionRegistry
 from pykbroker.coordination.replication_queue import ReplicationQueues, Waiting
 from pykbroker.coordination.timer import CoordinatorTimer
+from pykbroker.errors import CoordinatorError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.shard import CoordinatorShard
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.wall_clock import WallClock
@@ -36,36 +38,50 @@ Shard = TypeVar("Shard", bound="CoordinatorShard[Any]")
 Result = TypeVar("Result")
 
 
+class Append(NamedTuple):
+    """The append of an operation's records.
+
+    Attributes:
+        error: the client's error (P-115); NONE if it succeeded, even if it is not replicated.
+        replication: its replication, if that is pending.
+    """
+
+    error: ErrorCode
+    replication: Waiting | None = None
+
+
+STORED = Append(ErrorCode.NONE)
+"""Every append that has succeeded and is replicated."""
+
+
 class Write(Generic[Result]):
     """A write operation that was applied; its append has succeeded or failed, its replication may be pending.
 
     Attributes:
         result: the shard's result of the operation.
+        append: the append of its records.
     """
 
-    __slots__ = ("_append", "result")
+    __slots__ = ("append", "result")
 
-    def __init__(self, result: Result, append: ErrorCode | Waiting) -> None:
+    def __init__(self, result: Result, append: Append) -> None:
         self.result = result
-        self._append = append
+        self.append = append
 
-    @property
-    def append_error(self) -> ErrorCode:
-        """Error of the append for the client; NONE if it succeeded, even if it is not replicated."""
-        return self._append if isinstance(self._append, ErrorCode) else ErrorCode.NONE
+    async def wait(self) -> None:
+        """Waits until the records are replicated; raises CoordinatorError if they are not (P-115)."""
+        error, replication = self.append
+        if replication is not None:
+            error = await _replicated(replication)
+        if error is not ErrorCode.NONE:
+            raise CoordinatorError(error)
 
-    @property
-    def is_replicated(self) -> bool:
-        """True if the records were appended and needed no replication, so that `wait` would not wait."""
-        return self._append is ErrorCode.NONE
 
-    async def wait(self) -> ErrorCode:
-        """Waits until the records are replicated; returns the error for the client (P-115)."""
-        if isinstance(self._append, ErrorCode):
-            return self._append
-        from pykbroker.coordination.partition_writer import response_error
+async def _replicated(replication: Waiting) -> ErrorCode:
+    """Waits for replication; returns the error for the client."""
+    from pykbroker.coordination.partition_writer import response_error
 
-        return response_error(await self._append.wait_answer())
+    return response_error(await replication.wait_answer())
 
 
 class CoordinatorEnvironment(NamedTuple):
@@ -200,14 +216,17 @@ class CoordinatorRuntime(Generic[Shard]):
         """True if a partition that this broker leads has not been read yet."""
         return self._loaded.is_loading
 
-    def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
-        """Partition number and shard of a key, after the timers that are due; or the error for the client (P-90).
+    def find(self, key: str) -> tuple[int, Shard]:
+        """Partition number and shard of a key, after the timers that are due.
 
         On a busy loop the timers' task may run after a request: DeleteGroups would find a member whose session expired
         some milliseconds before. Kafka's timer has a thread of its own.
+
+        Raises:
+            CoordinatorError: the key is not served here, or not yet (P-90).
         """
         if self._has_ended:
-            return ErrorCode.NOT_COORDINATOR
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         self.expire_due()
         return self._loaded.find(key)
 
@@ -215,8 +234,8 @@ class CoordinatorRuntime(Generic[Shard]):
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
         return self._loaded.leader(key)
 
-    def partition(self, number: int) -> Any:
-        """The `Partition` of a shard; None if this broker has no replica of it any more."""
+    def partition(self, number: int) -> InternalPartition | None:
+        """The partition of a shard; None if this broker has no replica of it any more."""
         return self._loaded.partition(number)
 
     # Writing
@@ -224,26 +243,27 @@ class CoordinatorRuntime(Generic[Shard]):
     async def write(
         self, key: str, operation: Callable[..., Any], *arguments: Any, verification: Verification | None = None
     ) -> Any:
-        """Runs a write operation and waits for replication; returns its response, or the ErrorCode for the client.
+        """Runs a write operation and waits for replication; returns its response.
 
         Args:
             key: selects the shard.
             operation: returns a `CoordinatorResult`, given the shard, the time in ms and the `arguments`.
             verification: proof that the batch belongs to an open transaction (P-135).
+
+        Raises:
+            CoordinatorError: the key is not served here, or the records are not stored.
         """
         write = self.begin_write(key, operation, *arguments, verification=verification)
-        error = write if isinstance(write, ErrorCode) else await write.wait()
-        return error if isinstance(write, ErrorCode) or error is not ErrorCode.NONE else write.result.response
+        await write.wait()
+        return write.result.response
 
     def begin_write(
         self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
-    ) -> Write[Result] | ErrorCode:
-        """As `write`, but returns after the append, without waiting for replication."""
-        place = self.find(key)
-        if isinstance(place, ErrorCode):
-            return place
-        result = operation(place[1], self.now_ms(), *arguments)
-        return Write(result, self.carry_out(*place, result, key, verification))
+    ) -> Write[Result]:
+        """As `write`, but returns after the append, whose error it does not raise; `Write.wait` does."""
+        number, shard = self.find(key)
+        result = operation(shard, self.now_ms(), *arguments)
+        return Write(result, self.carry_out(number, shard, result, key, verification))
 
     async def confirmed(self, key: str, write: Write[Any]) -> Any:
         """As `write`, for a write that was begun and whose response depends on earlier records, such as a heartbeat's.
@@ -252,15 +272,15 @@ class CoordinatorRuntime(Generic[Shard]):
         next leader might not have them. The response must have an `error_code`.
         """
         is_refusal = not write.result.records and write.result.response.error_code != ErrorCode.NONE
-        error = await (write.wait() if is_refusal else self.settled(key, write))
-        return write.result.response if error is ErrorCode.NONE else error
+        await (write.wait() if is_refusal else self.settled(key, write))
+        return write.result.response
 
-    async def settled(self, key: str, write: Write[Any]) -> ErrorCode:
-        """Waits until the records of a write are replicated, or the earlier ones if it has none; returns the error."""
+    async def settled(self, key: str, write: Write[Any]) -> None:
+        """Waits until the records of a write are replicated, or the earlier ones if it has none."""
         if write.result.records:
-            return await write.wait()
-        place = self.find(key)
-        return place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
+            await write.wait()
+        else:
+            await self.wait_replicated(self.find(key)[0])
 
     def carry_out(
         self,
@@ -269,27 +289,27 @@ class CoordinatorRuntime(Generic[Shard]):
         result: Any,
         key: str | None = None,
         verification: Verification | None = None,
-    ) -> ErrorCode | Waiting:
+    ) -> Append:
         """Delivers a result, appends its records and reports the outcome to the shard, whose next result follows.
 
-        Returns the client's error of the first append, or that append if it is not replicated yet. `key` is the key
-        whose timer may have changed.
+        Returns the first append. `key` is the key whose timer may have changed.
         """
-        first: ErrorCode | Waiting | None = None
+        first: Append | None = None
         while result is not None:
             self._deliver(number, shard, result)
             if not result.records:
                 break
             error, first_offset, end_offset = self._append(number, shard, result, verification)
             if error is ErrorCode.NONE and self._queues.must_wait(number, self.partition(number), end_offset):
-                waiting = self._await_replicas(number, shard, result, key, first_offset, end_offset)
-                first = waiting if first is None else first
+                replication = self._await_replicas(number, shard, result, key, first_offset, end_offset)
+                first = Append(error, replication) if first is None else first
                 break
-            first = error if first is None else first
+            if first is None:
+                first = STORED if error is ErrorCode.NONE else Append(error)
             result = shard.stored(result, error, self.now_ms(), first_offset)
         if key is not None:
             self.plan_timer(number, shard, key)
-        return ErrorCode.NONE if first is None else first
+        return STORED if first is None else first
 
     def carry_out_in_batches(self, number: int, shard: Shard, result: Any) -> None:
         """As `carry_out`, for records that need not be in one batch: they may be too many for one."""
@@ -310,18 +330,18 @@ class CoordinatorRuntime(Generic[Shard]):
         else:
             action(*arguments)
 
-    async def wait_replicated(self, number: int) -> ErrorCode:
-        """Waits until everything that is in a partition's log now is replicated; returns the error for the client."""
+    async def wait_replicated(self, number: int) -> None:
+        """Waits until everything that is in a partition's log now is replicated; raises CoordinatorError if not."""
         partition = self.partition(number)
         if partition is None:
-            return ErrorCode.NOT_COORDINATOR
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         end_offset = partition.log.log_end_offset
         if not self._queues.must_wait(number, partition, end_offset):
-            return ErrorCode.NONE
-        from pykbroker.coordination.partition_writer import response_error
-
-        waiting = self._queues.push(number, end_offset, lambda: None, lambda error: None, self.nursery)
-        return response_error(await waiting.wait_answer())
+            return
+        replication = self._queues.push(number, end_offset, lambda: None, lambda error: None, self.nursery)
+        error = await _replicated(replication)
+        if error is not ErrorCode.NONE:
+            raise CoordinatorError(error)
 
     def _append(
         self, number: int, shard: Shard, result: Any, verification: Verification | None

@@ -19,6 +19,7 @@ from pykbroker.completion import Completion
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
@@ -200,16 +201,17 @@ class GroupCoordinator:
         parked = Parked()
         fresh_uuid = random_uuid(self._random.randbytes(16))
         requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
-        write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
-        if isinstance(write, ErrorCode):
-            return JoinGroupResponse(error_code=write)
-        if write.result.regex_refresh is not None:
-            self.consumer.refresh_regexes(write.result.regex_refresh)
-        response: JoinGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
-        return JoinGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
+        try:
+            write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
+            if write.result.regex_refresh is not None:
+                self.consumer.refresh_regexes(write.result.regex_refresh)
+            response: JoinGroupResponse = await self._answered(request.group_id, write, parked)
+        except CoordinatorError as error:
+            return JoinGroupResponse(error_code=error.error_code)
+        return response
 
     async def _answered(self, group_id: str, write: Write[GroupResult], parked: Parked) -> Any:
-        """Response to a parked request, or the ErrorCode for the client.
+        """Response to a parked request.
 
         A response of a consumer group that adds no record waits for the earlier ones (P-392): they may have given the
         member its partitions, and the next leader might not have them.
@@ -253,22 +255,25 @@ class GroupCoordinator:
         if request.group_id == "":
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         parked = Parked()
-        write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
-        if isinstance(write, ErrorCode):
-            return SyncGroupResponse(error_code=write)
-        response: SyncGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
-        return SyncGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
+        try:
+            write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
+            response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
+        except CoordinatorError as error:
+            return SyncGroupResponse(error_code=error.error_code)
+        return response
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Handles Heartbeat; NONE while the group is being loaded (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
-        place = self._runtime.find(request.group_id)
-        if isinstance(place, ErrorCode):
-            return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
-        error = place[1].heartbeat(request, self._runtime.now_ms())
-        self._runtime.plan_timer(*place, request.group_id)
-        return error
+        try:
+            number, shard = self._runtime.find(request.group_id)
+        except CoordinatorError as error:
+            code = error.error_code
+            return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
+        code = shard.heartbeat(request, self._runtime.now_ms())
+        self._runtime.plan_timer(number, shard, request.group_id)
+        return code
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Handles LeaveGroup in the form of version 3.
@@ -280,11 +285,12 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
-        if isinstance(write, ErrorCode):
-            return LeaveGroupResponse(error_code=write)
-        response: LeaveGroupResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
-        return LeaveGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
+        try:
+            write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
+            response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
+        except CoordinatorError as error:
+            return LeaveGroupResponse(error_code=error.error_code)
+        return response
 
     @property
     def consumer(self) -> ConsumerGroupRequests:
@@ -331,24 +337,27 @@ class GroupCoordinator:
         """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
         from pykbroker.groups import offset_requests
 
-        response: OffsetCommitResponse | ErrorCode = await self._runtime.write(
-            request.group_id,
-            offset_requests.commit,
-            request,
-            api_version,
-            producer,
-            verification=verification,
-        )
-        return offset_requests.commit_response(request, response) if isinstance(response, ErrorCode) else response
+        try:
+            response: OffsetCommitResponse = await self._runtime.write(
+                request.group_id, offset_requests.commit, request, api_version, producer, verification=verification
+            )
+        except CoordinatorError as error:
+            return offset_requests.commit_response(request, error.error_code)
+        return response
 
     def offsets_partition(self, group_id: str) -> Any:
-        """The `Partition` that stores a group's offsets, for the verification of a transaction; else an ErrorCode."""
+        """The `Partition` that stores a group's offsets, for the verification of a transaction.
+
+        Raises:
+            CoordinatorError: this broker does not coordinate the group.
+        """
         if group_id == "":
-            return ErrorCode.INVALID_GROUP_ID
-        place = self._runtime.find(group_id)
-        if isinstance(place, ErrorCode):
-            return place
-        return self._runtime.partition(place[0]) or ErrorCode.NOT_COORDINATOR
+            raise CoordinatorError(ErrorCode.INVALID_GROUP_ID)
+        number, _ = self._runtime.find(group_id)
+        partition = self._runtime.partition(number)
+        if partition is None:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        return partition
 
     def is_loaded(self, number: int) -> bool:
         """True if the groups of a partition of `__consumer_offsets` are served here."""
@@ -368,23 +377,27 @@ class GroupCoordinator:
         from pykbroker.groups import offset_requests
         from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 
-        place = self._runtime.find(request.group_id)
-        if isinstance(place, ErrorCode):
-            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
-        return offset_requests.fetch(place[1], request, require_stable)
+        try:
+            _, shard = self._runtime.find(request.group_id)
+        except CoordinatorError as error:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error.error_code)
+        return offset_requests.fetch(shard, request, require_stable)
 
     async def fetch_stable_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         """As `fetch_offsets` with `require_stable`, after commits that are not replicated yet (P-369)."""
         from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 
-        place = self._runtime.find(request.group_id)
-        if not isinstance(place, ErrorCode):
-            error = await self._runtime.wait_replicated(place[0])
-            if error is not ErrorCode.NONE:
-                # Clients before 3.9 know no COORDINATOR_NOT_AVAILABLE here; and this broker may be deposed.
-                is_late = error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-                code = ErrorCode.NOT_COORDINATOR if is_late else error
-                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+        try:
+            number, _ = self._runtime.find(request.group_id)
+        except CoordinatorError as error:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error.error_code)
+        try:
+            await self._runtime.wait_replicated(number)
+        except CoordinatorError as error:
+            # Clients before 3.9 know no COORDINATOR_NOT_AVAILABLE here; and this broker may be deposed.
+            is_late = error.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            code = ErrorCode.NOT_COORDINATOR if is_late else error.error_code
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
         return self.fetch_offsets(request, require_stable=True)
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -394,13 +407,14 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        write = self._runtime.begin_write(
-            request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
-        )
-        if isinstance(write, ErrorCode):
-            return OffsetDeleteResponse(error_code=write)
-        response: OffsetDeleteResponse | ErrorCode = await self._runtime.confirmed(request.group_id, write)
-        return OffsetDeleteResponse(error_code=response) if isinstance(response, ErrorCode) else response
+        try:
+            write = self._runtime.begin_write(
+                request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
+            )
+            response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
+        except CoordinatorError as error:
+            return OffsetDeleteResponse(error_code=error.error_code)
+        return response
 
     # Administration
 
@@ -408,10 +422,11 @@ class GroupCoordinator:
         """Describes one group, for DescribeGroups."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
-        place = self._runtime.find(group_id)
-        if isinstance(place, ErrorCode):
-            return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].describe(group_id, api_version)
+        try:
+            _, shard = self._runtime.find(group_id)
+        except CoordinatorError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.error_code)
+        return shard.describe(group_id, api_version)
 
     def describe_modern_group(
         self,
@@ -428,12 +443,13 @@ class GroupCoordinator:
         """
         from pykbroker.groups.modern.errors import GroupError
 
-        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
-        if isinstance(place, ErrorCode):
-            return response(group_id=group_id, error_code=place)
-        shard = place[1]
+        if not group_id:
+            return response(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
         try:
+            _, shard = self._runtime.find(group_id)
             found: Described = groups_of(shard).describe(group_id, shard.committed_group(group_id))
+        except CoordinatorError as error:
+            return response(group_id=group_id, error_code=error.error_code)
         except GroupError as error:
             return response(group_id=group_id, error_code=error.code, error_message=error.message)
         return found
@@ -451,33 +467,38 @@ class GroupCoordinator:
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
         codes: dict[str, ErrorCode] = {}
+        writes: dict[str, Write[GroupResult]] = {}
         wanted = list(group_ids)
 
         async def prepare(group_id: str) -> None:
-            place = self._runtime.find(group_id)
-            if isinstance(place, ErrorCode):
-                error = place
-            elif group_id in place[1].share.by_id:
-                error = await self.share.delete_states(group_id)
-            else:
-                error = await self._runtime.wait_replicated(place[0])
-            if error is not ErrorCode.NONE:
-                codes[group_id] = error
+            try:
+                number, shard = self._runtime.find(group_id)
+                if group_id in shard.share.by_id:
+                    error = await self.share.delete_states(group_id)
+                    if error is not ErrorCode.NONE:
+                        codes[group_id] = error
+                else:
+                    await self._runtime.wait_replicated(number)
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
 
         # All at once: with a share coordinator that does not answer each of them takes half a minute.
         async with trio.open_nursery() as nursery:
             for group_id in wanted:
                 nursery.start_soon(prepare, group_id)
-        writes = {group_id: self._delete_group(group_id) for group_id in wanted if group_id not in codes}
+        for group_id in wanted:
+            if group_id not in codes:
+                try:
+                    writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id)
+                except CoordinatorError as error:
+                    codes[group_id] = error.error_code
         for group_id, write in writes.items():
-            if isinstance(write, ErrorCode):
-                codes[group_id] = write
-            else:
-                codes[group_id] = await self._runtime.settled(group_id, write) or write.result.response
+            try:
+                await self._runtime.settled(group_id, write)
+                codes[group_id] = write.result.response
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
         return codes
-
-    def _delete_group(self, group_id: str) -> Write[GroupResult] | ErrorCode:
-        return self._runtime.begin_write(group_id, lambda shard, now_ms: shard.delete(group_id))
 
     # Results
 
@@ -503,3 +524,7 @@ class GroupCoordinator:
             self._runtime.carry_out_in_batches(number, shard, shard.expire_offsets(now_ms))
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
+
+
+def _delete_group(shard: GroupShard, now_ms: int, group_id: str) -> GroupResult:
+    return shard.delete(group_id)

@@ -39,9 +39,10 @@ async def handle_alter_share_group_offsets(
         if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None:
             offsets = wanted.setdefault(topic.topic_name, {})
             offsets.update((asked.partition_index, asked.start_offset) for asked in topic.partitions)
-    errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
-    if isinstance(errors, GroupError):
-        return _refused(errors.code, errors.message)
+    try:
+        errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
+    except GroupError as refusal:
+        return _refused(refusal.code, refusal.message)
     response = AlterShareGroupOffsetsResponse()
     altered: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.heartbeats import BrokerState, Heartbeat
+from pykbroker.controller.broker_heartbeats import BrokerState, Heartbeat
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse

@@ -63,45 +63,31 @@ async def handle_create_delegation_token(
     if result.token is None:
         return _response(context, result.error, owner)
     token = result.token
-    return _response(
+    response = _response(
         context,
         ErrorCode.NONE,
         owner,
-        issue_timestamp_ms=token.issue_timestamp,
-        expiry_timestamp_ms=token.expiration_timestamp,
-        max_timestamp_ms=token.max_timestamp,
-        token_id=token.token_id,
-        hmac=token_hmac(settings.secret_key or "", token.token_id),
+        times_ms=(token.issue_timestamp, token.expiration_timestamp, token.max_timestamp),
     )
+    response.token_id, response.hmac = token.token_id, token_hmac(settings.secret_key or "", token.token_id)
+    return response
 
 
 def _refused_here(
     context: NodeContext, error: ErrorCode, owner: str, requester: str = ""
 ) -> CreateDelegationTokenResponse:
     """Response of a broker that has not asked the controller."""
-    return _response(
-        context,
-        error,
-        owner,
-        requester=requester,
-        issue_timestamp_ms=NO_TIMESTAMP,
-        expiry_timestamp_ms=NO_TIMESTAMP,
-        max_timestamp_ms=NO_TIMESTAMP,
-    )
+    return _response(context, error, owner, requester, (NO_TIMESTAMP, NO_TIMESTAMP, NO_TIMESTAMP))
 
 
 def _response(
     context: NodeContext,
     error: ErrorCode,
     owner: str,
-    *,
     requester: str = "",
-    issue_timestamp_ms: int = 0,
-    expiry_timestamp_ms: int = 0,
-    max_timestamp_ms: int = 0,
-    token_id: str = "",
-    hmac: bytes = b"",
+    times_ms: tuple[int, int, int] = (0, 0, 0),
 ) -> CreateDelegationTokenResponse:
+    """A response without a token. `times_ms`: issue, expiry, latest expiry."""
     owner_type, _, owner_name = owner.partition(":")
     requester_type, _, requester_name = (requester or context.principal).partition(":")
     has_requester = context.api_version >= REQUESTER_VERSION
@@ -111,9 +97,7 @@ def _response(
         principal_name=owner_name,
         token_requester_principal_type=requester_type if has_requester else "",
         token_requester_principal_name=requester_name if has_requester else "",
-        issue_timestamp_ms=issue_timestamp_ms,
-        expiry_timestamp_ms=expiry_timestamp_ms,
-        max_timestamp_ms=max_timestamp_ms,
-        token_id=token_id,
-        hmac=hmac,
+        issue_timestamp_ms=times_ms[0],
+        expiry_timestamp_ms=times_ms[1],
+        max_timestamp_ms=times_ms[2],
     )

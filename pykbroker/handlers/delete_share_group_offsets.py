@@ -32,10 +32,10 @@ async def handle_delete_share_group_offsets(
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = context.refused(READ, TOPIC, (topic.topic_name for topic in request.topics))
     names = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
-    found = await context.services.groups.share.delete_offsets(request.group_id, names)
-    if isinstance(found, GroupError):
-        return _refused(found.code, found.message)
-    deleted, failed, without_offsets = found
+    try:
+        deleted, failed, without_offsets = await context.services.groups.share.delete_offsets(request.group_id, names)
+    except GroupError as error:
+        return _refused(error.code, error.message)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
         DeleteShareGroupOffsetsResponseTopic(

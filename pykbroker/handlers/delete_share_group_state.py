@@ -22,7 +22,6 @@ async def handle_delete_share_group_state(
     results = await for_each_partition(
         context,
         request,
-        "delete share group state",
         lambda coordinator, key, asked: coordinator.delete(key),
         DeleteStateResult,
         PartitionResult,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -23,7 +24,7 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
-from pykbroker.requests.latest_offsets import latest_offsets
+from pykbroker.requests.latest_offsets import LatestOffset, latest_offsets
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -100,10 +101,11 @@ async def _describe(
 
 async def _describe_all(context: BrokerContext, group_id: str) -> DescribeShareGroupOffsetsResponseGroup:
     """The offsets of all partitions that the group has; those of topics that the client may not see are left out."""
-    initialized = context.services.groups.share.initialized_partitions(group_id)
-    if isinstance(initialized, ErrorCode):
+    try:
+        initialized = context.services.groups.share.initialized_partitions(group_id)
+    except CoordinatorError as error:
         return DescribeShareGroupOffsetsResponseGroup(
-            group_id=group_id, error_code=initialized, error_message=TEXTS.get(initialized)
+            group_id=group_id, error_code=error.error_code, error_message=TEXTS.get(error.error_code)
         )
     metadata = context.services.metadata
     names = {topic_id: topic.name for topic_id in initialized if (topic := metadata.topic_by_id(topic_id)) is not None}
@@ -128,7 +130,7 @@ async def _summaries(
     lagging = [
         (names[topic_id], number)
         for (topic_id, number), summary in summaries.items()
-        if not isinstance(summary, ErrorCode) and summary[0] != UNINITIALIZED and summary[2] >= 0
+        if summary is not None and summary[0] != UNINITIALIZED and summary[2] >= 0
     ]
     ends = await latest_offsets(services, lagging) if lagging else {}
     return [
@@ -145,19 +147,19 @@ async def _summaries(
 
 
 def _partition(
-    number: int, summary: tuple[int, int, int] | ErrorCode, end: int | ErrorCode | None
+    number: int, summary: tuple[int, int, int] | None, end: LatestOffset | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """A partition; the errors of its state are not shown, as in Kafka, and those of its end offset are."""
-    if isinstance(summary, ErrorCode):
+    if summary is None:
         return DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=UNINITIALIZED)
     start_offset, leader_epoch, complete_count = summary
-    if isinstance(end, ErrorCode):
+    if end is not None and end.error is not ErrorCode.NONE:
         return DescribeShareGroupOffsetsResponsePartition(
-            partition_index=number, error_code=end, error_message=TEXTS.get(end)
+            partition_index=number, error_code=end.error, error_message=TEXTS.get(end.error)
         )
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=number,
         start_offset=start_offset,
         leader_epoch=leader_epoch,
-        lag=NO_LAG if end is None else end - start_offset - complete_count,
+        lag=NO_LAG if end is None else end.offset - start_offset - complete_count,
     )

@@ -5,6 +5,7 @@ Needs DESCRIBE on the transactional id; partitions of topics without DESCRIBE ar
 
 from __future__ import annotations
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_transactions import (
@@ -28,9 +29,10 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
     if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return TransactionState(transactional_id=transactional_id, error_code=error)
-    transaction = context.services.transactions.find(transactional_id)
-    if isinstance(transaction, ErrorCode):
-        return TransactionState(transactional_id=transactional_id, error_code=transaction)
+    try:
+        transaction = context.services.transactions.find(transactional_id)
+    except CoordinatorError as error:
+        return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(current.partitions):

@@ -265,9 +265,10 @@ class FetchSteps:
         return read
 
     def _waiters_of(self, partition: Partition) -> OffsetWaiters:
+        replica = partition.replica
         if self._bound == FetchBound.LOG_END:
-            return partition.end_waiters
-        return partition.stable_waiters if self._bound == FetchBound.LAST_STABLE_OFFSET else partition.waiters
+            return replica.end_waiters
+        return replica.stable_waiters if self._bound == FetchBound.LAST_STABLE_OFFSET else replica.waiters
 
     def _read_one(
         self, asked: FetchedPartition, size_max: int, read: ReadPass, *, is_first_pass: bool

@@ -22,7 +22,6 @@ async def handle_initialize_share_group_state(
     results = await for_each_partition(
         context,
         request,
-        "initialize share group state",
         lambda coordinator, key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
         InitializeStateResult,
         PartitionResult,

@@ -7,6 +7,7 @@ must pass all filters. Ids without DESCRIBE are left out.
 from __future__ import annotations
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import (
@@ -29,9 +30,10 @@ async def handle_list_transactions(
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     wanted = TransactionFilter(states, producer_ids, request.duration_filter, matches_id)
-    found = await context.services.transactions.list(wanted)
-    if isinstance(found, ErrorCode):
-        return ListTransactionsResponse(error_code=found)
+    try:
+        found = await context.services.transactions.list(wanted)
+    except CoordinatorError as error:
+        return ListTransactionsResponse(error_code=error.error_code)
     hidden = context.refused(DESCRIBE, TRANSACTIONAL_ID, [transaction.transactional_id for transaction in found])
     return ListTransactionsResponse(
         unknown_state_filters=wanted.unknown_states,

@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.push_telemetry import PushTelemetryResponse
 from pykbroker.protocol.records.compression import decompress
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.requests.client_attributes import client_attributes
-from pykbroker.telemetry.client_instances import RESERVED_IDS
+from pykbroker.telemetry.client_instances import RESERVED_IDS, Push
 from pykbroker.telemetry.receivers import TelemetryContext, TelemetryPayload
 
 if TYPE_CHECKING:
@@ -35,11 +35,8 @@ async def handle_push_telemetry(context: BrokerContext, request: PushTelemetryRe
         client_attributes(context, client_instance_id),
         services.clock.now_ms(),
         context.connection,
-        subscription_id=request.subscription_id,
-        compression_type=request.compression_type,
-        size_bytes=len(request.metrics),
-        max_bytes=services.config.broker.telemetry_max_bytes,
-        is_terminating=request.terminating,
+        Push(request.subscription_id, request.compression_type, len(request.metrics), request.terminating),
+        services.config.broker.telemetry_max_bytes,
     )
     services.telemetry.watch(context.connection)
     if error is ErrorCode.NONE and request.metrics:

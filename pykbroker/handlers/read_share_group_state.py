@@ -26,7 +26,6 @@ async def handle_read_share_group_state(
     results = await for_each_partition(
         context,
         request,
-        "read share group state",
         lambda coordinator, key, asked: coordinator.read(key, asked.leader_epoch),
         ReadStateResult,
         PartitionResult,

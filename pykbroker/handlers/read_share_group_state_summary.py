@@ -25,7 +25,6 @@ async def handle_read_share_group_state_summary(
     results = await for_each_partition(
         context,
         request,
-        "read share group state summary",
         lambda coordinator, key, asked: coordinator.read_summary(key),
         ReadStateSummaryResult,
         PartitionResult,

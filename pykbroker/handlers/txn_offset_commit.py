@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.shard import TransactionalProducer
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -117,10 +118,11 @@ async def _commit(
     topics: list[OffsetCommitRequestTopic],
     results: Results,
 ) -> None:
-    verification = await _verify(context, request)
-    if isinstance(verification, ErrorCode):
+    try:
+        verification = await _verify(context, request)
+    except CoordinatorError as error:
         for topic in topics:
-            _add(results, topic.name, (p.partition_index for p in topic.partitions), verification)
+            _add(results, topic.name, (p.partition_index for p in topic.partitions), error.error_code)
         return
     commit = OffsetCommitRequest(
         group_id=request.group_id,
@@ -137,12 +139,14 @@ async def _commit(
             _add(results, answered.name, (partition.partition_index,), partition.error_code)
 
 
-async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:
-    """Asks the transaction coordinator whether the group is part of the transaction, or to add it (P-135)."""
+async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Verification | None:
+    """Asks the transaction coordinator whether the group is part of the transaction, or to add it (P-135).
+
+    Raises:
+        CoordinatorError: the group's coordinator is not here, or that of the transaction refuses.
+    """
     services = context.services
     partition = services.groups.offsets_partition(request.group_id)
-    if isinstance(partition, ErrorCode):
-        return partition
     client = ClientGeneration.OLD_ERRORS
     if context.api_version >= EPOCH_BUMPS_VERSION:
         client = ClientGeneration.EPOCH_BUMPS
@@ -152,5 +156,5 @@ async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Ve
     verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
     place = (partition.topic, partition.partition)
     if place in verified.errors:
-        return response_error(verified.errors[place])
+        raise CoordinatorError(response_error(verified.errors[place]))
     return verified.verifications.get(place)

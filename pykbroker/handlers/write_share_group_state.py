@@ -21,7 +21,6 @@ from pykbroker.share_state.state import SharePartitionKey, StateBatch, WriteStat
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from pykbroker.protocol.error_codes import ErrorCode
     from pykbroker.share_state.coordinator import ShareCoordinator
     from pykbroker.share_state.state import Refusal
 
@@ -33,7 +32,6 @@ async def handle_write_share_group_state(
     results = await for_each_partition(
         context,
         request,
-        "write share group state",
         _write,
         WriteStateResult,
         PartitionResult,
@@ -41,9 +39,7 @@ async def handle_write_share_group_state(
     return WriteShareGroupStateResponse(results=results)
 
 
-def _write(
-    coordinator: ShareCoordinator, key: SharePartitionKey, asked: PartitionData
-) -> Awaitable[Refusal | ErrorCode | None]:
+def _write(coordinator: ShareCoordinator, key: SharePartitionKey, asked: PartitionData) -> Awaitable[Refusal | None]:
     batches = [
         StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
         for batch in asked.state_batches

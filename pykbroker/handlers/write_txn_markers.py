@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.coordination.transaction_marker import TransactionMarker
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -19,13 +19,13 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from pykbroker.replication.transaction_markers import AppendedMarker, MarkerWriter
+from pykbroker.replication.transaction_markers import MarkerWriter
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
     from pykbroker.requests.context import BrokerContext
 
-PartitionResults = dict[str, dict[int, "ErrorCode | AppendedMarker"]]
+PartitionResults = dict[str, dict[int, WrittenMarker]]
 Results = dict[int, PartitionResults]
 """By producer id, topic and partition."""
 
@@ -49,9 +49,8 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
                     WritableTxnMarkerTopicResult(
                         name=topic,
                         partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=error_code)
-                            for index, error_code in partitions.items()
-                            if isinstance(error_code, ErrorCode)
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=written.error)
+                            for index, written in partitions.items()
                         ],
                     )
                     for topic, partitions in topics.items()
@@ -75,16 +74,17 @@ def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: Parti
     )
     for topic in asked.topics:
         for index in topic.partition_indexes:
-            error: ErrorCode | AppendedMarker = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            if writer is not None:
-                error = writer.write(marker, topic.name, index)
-            results.setdefault(topic.name, {})[index] = error
+            if writer is None:
+                written = WrittenMarker(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            else:
+                written = writer.write(marker, topic.name, index)
+            results.setdefault(topic.name, {})[index] = written
 
 
 async def _wait_replicated(results: Results, deadline: float) -> None:
     """Waits until the appended markers are replicated, and replaces each with its error code."""
     for topics in results.values():
         for partitions in topics.values():
-            for index, result in partitions.items():
-                if isinstance(result, AppendedMarker):
-                    partitions[index] = await result.wait_replicated(deadline)
+            for index, written in partitions.items():
+                if written.replication is not None:
+                    partitions[index] = WrittenMarker(await written.replication.wait_replicated(deadline))

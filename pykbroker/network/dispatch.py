@@ -22,10 +22,13 @@ from pykbroker.security.sasl import State
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pykbroker.quotas.node_quotas import NodeQuotas
     from pykbroker.quotas.throttling import RequestQuota
     from pykbroker.requests.api_table import Api
     from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
+
+    Handler = Callable[[Any, Any], Awaitable[Any]]
 
 FORWARDED_IN_PART = frozenset(
     {
@@ -84,37 +87,26 @@ async def dispatch(
     if api is None:
         raise CloseConnection(f"API key {key} version {version} is not known to this {kind.value}")
     if not api.lowest <= version <= api.highest and not _is_enabled_unstable(services, api, version):
-        if key == ApiKey.API_VERSIONS:
-            return _reply(header, _unsupported_api_versions(), 0, False)
-        raise _unsupported_version(api, version, kind)
+        return _unsupported_version_reply(header, api, kind)
     request_type, handler = handlers_of[kind].get(key) or load(api, kind)
     request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
-    quota: RequestQuota | None = None
+    context.may_be_unfinished = may_be_unfinished
     if services.quotas.active is not None:
-        from pykbroker.quotas.throttling import quota_of_request
-
-        quota = quota_of_request(services.quotas.active, connection, context.client_id, key, version, len(frame))
-    if quota is not None:
-        context.quota = quota
-        may_be_unfinished = may_be_unfinished and quota.may_be_unfinished
-        handler = _timed(handler, quota)
+        handler = _with_quota(services.quotas.active, context, handler, len(frame))
     try:
-        context.may_be_unfinished = may_be_unfinished
         if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
             response = await _by_the_active_controller(context, request, handler, bytes(frame))
             if isinstance(response, bytes):
-                if quota is not None:
-                    response = _throttled_reply(quota, request, response, version, has_tags)
-                return [len(response).to_bytes(4, "big") + response]
+                return _forwarded_reply(context, request, response, has_tags)
         else:
             response = await handler(context, request)
         unfinished: UnfinishedResponse | None = None
         if isinstance(response, UnfinishedResponse):
             # Of a client without a quota, or whose quota does not depend on the response.
             unfinished, response = response, response.response
-        elif quota is not None:
+        elif (quota := context.quota) is not None:
             quota.answer(request, response)
             if response is not None and quota.is_timed:
                 connection.timed = quota
@@ -130,14 +122,19 @@ async def dispatch(
     except CloseConnection:
         raise
     except Exception as error:
-        response = failed(context, request, error)
-        if quota is not None:
-            quota.is_refused = getattr(error, "error_code", None) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            quota.answer(request, response)
-        if context.refusals is not None:
-            # A change that failed is not in the audit log, but what the authorizer has refused of it is.
-            audit(context, request, response)
-        return _reply(header, response, version, has_tags)
+        return _reply(header, _failed(context, request, error), version, has_tags)
+
+
+def _failed(context: NodeContext, request: Any, error: Exception) -> Any:
+    """Error response to a request whose handler failed, with its quota and its line in the audit log."""
+    response = failed(context, request, error)
+    if context.quota is not None:
+        context.quota.is_refused = getattr(error, "error_code", None) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        context.quota.answer(request, response)
+    if context.refusals is not None:
+        # A change that failed is not in the audit log, but what the authorizer has refused of it is.
+        audit(context, request, response)
+    return response
 
 
 def _note_produce(
@@ -148,10 +145,22 @@ def _note_produce(
     note_produce(services, connection, frame, header, request)
 
 
-def _timed(handler: Callable[[Any, Any], Awaitable[Any]], quota: RequestQuota) -> Callable[[Any, Any], Awaitable[Any]]:
-    """The handler, with its time measured if the client has a quota on time."""
-    if not quota.is_timed:
+def _with_quota(quotas: NodeQuotas, context: NodeContext, handler: Handler, size_bytes: int) -> Handler:
+    """Gives the request its client's quota, if there is one; returns the handler to call."""
+    from pykbroker.quotas.throttling import quota_of_request
+
+    quota = quota_of_request(
+        quotas, context.connection, context.client_id, context.api_key, context.api_version, size_bytes
+    )
+    if quota is None:
         return handler
+    context.quota = quota
+    context.may_be_unfinished = context.may_be_unfinished and quota.may_be_unfinished
+    return _timed(handler, quota) if quota.is_timed else handler
+
+
+def _timed(handler: Handler, quota: RequestQuota) -> Handler:
+    """The handler, with its time measured."""
 
     async def handle(context: Any, request: Any) -> Any:
         return await handler(context, request)
@@ -159,21 +168,21 @@ def _timed(handler: Callable[[Any, Any], Awaitable[Any]], quota: RequestQuota) -
     return lambda context, request: quota.timed(handle(context, request))
 
 
-def _throttled_reply(quota: RequestQuota, request: Any, reply: bytes, version: int, has_tags: bool) -> bytes:
-    """The active controller's reply with the throttle time of this broker, if that is longer."""
-    from pykbroker.controller.node_client import response_class
-    from pykbroker.protocol.codec import encode
-    from pykbroker.protocol.headers import read_response_header
+def _forwarded_reply(context: NodeContext, request: Any, reply: bytes, has_tags: bool) -> list[Any]:
+    """The active controller's reply, with the throttle time of this broker if that is longer."""
+    if context.quota is not None:
+        from pykbroker.controller.node_client import response_class
+        from pykbroker.protocol.codec import encode
+        from pykbroker.protocol.headers import read_response_header
 
-    _, position = read_response_header(reply, has_tags)
-    response, _ = decode_from(response_class(type(request)), version, reply, position)
-    quota.answer(request, response)
-    return reply[:position] + encode(response, version)
+        _, position = read_response_header(reply, has_tags)
+        response, _ = decode_from(response_class(type(request)), context.api_version, reply, position)
+        context.quota.answer(request, response)
+        reply = reply[:position] + encode(response, context.api_version)
+    return [len(reply).to_bytes(4, "big") + reply]
 
 
-async def _by_the_active_controller(
-    context: NodeContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
-) -> Any:
+async def _by_the_active_controller(context: NodeContext, request: Any, handler: Handler, frame: bytes) -> Any:
     """Response of the handler if this process is the active controller, else the active controller's reply as bytes.
 
     The client never gets the NOT_CONTROLLER of a controller that stopped being active meanwhile; the request is tried
@@ -197,11 +206,17 @@ async def _by_the_active_controller(
             return response
 
 
-def _unsupported_api_versions() -> Any:
-    """ApiVersions response for a version that is too new: the body of version 0 with the error and our range (P-2)."""
+def _unsupported_version_reply(header: RequestHeader, api: Api, kind: ListenerKind) -> list[Any]:
+    """Reply to ApiVersions in a version that is too new: the body of version 0 with the error and our range (P-2).
+
+    Raises:
+        CloseConnection: the request is of another API.
+    """
+    if header.api_key != ApiKey.API_VERSIONS:
+        raise _unsupported_version(api, header.api_version, kind)
     from pykbroker.handlers.api_versions import unsupported_version_response
 
-    return unsupported_version_response()
+    return _reply(header, unsupported_version_response(), 0, False)
 
 
 def _is_enabled_unstable(services: NodeServices, api: Api, version: int) -> bool:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.image_publisher import ImageCallback
-    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.controller.metadata.image import ClusterImage, Endpoint
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.logstore.log_directories import LogDirectories
@@ -112,39 +112,58 @@ class BrokerServer:
         if config.is_alone:
             refuse_unknown_features(config, controller.image, parts.directory)
         if parts.peers is None:
-            # No other node can reach this node's controller, so the cluster has no other broker, now or later.
-            registration = await register_at_once(
-                controller, config, endpoints, parts.directory, directory_ids(parts), parts.host
-            )
-            if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
-                nursery.start_soon(register_again, controller, registration)
-            nursery.start_soon(
-                report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
-            )
+            await self._register_alone(nursery, endpoints)
         else:
-            epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
-            channel = make_channel(parts, self._call, "heartbeat")
-            self._registration = Registration(
-                config,
-                endpoints,
-                parts.identity,
-                partial(directory_ids, parts),
-                partial(offline_directory_ids, parts),
-                partial(cordoned_directory_ids, parts),
-                controller,
-                channel,
-                parts.host,
-                epoch,
-                partial(is_quorum_gone, parts),
-            )
-            controller.subscribe(self._registration.on_metadata_change)
-            nursery.start_soon(self._registration.run)
-            await self._registration.caught_up()
+            await self._register(nursery, endpoints)
         if parts.several_directories is not None:
             send_heartbeat = None if self._registration is None else self._registration.send_heartbeat_now
             self._directories = _directory_tasks(parts, parts.several_directories, self._call, send_heartbeat)
-        services, replication = make_services(parts, self._call, self._directories)
-        self._services = services
+        self._services, replication = make_services(parts, self._call, self._directories)
+        await self._start_parts(nursery, self._services, replication)
+        listeners = self._make_listeners(self._services)
+        start_housekeeping(nursery, self._services, listeners, None if replication is None else replication.replicas)
+        # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
+        await nursery.start(_serve, listeners)
+        if self._registration is not None:
+            await self._registration.serve()
+
+    async def _register_alone(self, nursery: trio.Nursery, endpoints: Sequence[Endpoint]) -> None:
+        """Registers the broker where no other node can reach its controller: no other broker will ever join."""
+        parts = self._parts
+        config, controller = parts.config, parts.controller
+        registration = await register_at_once(
+            controller, config, endpoints, parts.directory, directory_ids(parts), parts.host
+        )
+        if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
+            nursery.start_soon(register_again, controller, registration)
+        nursery.start_soon(
+            report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
+        )
+
+    async def _register(self, nursery: trio.Nursery, endpoints: Sequence[Endpoint]) -> None:
+        """Registers the broker with the active controller, and waits until it has the cluster's metadata."""
+        parts = self._parts
+        self._registration = Registration(
+            parts.config,
+            endpoints,
+            parts.identity,
+            partial(directory_ids, parts),
+            partial(offline_directory_ids, parts),
+            partial(cordoned_directory_ids, parts),
+            parts.controller,
+            make_channel(parts, self._call, "heartbeat"),
+            parts.host,
+            parts.directory.previous_broker_epoch if parts.directory.was_clean else -1,
+            partial(is_quorum_gone, parts),
+        )
+        parts.controller.subscribe(self._registration.on_metadata_change)
+        nursery.start_soon(self._registration.run)
+        await self._registration.caught_up()
+
+    async def _start_parts(
+        self, nursery: trio.Nursery, services: BrokerServices, replication: Replication | None
+    ) -> None:
+        """Starts the tasks of coordinators, replication and log directories."""
         await nursery.start(services.groups.run)
         await nursery.start(services.background.run)
         nursery.start_soon(services.producer_ids.run)
@@ -161,24 +180,21 @@ class BrokerServer:
             nursery.start_soon(self._directories.reports.run)
         if services.directory_moves is not None:
             nursery.start_soon(services.directory_moves.run)
+
+    def _make_listeners(self, services: BrokerServices) -> list[Listener]:
         limits = ListenerLimits(services)
-        controller.subscribe(lambda old, new: limits.connections.settings_changed())
-        listeners = [
+        self._parts.controller.subscribe(lambda old, new: limits.connections.settings_changed())
+        return [
             Listener(
                 address.name,
                 sockets,
                 services,
-                sasl_maker(parts, address, is_controller=False),
+                sasl_maker(self._parts, address, is_controller=False),
                 limits,
-                tls=tls_of(parts, address),
+                tls=tls_of(self._parts, address),
             )
             for address, sockets in self._bound
         ]
-        start_housekeeping(nursery, services, listeners, None if replication is None else replication.replicas)
-        # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
-        await nursery.start(_serve, listeners)
-        if self._registration is not None:
-            await self._registration.serve()
 
     async def leave(self) -> None:
         """Controlled shutdown: moves leaderships to other brokers, if there are any (`controlled.shutdown.enable`)."""

@@ -186,7 +186,7 @@ async def _checkpoint_log_starts(services: BrokerServices) -> None:
 
 
 async def _run_steps(services: BrokerServices, steps: Iterator[BlockingStep | None]) -> None:
-    """Does work that gives way between its steps; those that wait for the disk run in a thread."""
+    """Does work in steps, between which other tasks run; steps that wait for the disk run in a thread."""
     try:
         for step in steps:
             if step is None:

@@ -280,4 +280,4 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
 
 def is_quorum_gone(parts: NodeParts) -> bool:
     """True if so few voters answer that none of them can be elected."""
-    return parts.peers is not None and parts.peers.are_gone(parts.controller.voters.ids)
+    return parts.peers is not None and parts.peers.is_majority_silent(parts.controller.voters.ids)

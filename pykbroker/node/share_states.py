@@ -45,11 +45,13 @@ class GroupShareStates:
         """Deletes the state of a share partition, if there is one."""
         return await self._persister.delete(_key(group_id, topic_id, partition))
 
-    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | ErrorCode:
-        """Start offset, leader epoch and delivery complete count of a share partition."""
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | None:
+        """Start offset, leader epoch and delivery complete count of a share partition; None if they cannot be read."""
         found = await self._persister.read_summary(_key(group_id, topic_id, partition), NO_LEADER_EPOCH)
-        if isinstance(found, ErrorCode):
-            return found
+        from pykbroker.share_state.state import Refusal
+
+        if isinstance(found, Refusal):
+            return None
         return found.start_offset, found.leader_epoch, found.delivery_complete_count
 
 

@@ -101,7 +101,7 @@ class DirectoryMove:
             future.truncate_fully_and_start_at(start, now_ms)
         if future.log_end_offset > source.log_end_offset:
             self._truncate(source.log_end_offset, now_ms)
-        while future.log_end_offset > start and (epoch := future.latest_epoch) != UNDEFINED:
+        while future.log_end_offset > start and (epoch := future.leader_epochs.latest_epoch) != UNDEFINED:
             end_offset = future.log_end_offset
             source_epoch, source_end = source.end_offset_for_epoch(epoch)
             if source_epoch == epoch and source_end >= end_offset:
@@ -174,7 +174,7 @@ class DirectoryMove:
 
     def skip(self, now_ms: int) -> None:
         """Gives the copy the end of the log, up to which there are no more records. Raises StorageError."""
-        self.future.skip_to(self.partition.log.log_end_offset, now_ms)
+        self.future.loaded.skip_to(self.partition.log.log_end_offset, now_ms)
 
     def on_slice(self, elapsed_s: float) -> None:
         """Adapts the size of slices to the time that the last one took."""

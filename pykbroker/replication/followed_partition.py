@@ -70,9 +70,12 @@ class FollowedPartition:
         """
         partition = self.partition
         try:
-            partition.drop_unsynced(now_ms)
-            if partition.log.latest_epoch == UNDEFINED and partition.high_watermark < partition.log.log_end_offset:
-                partition.truncate_to(partition.high_watermark, now_ms)
+            partition.replica.drop_unsynced(now_ms)
+            if (
+                partition.log.leader_epochs.latest_epoch == UNDEFINED
+                and partition.high_watermark < partition.log.log_end_offset
+            ):
+                partition.replica.truncate_to(partition.high_watermark, now_ms)
         except LogError as error:
             log.error("%s: cannot be followed for now: %s", partition, error)
             return False
@@ -130,7 +133,7 @@ class FollowedPartition:
             if base_offset < 0:
                 raise
             # The leader's log begins within a batch (DeleteRecords), and this log is empty.
-            partition.truncate_fully_and_start_at(base_offset, now_ms)
+            partition.replica.truncate_fully_and_start_at(base_offset, now_ms)
             partition.append_as_follower(records, now_ms, data.high_watermark, data.log_start_offset, self.leader_epoch)
 
     def _base_of_first(self, records: bytes | memoryview) -> int:
@@ -168,7 +171,7 @@ class FollowedPartition:
             else:
                 offset = min(local_end, end_offset, before)
         # Also if no record is dropped: the log may have an epoch at its end that has no record and is not the leader's.
-        self.partition.truncate_to(offset, now_ms)
+        self.partition.replica.truncate_to(offset, now_ms)
         log.log(
             logging.INFO if offset < before else logging.DEBUG,
             "%s: truncated from %d to %d: epoch %d of leader %d ends at %d",
@@ -184,10 +187,10 @@ class FollowedPartition:
         try:
             if leader_end < end:
                 log.warning("%s: the leader's log ends at %d, this one at %d: truncated", partition, leader_end, end)
-                partition.truncate_to(leader_end, now_ms)
+                partition.replica.truncate_to(leader_end, now_ms)
             elif leader_start > end:
                 log.warning("%s: the leader's log begins at %d, beyond this one's end %d", partition, leader_start, end)
-                partition.truncate_fully_and_start_at(leader_start, now_ms)
+                partition.replica.truncate_fully_and_start_at(leader_start, now_ms)
         except LogError as error:
             log.error("%s: cannot be truncated for now: %s", partition, error_code_for(error).name)
             return Outcome.LATER

@@ -161,7 +161,7 @@ class FetchSessionHandler:
             partitions[key] = _SentPartition(
                 followed.leader_epoch,
                 partition_log.log_end_offset,
-                partition_log.latest_epoch,
+                partition_log.leader_epochs.latest_epoch,
                 partition_log.log_start_offset,
             )
         return partitions

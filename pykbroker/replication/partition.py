@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pykbroker.protocol.records.compression import Buffer
     from pykbroker.protocol.records.layout import BatchHeader
     from pykbroker.replication.leadership import Follower, Proposal
-    from pykbroker.replication.offset_waiters import OffsetWaiters
     from pykbroker.replication.replica_environment import ReplicaEnvironment
 
 __all__ = ["NO_EPOCH", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
@@ -181,26 +180,6 @@ class Partition:
         return self.log.log_start_offset
 
     @property
-    def waiters(self) -> OffsetWaiters:
-        """Readers that wait for the high watermark to move."""
-        return self.replica.waiters
-
-    @property
-    def stable_waiters(self) -> OffsetWaiters:
-        """Readers of committed records, which wait for the last stable offset to move."""
-        return self.replica.stable_waiters
-
-    @property
-    def end_waiters(self) -> OffsetWaiters:
-        """Followers, which wait for the log to grow."""
-        return self.replica.end_waiters
-
-    @property
-    def low_waiters(self) -> OffsetWaiters:
-        """DeleteRecords requests, which wait for the followers' log starts."""
-        return self.replica.low_waiters
-
-    @property
     def isr(self) -> tuple[int, ...]:
         """The in-sync set that the controller confirmed; empty on a follower, which does not need it."""
         return () if self.leadership is None else self.leadership.isr
@@ -267,7 +246,7 @@ class Partition:
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
         self.leader_epoch = leadership.leader_epoch  # the same, for followers and for each append
-        if leadership.followers and self.log.latest_epoch < self.leader_epoch:
+        if leadership.followers and self.log.leader_epochs.latest_epoch < self.leader_epoch:
             # Without followers nothing requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
         self._advance()
@@ -287,7 +266,7 @@ class Partition:
     def _note_epoch(self) -> None:
         """Records the start of the leader epoch, for followers that request the end of their last epoch (KIP-279)."""
         try:
-            self.log.begin_leader_epoch(self.leader_epoch)
+            self.log.loaded.begin_leader_epoch(self.leader_epoch)
         except StorageError as error:
             # `end_offset_for_epoch` returns the same without the entry, and the first batch of the epoch adds it.
             logger.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
@@ -305,10 +284,10 @@ class Partition:
         self.log = log
         self.future = None
         self.replica.replace_log(log)
-        if log.latest_epoch < old.latest_epoch:
+        if log.leader_epochs.latest_epoch < old.leader_epochs.latest_epoch:
             # No record has it yet.
             try:
-                log.begin_leader_epoch(old.latest_epoch)
+                log.loaded.begin_leader_epoch(old.leader_epochs.latest_epoch)
             except StorageError as error:
                 self._environment.storage_failures.report(error)
 
@@ -366,7 +345,7 @@ class Partition:
         """Makes `size` new bytes readable, to followers if there are any, else to consumers."""
         leadership = self.leadership
         if leadership is not None and leadership.followers:
-            self.end_waiters.notify(size)
+            self.replica.end_waiters.notify(size)
             self._advance()
             return
         self.replica.all_is_readable(size, stable_before)
@@ -457,31 +436,11 @@ class Partition:
         Raises:
             KafkaError: this broker has become leader.
             LogError, RecordError: nothing was appended.
-            StorageError: likewise, or the records could not be synced: see `drop_unsynced`.
+            StorageError: likewise, or the records could not be synced: see `Replica.drop_unsynced`.
         """
         if self.leadership is not None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
         self.replica.append_as_follower(data, now_ms, high_watermark, log_start_offset, leader_epoch)
-
-    def drop_unsynced(self, now_ms: int) -> None:
-        """Truncates records that a follower could not sync, to fetch them again. Raises StorageError."""
-        self.replica.drop_unsynced(now_ms)
-
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drops a follower's records from an offset on: the leader does not have them.
-
-        Raises:
-            StorageError: the log must not be used before another truncation.
-        """
-        self.replica.truncate_to(offset, now_ms)
-
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drops all of a follower's records: the leader's log begins at `offset`, beyond them.
-
-        Raises:
-            StorageError: as `truncate_to`.
-        """
-        self.replica.truncate_fully_and_start_at(offset, now_ms)
 
     # Reading
 
@@ -586,7 +545,7 @@ class Partition:
         if offset != end_before:
             self._advance()
         if log_start_offset != start_before:
-            self.low_waiters.notify(ALL)
+            self.replica.low_waiters.notify(ALL)
 
     def now(self) -> float:
         """Time in seconds on the clock by which the lag of followers is measured."""
@@ -662,13 +621,13 @@ class Partition:
             if trio.current_time() >= deadline:
                 return ErrorCode.REQUEST_TIMED_OUT, low
             with OffsetWaiter(ALL) as waiter:
-                waiter.register(self.low_waiters)
+                waiter.register(self.replica.low_waiters)
                 await waiter.wait(deadline)
 
     def advance_log_start(self, offset: int) -> None:
         """Deletes the records below an offset (DeleteRecords)."""
         if self.log.advance_log_start(offset):
-            self.low_waiters.notify(ALL)
+            self.replica.low_waiters.notify(ALL)
 
     def close(self) -> None:
         """Ends the leadership and wakes all waiters, which then find the partition gone."""

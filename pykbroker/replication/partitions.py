@@ -111,7 +111,7 @@ class Partitions:
         if delta.brokers:
             for partition in self.all():
                 # DeleteRecords does not wait for a broker that is gone.
-                partition.low_waiters.notify(ALL)
+                partition.replica.low_waiters.notify(ALL)
 
     def mark_stray_logs(self, image: ClusterImage) -> None:
         """Marks the log directories that a starting broker finds and that are not in its metadata as stray.

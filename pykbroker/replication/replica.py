@@ -52,7 +52,7 @@ class AckWaiter(Completion):
 
 
 class Replica:
-    """One replica's log, its high watermark, and the waiters on both. Use it through `Partition`.
+    """One replica's log, its high watermark, and the waiters on both: the part of a `Partition` without leadership.
 
     Attributes:
         name: topic and partition, for messages.
@@ -134,7 +134,7 @@ class Replica:
         stable_before = self.stable_before()
         self.high_watermark = offset
         if self.waiters:
-            size = self.log.size_between(before, offset)
+            size = self.log.loaded.segments.size_between(before, offset)
             self.waiters.notify(ALL if size is None else size)
         self.notify_stable(stable_before)
         self.wake_acks()
@@ -160,7 +160,7 @@ class Replica:
             return
         stable = self.last_stable_offset
         if stable > stable_before:
-            size = self.log.size_between(stable_before, stable)
+            size = self.log.loaded.segments.size_between(stable_before, stable)
             self.stable_waiters.notify(ALL if size is None else size)
 
     # A follower's own log

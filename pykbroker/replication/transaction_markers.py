@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin
@@ -20,7 +21,6 @@ from pykbroker.protocol.records.control import ControlRecordType, control_record
 from pykbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
-    from pykbroker.coordination.transaction_marker import TransactionMarker
     from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
     from pykbroker.wall_clock import WallClock
@@ -76,18 +76,18 @@ class MarkerWriter:
         self._groups = groups
         self._clock = clock
 
-    def write(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode | AppendedMarker:
-        """Writes one marker. Returns NONE if it is replicated, an AppendedMarker to wait for, or an error.
+    def write(self, marker: TransactionMarker, topic: str, partition: int) -> WrittenMarker:
+        """Writes one marker.
 
         All errors but INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED may be retried.
         """
         found = self._partitions.get(topic, partition)
         if found is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return WrittenMarker(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         holds_offsets = topic == OFFSETS_TOPIC
         if holds_offsets and not self._groups.is_loaded(partition):
             # Offsets that are still being loaded would miss their marker. Coordinators retry after this error.
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return WrittenMarker(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._clock.now_ms()
         try:
             found.check_enough_replicas()
@@ -99,15 +99,13 @@ class MarkerWriter:
             )
         except (KafkaError, LogError) as error:
             log.info("%s: the marker of producer %d was not written: %s", found, marker.producer_id, error)
-            return error_code_for(error)
+            return WrittenMarker(error_code_for(error))
         end_offset = found.log.log_end_offset
         if holds_offsets:
             self._groups.end_transaction(partition, end_offset, marker.producer_id, marker.is_commit)
-        return (
-            ErrorCode.NONE
-            if found.high_watermark >= end_offset
-            else AppendedMarker(found, end_offset, found.leadership)
-        )
+        if found.high_watermark >= end_offset:
+            return WrittenMarker(ErrorCode.NONE)
+        return WrittenMarker(ErrorCode.NONE, AppendedMarker(found, end_offset, found.leadership))
 
 
 def marker_batch(marker: TransactionMarker, now_ms: int) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pykbroker.config.dynamic_changes import check_resource_name, check_settings, with_own_variables
-from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.commands import ApiError, ItemRefused
 from pykbroker.controller.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -148,12 +148,12 @@ def is_checked(context: NodeContext) -> bool:
 
 
 def check_broker_settings(
-    context: NodeContext, name: str, settings: Callable[[], Mapping[str, str] | ApiError]
+    context: NodeContext, name: str, settings: Callable[[], Mapping[str, str]]
 ) -> ApiError | None:
     """Error of changed settings of this broker, or of all brokers if `name` is empty; None if they are valid.
 
-    `settings` gives the new values by key. On a controller's port they were checked already by the broker that
-    forwarded the request: only that broker has its own settings.
+    `settings` gives the new values by key, or raises ItemRefused. On a controller's port they were checked already by
+    the broker that forwarded the request: only that broker has its own settings.
     """
     if context.listener_kind is ListenerKind.CONTROLLER:
         return None
@@ -161,11 +161,10 @@ def check_broker_settings(
     error = check_resource_name(name, services.node_id)
     if error.is_failure:
         return error
-    values = settings()
-    if not isinstance(values, ApiError):
-        values = with_own_variables(values)
-    if isinstance(values, ApiError):
-        return values
+    try:
+        values = with_own_variables(settings())
+    except ItemRefused as refused:
+        return refused.error
     error = check_settings(values, name, services.config, services.metadata.image)
     if services.tls is not None and not error.is_failure:
         error = check_tls(services, values, name)

@@ -9,6 +9,7 @@ import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.errors import answered_error
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -27,15 +28,22 @@ Named = tuple[str, int]
 """Topic and partition."""
 
 
-async def latest_offsets(services: BrokerServices, partitions: Collection[Named]) -> Mapping[Named, int | ErrorCode]:
-    """The high watermark of each partition, or the error of the request for it."""
-    found: dict[Named, int | ErrorCode] = {}
+class LatestOffset(NamedTuple):
+    """The high watermark of a partition; -1 with an error."""
+
+    error: ErrorCode
+    offset: int = -1
+
+
+async def latest_offsets(services: BrokerServices, partitions: Collection[Named]) -> Mapping[Named, LatestOffset]:
+    """The high watermark of each partition, by a request to its leader."""
+    found: dict[Named, LatestOffset] = {}
     remote: dict[int, list[Named]] = {}
     for named in partitions:
         topic = services.metadata.topic(named[0])
         image = None if topic is None else topic.partitions.get(named[1])
         if image is None or image.leader < 0:
-            found[named] = ErrorCode.LEADER_NOT_AVAILABLE
+            found[named] = LatestOffset(ErrorCode.LEADER_NOT_AVAILABLE)
         elif image.leader == services.node_id:
             found[named] = _local(services, named)
         else:
@@ -50,14 +58,16 @@ async def latest_offsets(services: BrokerServices, partitions: Collection[Named]
     return found
 
 
-def _local(services: BrokerServices, named: Named) -> int | ErrorCode:
+def _local(services: BrokerServices, named: Named) -> LatestOffset:
     partition = services.partitions.get(*named)
     if partition is None or not partition.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.OFFSET_NOT_AVAILABLE if partition.is_behind_its_epoch else partition.high_watermark
+        return LatestOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.is_behind_its_epoch:
+        return LatestOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return LatestOffset(ErrorCode.NONE, partition.high_watermark)
 
 
-async def _ask(services: BrokerServices, broker_id: int, asked: list[Named]) -> Mapping[Named, int | ErrorCode]:
+async def _ask(services: BrokerServices, broker_id: int, asked: list[Named]) -> Mapping[Named, LatestOffset]:
     topics: dict[str, ListOffsetsTopic] = {}
     for name, number in asked:
         topic = topics.setdefault(name, ListOffsetsTopic(name=name))
@@ -80,8 +90,8 @@ async def _ask(services: BrokerServices, broker_id: int, asked: list[Named]) -> 
         except (NodeUnreachable, ProtocolError):
             continue
         return {
-            (topic.name, part.partition_index): answered_error(part.error_code) if part.error_code else part.offset
+            (topic.name, part.partition_index): LatestOffset(answered_error(part.error_code), part.offset)
             for topic in response.topics
             for part in topic.partitions
         }
-    return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+    return dict.fromkeys(asked, LatestOffset(ErrorCode.NETWORK_EXCEPTION))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
-from pykbroker.share_state.state import PartitionState, SharePartitionKey
+from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
     from pykbroker.share_state.coordinator import ShareCoordinator
-    from pykbroker.share_state.state import Refusal
 
 
 class AskedPartition(Protocol):
@@ -48,7 +48,6 @@ Call: TypeAlias = "Callable[[ShareCoordinator, SharePartitionKey, Any], Awaitabl
 async def for_each_partition(
     context: BrokerContext,
     request: StateRequest,
-    operation: str,
     call: Call[Outcome],
     topic_result: Callable[..., TopicResult],
     partition_result: Callable[..., Any],
@@ -61,20 +60,18 @@ async def for_each_partition(
     Args:
         context: of the request.
         request: the request.
-        operation: for error messages of the coordinator, such as "read share group state".
-        call: calls the coordinator, its first argument, for the partition with a key, which the request asks like this.
+        call: calls the coordinator, given it, the key of a partition, and the part of the request about the partition.
         topic_result, partition_result: classes of the response.
         values_of: fields of a partition's result, of a state that was found.
         leaves_out_empty_topics: True to leave a topic without partitions out of the response. Otherwise, as in Kafka, a
             request with such a topic gets an empty response.
     """
-    found = await _outcomes(context, request.group_id, request.topics, call, leaves_out_empty_topics)
+    found = await _outcomes(context, request, call, leaves_out_empty_topics)
     return [
         topic_result(
             topic_id=topic_id,
             partitions=[
-                partition_result(partition=number, **_fields_of(outcome, operation, values_of))
-                for number, outcome in outcomes
+                partition_result(partition=number, **_fields_of(outcome, values_of)) for number, outcome in outcomes
             ],
         )
         for topic_id, outcomes in found
@@ -82,12 +79,8 @@ async def for_each_partition(
 
 
 async def _outcomes(
-    context: BrokerContext,
-    group_id: str,
-    topics: Iterable[AskedTopic],
-    call: Call[Outcome],
-    leaves_out_empty_topics: bool,
-) -> list[tuple[bytes, list[tuple[int, Outcome | ErrorCode]]]]:
+    context: BrokerContext, request: StateRequest, call: Call[Outcome], leaves_out_empty_topics: bool
+) -> list[tuple[bytes, list[tuple[int, Outcome | Refusal]]]]:
     """Calls the share coordinator for each partition of a request: one mention after another, the partitions at once.
 
     Outcomes are in the order of the request; a topic that it has twice has one list, and a partition that it has twice
@@ -95,50 +88,41 @@ async def _outcomes(
     a group has no outcomes, and neither has one with a topic without partitions, unless such a topic is left out: all
     this as in Kafka.
     """
-    asked = [(topic.topic_id, list(topic.partitions)) for topic in topics]
+    group_id = request.group_id
+    asked = [(topic.topic_id, list(topic.partitions)) for topic in request.topics]
     if not context.authorize_cluster(CLUSTER_ACTION):
-        failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        failed = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return [(topic_id, [(p.partition, failed) for p in partitions]) for topic_id, partitions in asked]
     if not group_id or (not leaves_out_empty_topics and any(not partitions for _, partitions in asked)):
         return []
     coordinator = context.services.share_state
-    outcomes: dict[bytes, dict[int, Outcome | ErrorCode]] = {}
+    outcomes: dict[bytes, dict[int, Outcome | Refusal]] = {}
 
     async def ask(topic_id: bytes, number: int, mentions: list[AskedPartition]) -> None:
+        key = SharePartitionKey(group_id, topic_id, number)
         for asked_partition in mentions:
-            outcomes[topic_id][number] = await call(
-                coordinator, SharePartitionKey(group_id, topic_id, number), asked_partition
-            )
+            try:
+                outcomes[topic_id][number] = await call(coordinator, key, asked_partition)
+            except CoordinatorError as error:
+                code, operation = error.error_code, context.api_key.name.lower().replace("_", " ")
+                outcomes[topic_id][number] = Refusal(code, f"Unable to {operation}: {TEXTS.get(code)}")
 
     places: dict[tuple[bytes, int], list[AskedPartition]] = {}
     for topic_id, partitions in asked:
         for each in partitions:
             places.setdefault((topic_id, each.partition), []).append(each)
             # Keeps the order of the request.
-            outcomes.setdefault(topic_id, {}).setdefault(each.partition, ErrorCode.NONE)
+            outcomes.setdefault(topic_id, {}).setdefault(each.partition, Refusal(ErrorCode.NONE))
     async with trio.open_nursery() as nursery:
         for (topic_id, number), mentions in places.items():
             nursery.start_soon(ask, topic_id, number, mentions)
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 
 
-def _fields_of(
-    outcome: Any, operation: str, values_of: Callable[[PartitionState], dict[str, Any]] | None
-) -> dict[str, Any]:
+def _fields_of(outcome: Any, values_of: Callable[[PartitionState], dict[str, Any]] | None) -> dict[str, Any]:
     """Fields of a partition's result: those of a state that was found, else the error."""
     if values_of is not None and isinstance(outcome, PartitionState):
         return values_of(outcome)
-    code, message = _error_of(outcome, operation)
-    return {"error_code": code, "error_message": message}
-
-
-def _error_of(outcome: Refusal | ErrorCode | None, operation: str) -> tuple[ErrorCode, str | None]:
-    """Error code and text of an outcome without a state."""
     if outcome is None:
-        return ErrorCode.NONE, None
-    if isinstance(outcome, ErrorCode):
-        text = TEXTS.get(outcome)
-        if outcome is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return outcome, text
-        return outcome, f"Unable to {operation}: {text}"
-    return outcome.code, outcome.message or TEXTS.get(outcome.code)
+        return {"error_code": ErrorCode.NONE, "error_message": None}
+    return {"error_code": outcome.code, "error_message": outcome.message or TEXTS.get(outcome.code)}

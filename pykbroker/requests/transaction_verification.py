@@ -2,6 +2,10 @@
 
 Without it, records that arrive after a transaction's end would open a transaction that never ends. Used by Produce, and
 by TxnOffsetCommit for the partition of `__consumer_offsets`.
+
+The coordinator does not wait until the producer's last transaction is completed, but answers CONCURRENT_TRANSACTIONS at
+once: one request from broker to broker carries several transactions, and those behind it would wait, too. The leader
+asks again.
 """
 
 from __future__ import annotations
@@ -108,7 +112,7 @@ async def verify(
         if not supports_epoch_bump and not partition.log.config.transaction_partition_verification_enable:
             continue
         try:
-            verification = partition.log.start_verification(
+            verification = partition.log.producers.start_verification(
                 identity.producer_id,
                 identity.producer_epoch,
                 sequence,

@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
 
     Attributes:
         error: NONE, or the error of this partition.
-        records: the batches that have the acquired records, among others; None without any.
+        records: the batches with the acquired records, perhaps with others too; None if none were acquired.
         acquired: the acquired records, in order of offsets.
     """
 
@@ -95,7 +95,7 @@ class ShareFetch:
         self._awaits_deadline = False
 
     async def run(self) -> Mapping[TopicPartition, Fetched]:
-        """Acquires records, waiting up to the limit; partitions without anything to tell are missing."""
+        """Acquires records, waiting up to the limit; leaves out partitions without records and without an error."""
         limits = self._limits
         if not self._places or not limits.max_records or not limits.max_bytes:
             return {}
@@ -232,7 +232,7 @@ class ShareFetch:
             bases = log.segment_base_offsets
             if bisect_right(bases, offset) < bisect_right(bases, end):
                 return True
-            size += min(log.size_between(offset, end) or 0, read.candidate.size_max)
+            size += min(log.loaded.segments.size_between(offset, end) or 0, read.candidate.size_max)
         return size >= self._limits.min_bytes
 
     def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicPartition, Fetched]:

@@ -209,10 +209,10 @@ class ShareLeader:
         self.state = LeaderState.ACTIVE
         self.waiters.notify()
 
-    def _made_of(self, found: PartitionState | ErrorCode) -> SharePartition:
-        if isinstance(found, ErrorCode):
-            code = ERROR_OF_PERSISTER.get(found, ErrorCode.UNKNOWN_SERVER_ERROR)
-            raise KafkaError(code, TEXTS.get(found, found.name))
+    def _made_of(self, found: PartitionState | Refusal) -> SharePartition:
+        if isinstance(found, Refusal):
+            code = ERROR_OF_PERSISTER.get(found.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise KafkaError(code, TEXTS.get(found.code, found.code.name))
         start_offset = found.start_offset
         if start_offset == UNINITIALIZED_START_OFFSET:
             try:
@@ -276,7 +276,7 @@ class ShareLeader:
         if is_in_use:
             self._waits_for_stable = self.settings().is_read_committed
         partition = self.partition
-        waiters = partition.stable_waiters if self._waits_for_stable else partition.waiters
+        waiters = partition.replica.stable_waiters if self._waits_for_stable else partition.replica.waiters
         if is_in_use:
             waiters.add(self._log_waiter)
         else:

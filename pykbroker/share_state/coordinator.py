@@ -15,11 +15,11 @@ from pykbroker.coordination.internal_topic import share_state_topic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime, Write
 from pykbroker.logstore.errors import LogError
-from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.runtime import CoordinatorEnvironment
     from pykbroker.share_state.shard import ShareStateShard
     from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
@@ -76,63 +76,56 @@ class ShareCoordinator:
         topic = self._metadata.image.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
-    # Requests; each result is None or a state for success, a refusal of the shard, or an error of the coordinator
+    # Requests; a result is None or a state for success, or a refusal. All raise CoordinatorError.
 
-    async def initialize(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int
-    ) -> Refusal | ErrorCode | None:
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Refusal | None:
         """Creates the state of a share partition or replaces it."""
         from pykbroker.share_state.shard import ShareStateShard
 
-        found: Refusal | ErrorCode | None = await self._write(
-            key, ShareStateShard.initialize, state_epoch, start_offset
-        )
+        found: Refusal | None = await self._write(key, ShareStateShard.initialize, state_epoch, start_offset)
         return found
 
-    async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | ErrorCode | None:
+    async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | None:
         """Stores what has changed of a share partition."""
         from pykbroker.share_state.shard import ShareStateShard
 
-        found: Refusal | ErrorCode | None = await self._write(key, ShareStateShard.write, write)
+        found: Refusal | None = await self._write(key, ShareStateShard.write, write)
         return found
 
-    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal | ErrorCode:
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition; older leaders are refused from now on."""
         from pykbroker.share_state.shard import ShareStateShard
 
-        found: PartitionState | Refusal | ErrorCode = await self._write(key, ShareStateShard.read, leader_epoch)
+        found: PartitionState | Refusal = await self._write(key, ShareStateShard.read, leader_epoch)
         return found
 
-    async def delete(self, key: SharePartitionKey) -> Refusal | ErrorCode | None:
+    async def delete(self, key: SharePartitionKey) -> Refusal | None:
         """Deletes the state of a share partition, if there is one."""
         from pykbroker.share_state.shard import ShareStateShard
 
-        found: Refusal | ErrorCode | None = await self._write(key, ShareStateShard.delete)
+        found: Refusal | None = await self._write(key, ShareStateShard.delete)
         return found
 
-    async def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal | ErrorCode:
+    async def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal:
         """The state of a share partition without its batches."""
-        place = self._runtime.find(key.coordinator_key)
-        if isinstance(place, ErrorCode):
-            return place
-        found = place[1].read_summary(key)
-        error = await self._runtime.wait_replicated(place[0])
-        return found if error is ErrorCode.NONE else error
+        number, shard = self._runtime.find(key.coordinator_key)
+        found = shard.read_summary(key)
+        await self._runtime.wait_replicated(number)
+        return found
 
-    def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any] | ErrorCode:
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any]:
         """As `write`, without the wait, which is `finish`."""
         from pykbroker.share_state.shard import ShareStateShard
 
         return self._runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)
 
     async def _write(self, key: SharePartitionKey, operation: Callable[..., Any], *arguments: Any) -> Any:
-        write = self._runtime.begin_write(key.coordinator_key, operation, key, *arguments)
-        return write if isinstance(write, ErrorCode) else await self.finish(key, write)
+        return await self.finish(key, self._runtime.begin_write(key.coordinator_key, operation, key, *arguments))
 
     async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
         """Waits until everything that the response depends on is replicated, earlier records included."""
-        error = await self._runtime.settled(key.coordinator_key, write)
-        return write.result.response if error is ErrorCode.NONE else error
+        await self._runtime.settled(key.coordinator_key, write)
+        return write.result.response
 
     # Housekeeping
 
@@ -164,7 +157,7 @@ class ShareCoordinator:
             self._runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
 
 
-def _delete(partition: Any, offset: int) -> None:
+def _delete(partition: InternalPartition, offset: int) -> None:
     try:
         partition.advance_log_start(offset)
     except LogError as error:

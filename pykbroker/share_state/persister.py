@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
-from pykbroker.errors import answered_error
+from pykbroker.coordination.runtime import STORED
+from pykbroker.errors import CoordinatorError, answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.errors import ProtocolError
@@ -61,7 +62,7 @@ COORDINATOR_MISSING = Refusal(
 )
 """Outcome of an attempt for which there was no share coordinator to be asked."""
 
-Found = Any
+Found: TypeAlias = "PartitionState | Refusal | None"
 """Response of a share coordinator: a state, an error, or None for success without a state."""
 
 
@@ -97,14 +98,15 @@ class CoordinatorPersister:
         found = await self._call(key, request, self._coordinator.initialize, state_epoch, start_offset)
         return _refusal(found, "initialize")
 
-    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
         m = read_share_group_state
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic])
         found = await self._call(key, request, self._coordinator.read, leader_epoch)
-        return _state_or_error(found)
+        assert found is not None
+        return found
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> WriteOutcome:
         """As `write`; returns the outcome if it is known at once, else a call that waits for it.
@@ -113,15 +115,21 @@ class CoordinatorPersister:
         """
         if self._coordinator.leader(key.coordinator_key) != self._node_id:
             return partial(self.write, key, write)
-        begun = self._coordinator.begin_write(key, write)
-        if not isinstance(begun, ErrorCode):
-            if not begun.is_replicated or not begun.result.records:
+        try:
+            begun = self._coordinator.begin_write(key, write)
+        except CoordinatorError as error:
+            found: Found = Refusal(error.error_code)
+        else:
+            if begun.append is not STORED or not begun.result.records:
                 return partial(self._finish, key, write, begun)
-            begun = begun.result.response
-        return partial(self.write, key, write) if _error(begun) in RETRIABLE else _refusal(begun, "write")
+            found = begun.result.response
+        return partial(self.write, key, write) if _error(found) in RETRIABLE else _refusal(found, "write")
 
     async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> Refusal | None:
-        found = await self._coordinator.finish(key, begun)
+        try:
+            found: Found = await self._coordinator.finish(key, begun)
+        except CoordinatorError as error:
+            found = Refusal(error.error_code)
         return await self.write(key, write) if _error(found) in RETRIABLE else _refusal(found, "write")
 
     async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | None:
@@ -154,14 +162,15 @@ class CoordinatorPersister:
         request = m.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
         return _error(await self._call(key, request, self._coordinator.delete))
 
-    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition without its batches; with start offset -1 if there is none."""
         m = read_share_group_state_summary
         asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = m.ReadStateSummaryData(topic_id=key.topic_id, partitions=[asked])
         request = m.ReadShareGroupStateSummaryRequest(group_id=key.group_id, topics=[topic])
         found = await self._call(key, request, self._coordinator.read_summary)
-        return _state_or_error(found)
+        assert found is not None
+        return found
 
     async def _call(
         self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
@@ -174,8 +183,7 @@ class CoordinatorPersister:
         pause_s = FIRST_PAUSE_S
         while True:
             found = await self._try(key, request, local, *arguments)
-            code = found if isinstance(found, ErrorCode) else found.code if isinstance(found, Refusal) else None
-            if code not in RETRIABLE or trio.current_time() + pause_s > deadline:
+            if _error(found) not in RETRIABLE or trio.current_time() + pause_s > deadline:
                 return found
             await trio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
@@ -190,7 +198,10 @@ class CoordinatorPersister:
         if leader_id < 0:
             return COORDINATOR_MISSING
         if leader_id == self._node_id:
-            return await local(key, *arguments)
+            try:
+                return await local(key, *arguments)
+            except CoordinatorError as error:
+                return Refusal(error.error_code)
         try:
             if leader_id not in self._connections:
                 self._connections[leader_id] = self._connect(leader_id), trio.Lock()
@@ -201,14 +212,14 @@ class CoordinatorPersister:
             log.info("the share coordinator on broker %d does not answer: %s", leader_id, error)
             # The broker may come back with another address.
             self._connections.pop(leader_id, None)
-            return ErrorCode.NETWORK_EXCEPTION
+            return Refusal(ErrorCode.NETWORK_EXCEPTION)
         return _found(response)
 
 
 def _found(response: Any) -> Found:
     """The outcome of a request about one share partition."""
     if not response.results or not response.results[0].partitions:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
     result = response.results[0].partitions[0]
     if result.error_code != ErrorCode.NONE:
         return Refusal(answered_error(result.error_code), result.error_message)
@@ -225,22 +236,14 @@ def _found(response: Any) -> Found:
 
 
 def _error(found: Found) -> ErrorCode:
-    if found is None:
-        return ErrorCode.NONE
-    code: ErrorCode = found.code if isinstance(found, Refusal) else found
-    return code
+    return found.code if isinstance(found, Refusal) else ErrorCode.NONE
 
 
 def _refusal(found: Found, operation: str) -> Refusal | None:
     """The error of an operation that has no state for its response, with the text that clients get from Kafka."""
-    if found is None or found is COORDINATOR_MISSING:
-        return found
-    code = _error(found)
-    text = found.message if isinstance(found, Refusal) else None
+    if not isinstance(found, Refusal) or found is COORDINATOR_MISSING:
+        return None if isinstance(found, PartitionState) else found
+    code, text = found
     if code in RETRIABLE:
         text = f"Exhausted max retries to complete {operation} state RPC without success."
     return Refusal(code, f"Error in {operation} state RPC. {text or TEXTS.get(code, code.name)}")
-
-
-def _state_or_error(found: Found) -> PartitionState | ErrorCode:
-    return found if isinstance(found, PartitionState) else _error(found)

@@ -89,7 +89,7 @@ class SharePersister(Protocol):
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Refusal | None:
         """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
 
-    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> WriteOutcome:
@@ -98,5 +98,5 @@ class SharePersister(Protocol):
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
 
-    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
         """The state of a share partition without its batches; with start offset -1 if there is none."""

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.telemetry.subscriptions import Requested, Subscription, requested
 
@@ -26,6 +27,15 @@ RESERVED_IDS: Final = (bytes(16), bytes(15) + b"\x01")
 
 REASONS_TO_ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 """Errors of a push after which the client may ask for its subscription before the interval ends."""
+
+
+class Push(NamedTuple):
+    """The parts of a PushTelemetry request that are checked."""
+
+    subscription_id: int
+    compression_type: int
+    size_bytes: int
+    is_terminating: bool
 
 
 class ClientInstance:
@@ -112,28 +122,24 @@ class ClientInstances:
         attributes: Mapping[str, str],
         now_ms: int,
         connection: object,
-        *,
-        subscription_id: int,
-        compression_type: int,
-        size_bytes: int,
+        push: Push,
         max_bytes: int,
-        is_terminating: bool,
     ) -> tuple[ErrorCode, ClientInstance]:
         """A push of metrics: the first error in Kafka's order, or success. A terminating push is never too early."""
         instance = self._instance(client_instance_id, attributes, now_ms, connection)
         error = ErrorCode.NONE
         if instance.is_terminating:
             error = ErrorCode.INVALID_REQUEST
-        elif not instance.may_push(now_ms) and not is_terminating:
+        elif not instance.may_push(now_ms) and not push.is_terminating:
             error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        elif subscription_id != instance.subscription_id:
+        elif push.subscription_id != instance.subscription_id:
             error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-        elif compression_type not in COMPRESSION_TYPES:
+        elif push.compression_type not in COMPRESSION_TYPES:
             error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        elif size_bytes > max_bytes:
+        elif push.size_bytes > max_bytes:
             error = ErrorCode.TELEMETRY_TOO_LARGE
         instance.last_error = error
-        instance.is_terminating = is_terminating
+        instance.is_terminating = push.is_terminating
         return error, instance
 
     def _instance(

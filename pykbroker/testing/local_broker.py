@@ -193,12 +193,14 @@ class LocalBroker(LocalClient):
     def _new_process(self, environment: Mapping[str, str]) -> BrokerProcess:
         directory = self._directory()
         if not self._prepared:
-            return InterpreterProcess(self._words(), environment, self._log_path(), os.path.join(directory, "address"))
+            return InterpreterProcess(
+                self._arguments(), environment, self._log_path(), os.path.join(directory, "address")
+            )
         prepared = prepared_process(environment)
         for temporary in (*self._directories_at_end, *(() if self._keep else (directory,))):
             prepared.remove_at_end(temporary)
         return prepared.start(
-            self._words(),
+            self._arguments(),
             environment,
             self._log_path(),
             is_temporary=self._is_temporary,
@@ -290,12 +292,12 @@ class LocalBroker(LocalClient):
 
     # Internals
 
-    def _belong_to_temporary(self, directory: str) -> None:
+    def _remove_at_end(self, directory: str) -> None:
         """Removes `directory`, which has the data, when this process ends. LocalCluster calls it before the start."""
         self._is_temporary = True
         self._directories_at_end = (directory,)
 
-    def _use_tls_of(self, directory: str) -> None:
+    def _take_certificates_of(self, directory: str) -> None:
         """Takes the certificates for clients from `directory`, for LocalCluster, whose settings name them."""
         self._tls_of_cluster = directory
 
@@ -313,16 +315,16 @@ class LocalBroker(LocalClient):
     def _log_path(self) -> str:
         return os.path.join(self._directory(), "broker.log")
 
-    def _words(self) -> list[str]:
-        """The words after `pykbroker start`."""
-        words = ["--stop-with-stdin", "--port", str(self._port), "--data-dir", self.data_dir]
+    def _arguments(self) -> list[str]:
+        """The arguments after `pykbroker start`."""
+        arguments = ["--stop-with-stdin", "--port", str(self._port), "--data-dir", self.data_dir]
         if self._tls:
-            words.append("--tls")
+            arguments.append("--tls")
         for key, value in self._config.items():
-            words += ["--override", f"{key}={value}"]
+            arguments += ["--override", f"{key}={value}"]
         for topic in self._topics:
-            words += ["--topic", topic]
-        return words
+            arguments += ["--topic", topic]
+        return arguments
 
     def _wait_until_ready(self, process: BrokerProcess) -> str:
         deadline = time.monotonic() + self._start_timeout_s

@@ -104,9 +104,9 @@ class LocalCluster(LocalClient):
         }
         for node in self._nodes.values():
             if self._is_temporary:
-                node._belong_to_temporary(directory)
+                node._remove_at_end(directory)
             if tls:
-                node._use_tls_of(directory)
+                node._take_certificates_of(directory)
 
     def __repr__(self) -> str:
         running = [str(node_id) for node_id, node in self._nodes.items() if node.is_running]

@@ -1,8 +1,10 @@
 """Completes decided transactions: writes their markers, then the record that completes them, with retries.
 
 A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
-task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader. Up
-to `MARKERS_PER_TURN` markers are written at once, more of them in a task that yields in between.
+task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader,
+until the partition has a newer producer or coordinator epoch or is deleted. A marker is done when it is replicated
+under the leader epoch in which it was appended. Up to `MARKERS_PER_TURN` markers are written at once, more of them in a
+task that yields in between.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import trio
 from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
 from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.coordination.transaction_marker import AwaitedMarker
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.marker_queue import (
     MARKERS_PER_TURN,
-    AwaitedMarker,
     Batch,
     CompletingTransaction,
     Key,
@@ -134,11 +136,11 @@ class TransactionCompletion:
                 completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
             elif image.leader == self._node_id:
                 written = self._write_marker(completing.marker, *partition)
-                if isinstance(written, ErrorCode):
-                    self._take(completing, partition, written)
+                if written.replication is None:
+                    self._take(completing, partition, written.error)
                 else:
                     completing.in_flight.add(partition)
-                    appended.append((partition, written))
+                    appended.append((partition, written.replication))
             elif image.leader >= 0 and nursery is not None:
                 completing.in_flight.add(partition)
                 self._send(nursery, image.leader, completing, partition)
@@ -186,8 +188,7 @@ class TransactionCompletion:
         number, transaction = completing.key[0], completing.transaction
         assert transaction.pending is not None
         result = TransactionResult([(transaction.transactional_id, transaction.pending)])
-        append = self._runtime.carry_out(number, self._runtime.shards[number], result)
-        return not isinstance(append, ErrorCode) or append is ErrorCode.NONE
+        return self._runtime.carry_out(number, self._runtime.shards[number], result).error is ErrorCode.NONE
 
     # Replication of markers that this broker has appended
 

@@ -22,7 +22,7 @@ from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV
 from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -233,9 +233,10 @@ class TransactionCoordinator:
             timeout_ms = NO_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        error = await self._create_if_new(transactional_id, timeout_ms)
-        if error is not ErrorCode.NONE:
-            return Answer(error)
+        try:
+            await self._create_if_new(transactional_id, timeout_ms)
+        except KafkaError as error:
+            return Answer(error.error_code)
         event = InitializeProducer(timeout_ms, expected, self.level)
         answer = await self._carry_out(transactional_id, event)
         if answer.error is ErrorCode.NONE and event.is_fencing:
@@ -244,17 +245,12 @@ class TransactionCoordinator:
             log.info("%r: producer id %d, epoch %d", transactional_id, answer.producer_id, answer.producer_epoch)
         return answer
 
-    async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> ErrorCode:
-        place = self._runtime.find(transactional_id)
-        if not isinstance(place, ErrorCode) and transactional_id not in place[1].transactions:
-            try:
-                producer_id = await self._next_producer_id()
-            except KafkaError as error:
-                return error.error_code
-            place = self._runtime.find(transactional_id)
-            if not isinstance(place, ErrorCode):
-                place[1].create(transactional_id, producer_id, timeout_ms, self._runtime.now_ms())
-        return place if isinstance(place, ErrorCode) else ErrorCode.NONE
+    async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> None:
+        _, shard = self._runtime.find(transactional_id)
+        if transactional_id not in shard.transactions:
+            producer_id = await self._next_producer_id()
+            _, shard = self._runtime.find(transactional_id)
+            shard.create(transactional_id, producer_id, timeout_ms, self._runtime.now_ms())
 
     async def add_partitions(
         self,
@@ -295,12 +291,13 @@ class TransactionCoordinator:
     def _verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        place = self._runtime.find(transactional_id)
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-        if isinstance(place, ErrorCode):
-            return dict.fromkeys(partitions, place)
-        transaction = place[1].transactions.get(transactional_id)
+        try:
+            _, shard = self._runtime.find(transactional_id)
+        except CoordinatorError as refusal:
+            return dict.fromkeys(partitions, refusal.error_code)
+        transaction = shard.transactions.get(transactional_id)
         if transaction is None:
             return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         error = transaction.verify(producer_id, producer_epoch)
@@ -362,20 +359,24 @@ class TransactionCoordinator:
 
     # Administration
 
-    def find(self, transactional_id: str) -> Transaction | ErrorCode:
-        """One transaction for DescribeTransactions; TRANSACTIONAL_ID_NOT_FOUND if there is none."""
-        if not transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        place = self._runtime.find(transactional_id)
-        if isinstance(place, ErrorCode):
-            return place
-        found = place[1].transactions.get(transactional_id)
-        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is None or found.is_new else found
+    def find(self, transactional_id: str) -> Transaction:
+        """One transaction, for DescribeTransactions.
 
-    async def list(self, wanted: TransactionFilter) -> list[Transaction] | ErrorCode:
-        """The transactions of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""
+        Raises:
+            CoordinatorError: this broker does not coordinate it, or there is none.
+        """
+        if not transactional_id:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST)
+        _, shard = self._runtime.find(transactional_id)
+        found = shard.transactions.get(transactional_id)
+        if found is None or found.is_new:
+            raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return found
+
+    async def list(self, wanted: TransactionFilter) -> list[Transaction]:
+        """The transactions of this broker; raises CoordinatorError while some are still being loaded."""
         if self._runtime.is_loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._runtime.now_ms()
         found: list[Transaction] = []
         everything = [
@@ -397,26 +398,28 @@ class TransactionCoordinator:
         self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
     ) -> Answer:
         """Applies an event to a transaction and waits until the resulting record is replicated."""
-        write = await self._begin(transactional_id, event, after_reply)
-        error = write if isinstance(write, ErrorCode) else await write.wait()
-        if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
-            return Answer(error)
+        try:
+            write = await self._begin(transactional_id, event, after_reply)
+            await write.wait()
+        except KafkaError as error:
+            return Answer(error.error_code)
         outcome: Outcome = write.result.response
         return Answer(outcome.error, *outcome.answer)
 
     async def _begin(
         self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
-    ) -> Write[TransactionResult] | ErrorCode:
-        """Applies an event, with a fresh producer id if it needs one, and appends the resulting record."""
+    ) -> Write[TransactionResult]:
+        """Applies an event, with a fresh producer id if it needs one, and appends the resulting record.
+
+        Raises:
+            KafkaError: this broker does not coordinate the id, or there is no producer id.
+        """
         fresh_id: int | None = None
         while True:
             write = self._runtime.begin_write(transactional_id, _handle, transactional_id, event, fresh_id, after_reply)
-            if isinstance(write, ErrorCode) or not write.result.response.needs_producer_id:
+            if not write.result.response.needs_producer_id:
                 return write
-            try:
-                fresh_id = await self._next_producer_id()
-            except KafkaError as error:
-                return error.error_code
+            fresh_id = await self._next_producer_id()
 
     def _deliver(self, number: int, shard: TransactionShard, result: TransactionResult) -> None:
         if result.is_unloaded:
@@ -461,8 +464,11 @@ class TransactionCoordinator:
         for transaction in late:
             transactional_id = transaction.transactional_id
             # The other transactions do not wait until this abort is replicated.
-            write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
-            error = write if isinstance(write, ErrorCode) else write.append_error or write.result.response.error
+            try:
+                write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
+                error = write.append.error or write.result.response.error
+            except KafkaError as refusal:
+                error = refusal.error_code
             if error is ErrorCode.NONE:
                 timeout_ms = transaction.current.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Protocol
 
-from pykbroker.coordination.transaction_marker import TransactionMarker
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.errors import answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -28,16 +27,8 @@ Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""
 
 
-class AwaitedMarker(Protocol):
-    """A marker that this broker has appended and that is not replicated yet."""
-
-    async def wait_replicated(self, deadline: float) -> ErrorCode:
-        """Waits for replication until `deadline`, in seconds on trio's clock; returns the partition's error."""
-
-
-WriteMarker = Callable[[TransactionMarker, str, int], "ErrorCode | AwaitedMarker"]
-"""Appends a marker to a partition that this broker leads; returns the error, NONE if replicated at once, or else the
-marker to wait for."""
+WriteMarker = Callable[[TransactionMarker, str, int], WrittenMarker]
+"""Appends a marker to a partition that this broker leads."""
 
 
 class Progress(Enum):

@@ -99,7 +99,6 @@ EXCEPTIONS = {
         "network.dispatch._timed",
     },
     "an administrator's request": {
-        "groups.coordinator.GroupCoordinator._delete_group",
         "groups.coordinator.GroupCoordinator.delete_groups",
         "groups.coordinator.GroupCoordinator.delete_offsets",
         "groups.share.requests.ShareGroupRequests._administer",

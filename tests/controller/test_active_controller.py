@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
-from pykbroker.controller.heartbeats import BrokerState, Heartbeat
+from pykbroker.controller.broker_heartbeats import BrokerState, Heartbeat
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from pykbroker.controller.heartbeats import BrokerHeartbeats
+from pykbroker.controller.broker_heartbeats import BrokerHeartbeats
 from pykbroker.controller.running_time import LATE_MIN_MS, RunningTime
 from tests.controller.world import World
 

@@ -70,7 +70,7 @@ class Scenario:
         for _ in range(40):
             try:
                 step()
-                self.log.latest_epoch  # noqa: B018  loads it
+                self.log.leader_epochs.latest_epoch  # noqa: B018  loads it
             except StorageError:
                 continue
             self.check()

@@ -335,7 +335,7 @@ def test_a_copy_is_adopted_where_the_log_is_missing() -> None:
     """P-303: in the directory that the metadata has."""
     filesystem, directories = moving()
     assert directories.adopt_future("t", 0, B) is False, "the log is there"
-    assert directories.online[A].give_away("t", 0) is not None
+    assert directories.online[A].detach("t", 0) is not None
     directories.abandon()
     again = opened(filesystem)
     assert again.adopt_future("t", 0, A) is False

@@ -56,7 +56,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync(memory: Place) -> None:
             "leader-epoch-checkpoint",
             "partition.metadata",
         ]
-        assert (offsets(log), log.latest_epoch, log.recovery_point) == ([0, 1, 2], 2, 3)
+        assert (offsets(log), log.leader_epochs.latest_epoch, log.recovery_point) == ([0, 1, 2], 2, 3)
     directory.close()
 
 

@@ -91,7 +91,7 @@ def test_coordinator_appends_several_batches_in_one_step(place: Place) -> None:
     result = log.append_as_leader(batch(2) + batch(3), 7, NOW_MS, AppendOrigin.COORDINATOR)
     assert (result.first_offset, result.last_offset) == (0, 4)
     assert [b.base_offset for b in read_all(log)] == [0, 2]
-    assert log.latest_epoch == 7
+    assert log.leader_epochs.latest_epoch == 7
 
 
 def test_follower_appends_keep_offsets(place: Place) -> None:
@@ -422,7 +422,7 @@ def test_a_follower_takes_nothing_of_a_later_epoch_than_it_follows(place: Place)
     log = place.open()
     result = log.append_as_follower(data, NOW_MS, 3)
     assert (result.first_offset, result.last_offset) == (0, 1)
-    assert (log.log_end_offset, log.latest_epoch) == (2, 3)
+    assert (log.log_end_offset, log.leader_epochs.latest_epoch) == (2, 3)
     assert [one.partition_leader_epoch for one in read_all(log)] == [3]
 
 

@@ -198,16 +198,16 @@ def test_open_transactions_hold_back_stable_readers(place: Place) -> None:
     """P-68: the first unstable offset is the oldest transaction's, until its marker is below the high watermark."""
     log = place.open()
     append(log, batch(1))
-    assert log.first_unstable_offset == -1
+    assert log.producers.first_unstable_offset == -1
     assert transact(log, 0) == 1
     assert transact(log, 0, producer=8) == 3
-    assert log.first_unstable_offset == 1
+    assert log.producers.first_unstable_offset == 1
     assert end(log, ControlRecordType.COMMIT) == 5
     assert log.last_stable_offset(5) == 1, "the marker itself is not below the high watermark"
     assert log.last_stable_offset(6) == 3
     end(log, ControlRecordType.ABORT, producer=8)
     assert log.last_stable_offset(7) == 7
-    assert log.first_unstable_offset == -1
+    assert log.producers.first_unstable_offset == -1
     assert place.open().last_stable_offset(7) == 7
 
 
@@ -236,7 +236,7 @@ def test_open_transactions_survive_a_restart(place: Place) -> None:
     log.close()
     for is_clean in (True, False):
         log = place.open(is_clean=is_clean)
-        assert log.first_unstable_offset == 0
+        assert log.producers.first_unstable_offset == 0
         assert log.producers.producers[7].current_txn_first_offset == 0
 
 

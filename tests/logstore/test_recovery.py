@@ -43,7 +43,7 @@ def test_a_tail_torn_at_any_byte_is_cut(memory: Place) -> None:
         count = kept * (kept + 1) // 2
         assert offsets(log) == list(range(count)), size
         assert len(memory.content(LOG)) == positions[kept]
-        assert log.latest_epoch == ((kept - 1) // 2 if kept else -1)
+        assert log.leader_epochs.latest_epoch == ((kept - 1) // 2 if kept else -1)
         assert append(log, batch(2), epoch=5).first_offset == count
         assert offsets(log) == list(range(count + 2))
         log.close()
@@ -492,12 +492,12 @@ def test_producers_are_after_a_kill_as_they_were(place: Place, transactional: bo
         sequences[producer_id] += 1 + number % 3
     if transactional:
         append(log, batch(producer_id=11, producer_epoch=0, base_sequence=0, is_transactional=True))
-    before, unstable = encode_snapshot(log.producers.producers), log.first_unstable_offset
+    before, unstable = encode_snapshot(log.producers.producers), log.producers.first_unstable_offset
     log.close_files()
     for recovery_point in (0, log.segment_base_offsets[2]):
         again = place.open(segment_bytes=1500, index_interval_bytes=100, recovery_point=recovery_point)
         assert encode_snapshot(again.producers.producers) == before
-        assert again.first_unstable_offset == unstable
+        assert again.producers.first_unstable_offset == unstable
         again.close_files()
 
 

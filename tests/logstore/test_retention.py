@@ -214,7 +214,7 @@ def test_truncation_goes_to_a_batch_boundary(place: Place) -> None:
     assert append(log, batch(1), epoch=9).first_offset == 14
     assert not log.truncate_to(15)
     assert log.truncate_to(0)
-    assert (log.log_end_offset, log.latest_epoch, log.producers.producers) == (0, -1, {})
+    assert (log.log_end_offset, log.leader_epochs.latest_epoch, log.producers.producers) == (0, -1, {})
     append(log, batch(1))
     log.close()
     assert offsets(place.open(is_clean=True)) == [0]

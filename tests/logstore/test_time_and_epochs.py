@@ -116,7 +116,7 @@ def test_epochs_are_assigned_at_the_first_append(place: Place) -> None:
     log.close()
     assert place.content("leader-epoch-checkpoint") == b"0\n3\n0 0\n3 3\n4 5\n"
     log = place.open(is_clean=True)
-    assert log.latest_epoch == 4
+    assert log.leader_epochs.latest_epoch == 4
     assert log.leader_epochs.epoch_for(4) == 3
 
 
@@ -136,7 +136,7 @@ def test_epochs_of_records_are_in_the_file_when_these_are_sealed_or_durable(plac
     append(log, batch(1), epoch=4)
     log.flush()
     assert place.content("leader-epoch-checkpoint") == b"0\n3\n2 0\n3 1\n4 2\n"
-    log.begin_leader_epoch(5)
+    log.loaded.begin_leader_epoch(5)
     assert place.content("leader-epoch-checkpoint") == b"0\n4\n2 0\n3 1\n4 2\n5 3\n", "no record tells of it"
     log.close()
 

@@ -34,7 +34,9 @@ class Transactions:
     def start(
         self, sequence: int = 0, *, epoch: int = 0, version: int = 1, now_ms: int = NOW_MS
     ) -> Verification | None:
-        return self.log.start_verification(7, epoch, sequence, supports_epoch_bump=version >= 2, now_ms=now_ms)
+        return self.log.producers.start_verification(
+            7, epoch, sequence, supports_epoch_bump=version >= 2, now_ms=now_ms
+        )
 
     def append(
         self, sequence: int = 0, *, epoch: int = 0, verification: Verification | None = None, count: int = 1
@@ -262,14 +264,14 @@ def test_how_many_bytes_became_stable(place: Place) -> None:
     sizes = [len(data) for data in (batch(1), batch(2), batch(3))]
     for count in (1, 2, 3):
         append(log, batch(count))
-    assert log.size_between(0, 6) == sum(sizes)
-    assert log.size_between(1, 3) == sizes[1]
-    assert log.size_between(3, 6) == sizes[2]
-    assert log.size_between(6, 6) == 0
+    assert log.loaded.segments.size_between(0, 6) == sum(sizes)
+    assert log.loaded.segments.size_between(1, 3) == sizes[1]
+    assert log.loaded.segments.size_between(3, 6) == sizes[2]
+    assert log.loaded.segments.size_between(6, 6) == 0
     for _ in range(5):
         append(log, batch(3))
     assert len(log.segment_base_offsets) > 1
-    assert log.size_between(0, log.log_end_offset) is None
+    assert log.loaded.segments.size_between(0, log.log_end_offset) is None
 
 
 @pytest.mark.parametrize("is_leader", [True, False])

@@ -19,6 +19,7 @@ from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.replication_queue import ReplicationQueue
+from pykbroker.coordination.transaction_marker import WrittenMarker
 from pykbroker.groups import offset_requests
 from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer import leaving, target
@@ -219,7 +220,7 @@ def _marker_is_dropped() -> list[Patch]:
 
     def write(self: Any, marker: Any, topic: str, partition: int) -> Any:
         if partition == 1 and topic == "copies":
-            return ErrorCode.NONE
+            return WrittenMarker(ErrorCode.NONE)
         return original(self, marker, topic, partition)
 
     return [(MarkerWriter, "write", write)]

@@ -213,7 +213,8 @@ class Node:
             replica.follow_image()
         clock = ManualClock()
         config: Any = SimpleNamespace(**cluster.settings)
-        environment = CoordinatorEnvironment(self.node_id, clock, self, self, unused)
+        partitions: Any = self  # with logs in memory
+        environment = CoordinatorEnvironment(self.node_id, clock, partitions, self, unused)
         self.groups = GroupCoordinator(
             CONFIG,
             environment,

@@ -33,8 +33,8 @@ class MemoryShareStates:
             self.start_offsets.pop((group_id, topic_id, partition), None)
         return self.error
 
-    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | ErrorCode:
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | None:
         if self.error is not ErrorCode.NONE:
-            return self.error
+            return None
         key = (group_id, topic_id, partition)
         return self.start_offsets.get(key, (0, -1))[1], 0, self.complete_counts.get(key, -1)

@@ -47,7 +47,7 @@ def write_in_transaction(
     partition: Partition, sequence: int = 0, count: int = 1, *, producer_id: int = PRODUCER_ID, epoch: int = 0
 ) -> int:
     """Appends as a verified producer of the first generation does; gives the first offset."""
-    verification = partition.log.start_verification(
+    verification = partition.log.producers.start_verification(
         producer_id, epoch, sequence, supports_epoch_bump=False, now_ms=NOW_MS
     )
     data = transactional_batch(sequence, count, producer_id=producer_id, epoch=epoch)

@@ -81,7 +81,20 @@ def join(
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if is_unknown and request.group_instance_id is None and api_version >= KNOWN_MEMBER_ID_VERSION:
         result.reply(waiter, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        return result
+    else:
+        _join(group, request, member_id, waiter, context, result)
+    return result
+
+
+def _join(
+    group: ConsumerGroup,
+    request: JoinGroupRequest,
+    member_id: str,
+    waiter: Waiter,
+    context: HeartbeatContext,
+    result: GroupResult,
+) -> None:
+    """Adds or changes the member, moves it towards its target assignment, and answers the request."""
     existing = group.static_member(request.group_instance_id)
     member = _find_or_add(group, request, member_id, existing, result)
     subscription = _subscription(request)
@@ -126,7 +139,6 @@ def join(
         result.response = response
         result.reply(waiter, response)
         start_timers()
-    return result
 
 
 def _with_values(

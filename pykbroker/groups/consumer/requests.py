@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.result import RegexRefresh
 from pykbroker.groups.shard import GroupShard
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -67,15 +68,16 @@ class ConsumerGroupRequests:
         if malformed is not None:
             return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
-        write = self._runtime.begin_write(
-            group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
-        )
-        if isinstance(write, ErrorCode):
-            return ConsumerGroupHeartbeatResponse(error_code=write)
-        if write.result.regex_refresh is not None:
-            self.refresh_regexes(write.result.regex_refresh)
-        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
-        return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
+        try:
+            write = self._runtime.begin_write(
+                group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
+            )
+            if write.result.regex_refresh is not None:
+                self.refresh_regexes(write.result.regex_refresh)
+            response: ConsumerGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
+        except CoordinatorError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=error.error_code)
+        return response
 
     def refresh_regexes(self, refresh: RegexRefresh) -> None:
         """Finds the topics that match the regular expressions of a group, and stores them in the group, in a task."""
@@ -87,7 +89,9 @@ class ConsumerGroupRequests:
         started_ms, version = self._runtime.now_ms(), self._topics.version
         matches = matching_topics(refresh.regexes, self._topics.names)
         visible = {regex: frozenset(filter(refresh.may_describe, names)) for regex, names in matches.items()}
-        self._runtime.begin_write(
-            refresh.group_id,
-            lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
-        )
+        # Another broker that has become the coordinator resolves them itself.
+        with suppress(CoordinatorError):
+            self._runtime.begin_write(
+                refresh.group_id,
+                lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
+            )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
@@ -42,8 +44,8 @@ class ShareStates(Protocol):
     async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""
 
-    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> Summary | ErrorCode:
-        """The start offset of a share partition, and what its lag is computed from."""
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> Summary | None:
+        """The start offset of a share partition, and what its lag is computed from; None if it cannot be read."""
 
 
 class ShareGroupRequests:
@@ -69,12 +71,11 @@ class ShareGroupRequests:
         if malformed is not None:
             return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         group_id = request.group_id
-        write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
-        if isinstance(write, ErrorCode):
-            return ShareGroupHeartbeatResponse(error_code=write)
-        response: ShareGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
-        if isinstance(response, ErrorCode):
-            return ShareGroupHeartbeatResponse(error_code=response)
+        try:
+            write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
+            response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
+        except CoordinatorError as error:
+            return ShareGroupHeartbeatResponse(error_code=error.error_code)
         if write.result.initialization is not None and self._runtime.nursery is not None:
             self._runtime.nursery.start_soon(self.initialize, write.result.initialization)
         return response
@@ -86,7 +87,9 @@ class ShareGroupRequests:
             for topic_id, partitions in wanted.partitions.items()
         }
         if await self._initialize_from(wanted, offsets):
-            self._runtime.begin_write(wanted.group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
+            # Another broker that has become the coordinator initializes them with a later heartbeat.
+            with suppress(CoordinatorError):
+                self._runtime.begin_write(wanted.group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
 
     async def _initialize_from(
         self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
@@ -110,12 +113,13 @@ class ShareGroupRequests:
             names = ", ".join(sorted({error.code.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
-            self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
+            with suppress(CoordinatorError):
+                self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
         return errors
 
     async def alter_offsets(
         self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], GroupError] | GroupError:
+    ) -> dict[tuple[bytes, int], GroupError]:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
 
         After an error the partitions stay marked as initializing, as in Kafka: a member's heartbeat initializes them
@@ -126,21 +130,21 @@ class ShareGroupRequests:
             wanted: topic -> partition -> start offset. Topics and partitions that do not exist are left out.
 
         Returns:
-            The errors of partitions, by topic id and partition, or the error of the whole request.
+            The errors of partitions, by topic id and partition.
+
+        Raises:
+            GroupError: of the whole request.
         """
-        found = await self._administer(
+        alteration: Alteration = await self._administer(
             group_id,
             lambda shard, now_ms: shard.share.alter_offsets(group_id, shard.any_group(group_id), wanted, now_ms),
             refuses_at_once=True,
         )
-        if isinstance(found, GroupError):
-            return found
-        alteration: Alteration = found
         negative = [(i, number) for i, offsets in alteration.offsets.items() for number in offsets if number < 0]
         if negative:
             # Kafka's persister refuses negative offsets, and the partitions stay marked as initializing.
             message = f"{NEGATIVE_PARTITION} - {group_id} {uuid_to_text(negative[0][0])} {negative[0][1]}"
-            return GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         partitions = {topic_id: frozenset(offsets) for topic_id, offsets in alteration.offsets.items()}
         return await self._initialize_from(
             Initialization(group_id, alteration.state_epoch, partitions), alteration.offsets
@@ -148,43 +152,43 @@ class ShareGroupRequests:
 
     async def delete_offsets(
         self, group_id: str, names: Sequence[str]
-    ) -> tuple[list[bytes], dict[bytes, ErrorCode], Sequence[tuple[str, ErrorCode, str | None]]] | GroupError:
+    ) -> tuple[list[bytes], dict[bytes, ErrorCode], Sequence[tuple[str, ErrorCode, str | None]]]:
         """Handles DeleteShareGroupOffsets for an empty group.
 
         Returns:
             Ids of topics whose offsets are deleted; ids of topics whose state could not be deleted, with the error;
-            topics that have no offsets, with the error and its text. Or the error of the whole request.
+            topics that have no offsets, with the error and its text.
+
+        Raises:
+            GroupError: of the whole request.
         """
-        found = await self._administer(
+        deletion: Deletion = await self._administer(
             group_id,
             lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names),
             refuses_at_once=False,
         )
-        if isinstance(found, GroupError):
-            return found
-        deletion: Deletion = found
         failed: dict[bytes, ErrorCode] = {}
         for (topic_id, _), code in (await self._delete_partitions(group_id, deletion.partitions)).items():
             failed.setdefault(topic_id, code)
         deleted = [topic_id for topic_id in deletion.partitions if topic_id not in failed]
         if deleted:
-            error = await self._runtime.write(
-                group_id, lambda shard, now_ms: shard.share.offsets_deleted(group_id, deleted)
-            )
-            if isinstance(error, ErrorCode):
-                return GroupError(error, TEXTS.get(error, error.name))
+            try:
+                await self._runtime.write(
+                    group_id, lambda shard, now_ms: shard.share.offsets_deleted(group_id, deleted)
+                )
+            except CoordinatorError as error:
+                raise _group_error(error.error_code) from None
         return deleted, failed, deletion.errors
 
     async def _administer(
         self, group_id: str, operation: Callable[[GroupShard, int], GroupResult], *, refuses_at_once: bool
     ) -> Any:
-        """Runs an operation on a share group that may refuse the request; returns its response or the refusal.
+        """Runs an operation on a share group that may refuse the request with GroupError; returns its response.
 
         As in Kafka, the refusal of a deletion waits for earlier records, too, and that of an alteration does not.
         """
         if not group_id:
-            code = ErrorCode.INVALID_GROUP_ID
-            return GroupError(code, TEXTS[code])
+            raise _group_error(ErrorCode.INVALID_GROUP_ID)
 
         def run(shard: GroupShard, now_ms: int) -> GroupResult:
             try:
@@ -192,28 +196,32 @@ class ShareGroupRequests:
             except GroupError as error:
                 return GroupResult(response=error)
 
-        write = self._runtime.begin_write(group_id, run)
-        if isinstance(write, ErrorCode):
-            return GroupError(write, TEXTS.get(write, write.name))
-        found = write.result.response
-        if refuses_at_once and isinstance(found, GroupError):
-            return found
-        error = await self._runtime.settled(group_id, write)
-        return found if error is ErrorCode.NONE else GroupError(error, TEXTS.get(error, error.name))
+        try:
+            write = self._runtime.begin_write(group_id, run)
+            found = write.result.response
+            if not (refuses_at_once and isinstance(found, GroupError)):
+                await self._runtime.settled(group_id, write)
+        except CoordinatorError as error:
+            raise _group_error(error.error_code) from None
+        if isinstance(found, GroupError):
+            raise found
+        return found
 
-    def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]] | ErrorCode:
-        """Topic id -> partitions whose state exists; none for a group that does not exist."""
-        place = self._runtime.find(group_id)
-        if isinstance(place, ErrorCode):
-            return place
-        group = place[1].share.by_id.get(group_id)
+    def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]]:
+        """Topic id -> partitions whose state exists; none for a group that does not exist.
+
+        Raises:
+            CoordinatorError: this broker does not coordinate the group.
+        """
+        _, shard = self._runtime.find(group_id)
+        group = shard.share.by_id.get(group_id)
         return {} if group is None else {topic_id: state.partitions for topic_id, state in group.initialized.items()}
 
     async def summaries(
         self, group_id: str, partitions: Iterable[tuple[bytes, int]]
-    ) -> dict[tuple[bytes, int], Summary | ErrorCode]:
-        """Start offset, leader epoch and delivery complete count of share partitions."""
-        found: dict[tuple[bytes, int], Summary | ErrorCode] = {}
+    ) -> dict[tuple[bytes, int], Summary | None]:
+        """Start offset, leader epoch and delivery complete count of share partitions; None if they cannot be read."""
+        found: dict[tuple[bytes, int], Summary | None] = {}
 
         async def read(topic_id: bytes, partition: int) -> None:
             found[topic_id, partition] = await self._states.read_summary(group_id, topic_id, partition)
@@ -226,12 +234,13 @@ class ShareGroupRequests:
     async def delete_states(self, group_id: str) -> ErrorCode:
         """Deletes the state of an empty share group's partitions, before the group itself is deleted.
 
-        NONE for a group that is not a share group, or has members.
+        NONE for a group that is not a share group, or has members. Otherwise returns the share coordinator's error.
+
+        Raises:
+            CoordinatorError: an error of the group coordinator.
         """
         write = self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
-        error = write if isinstance(write, ErrorCode) else await self._runtime.settled(group_id, write)
-        if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
-            return error
+        await self._runtime.settled(group_id, write)
         found: dict[bytes, frozenset[int]] = write.result.response
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
             # AlterShareGroupOffsets may have added topics without partitions, or with negative ones. Kafka's persister
@@ -256,3 +265,7 @@ class ShareGroupRequests:
                 for partition in sorted(partitions):
                     nursery.start_soon(delete_one, topic_id, partition)
         return errors
+
+
+def _group_error(code: ErrorCode) -> GroupError:
+    return GroupError(code, TEXTS.get(code, code.name))

@@ -32,10 +32,11 @@ def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[st
 
     Args:
         topology: a topology whose source topics exist.
-        existing: the partition counts of topics; that of a topic that exists wins over a decided one.
+        existing: the partition counts of topics that exist, which are not changed.
 
     Raises:
-        GroupError: STREAMS_INVALID_TOPOLOGY: no counts follow; UNKNOWN_SERVER_ERROR: it names what it does not have.
+        GroupError: STREAMS_INVALID_TOPOLOGY: no counts follow. UNKNOWN_SERVER_ERROR: a copartition group refers to a
+            topic that the topology does not have.
         IncorrectlyPartitioned: topics that are joined have different counts.
     """
     subtopologies = topology.subtopologies.values()

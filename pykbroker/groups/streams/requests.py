@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic
@@ -51,15 +52,17 @@ class StreamsGroupRequests:
         if malformed is not None:
             return StreamsGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message), {}
         group_id = request.group_id
-        write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
-        if isinstance(write, ErrorCode):
-            return StreamsGroupHeartbeatResponse(error_code=write), {}
-        response: StreamsGroupHeartbeatResponse | ErrorCode = await self._runtime.confirmed(group_id, write)
-        if isinstance(response, ErrorCode):
-            return StreamsGroupHeartbeatResponse(error_code=response), {}
+        try:
+            write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
+            response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
+        except CoordinatorError as error:
+            return StreamsGroupHeartbeatResponse(error_code=error.error_code), {}
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""
-        place = self._runtime.find(group_id)
-        return 0 if isinstance(place, ErrorCode) else place[1].streams.settings_of(group_id).times.heartbeat_interval_ms
+        try:
+            _, shard = self._runtime.find(group_id)
+        except CoordinatorError:
+            return 0
+        return shard.streams.settings_of(group_id).times.heartbeat_interval_ms

@@ -11,7 +11,7 @@ from pykbroker.config.config_providers import replace_variables
 from pykbroker.config.definitions import ProviderError
 from pykbroker.config.descriptions import ConfigViews
 from pykbroker.config.dynamic_changes import check_settings, with_own_variables
-from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.commands import ItemRefused
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.protocol.error_codes import ErrorCode
@@ -95,10 +95,11 @@ class Changes:
         self.cache = MetadataCache(self.config, 1)
 
     def check(self, settings: dict[str, str], name: str = "1") -> tuple[int, str]:
-        values = with_own_variables(settings)
-        if not isinstance(values, ApiError):
-            values = check_settings(values, name, self.config, self.image)
-        return values.code, values.message or ""
+        try:
+            error = check_settings(with_own_variables(settings), name, self.config, self.image)
+        except ItemRefused as refused:
+            error = refused.error
+        return error.code, error.message or ""
 
     def store(self, settings: dict[str, str], name: str = "1") -> BrokerConfig:
         records = [

@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.dynamic_changes import check_resource_name, check_settings, edited
-from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.commands import ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -69,7 +69,9 @@ def test_a_stored_setting_of_a_listener_hinders_changes_of_those_of_all() -> Non
 def test_an_unknown_operation_is_found_before_all_others() -> None:
     """P-153."""
     edits = [ConfigEdit("no.such.key", APPEND, "a"), ConfigEdit("num.io.threads", 9, "a")]
-    error = edited(edits, "1", EMPTY_IMAGE)
-    assert error == ApiError(ErrorCode.INVALID_REQUEST, "Unknown operations type 9")
-    error = edited(edits[:1], "1", EMPTY_IMAGE)
-    assert error == ApiError(ErrorCode.INVALID_CONFIG, "Unknown config name: no.such.key")
+    with pytest.raises(ItemRefused) as refused:
+        edited(edits, "1", EMPTY_IMAGE)
+    assert refused.value.error == ApiError(ErrorCode.INVALID_REQUEST, "Unknown operations type 9")
+    with pytest.raises(ItemRefused) as refused:
+        edited(edits[:1], "1", EMPTY_IMAGE)
+    assert refused.value.error == ApiError(ErrorCode.INVALID_CONFIG, "Unknown config name: no.such.key")

@@ -15,11 +15,12 @@ from pykbroker.coordination.loader import read_records
 from pykbroker.coordination.partitioning import coordinator_partition
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
+from tests.support.coordinator_errors import outcome_of
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
@@ -120,13 +121,16 @@ class Rig(CoordinatorRig):
 
     async def acquire(self, name: str = "x", owner: str = "a", duration_ms: int = 60_000) -> Any:
         """The time until which the name is leased, None if it is another's, or an ErrorCode."""
-        return await self.runtime.write(name, lambda shard, now_ms: shard.acquire(name, owner, duration_ms, now_ms))
+        return await outcome_of(
+            self.runtime.write, name, lambda shard, now_ms: shard.acquire(name, owner, duration_ms, now_ms)
+        )
 
     def owner(self, name: str = "x") -> str | ErrorCode | None:
-        place = self.runtime.find(name)
-        if isinstance(place, ErrorCode):
-            return place
-        lease = place[1].leases.get(name)
+        try:
+            _, shard = self.runtime.find(name)
+        except CoordinatorError as error:
+            return error.error_code
+        lease = shard.leases.get(name)
         return None if lease is None else lease.owner
 
     def partition_of(self, name: str) -> HeldPartition:

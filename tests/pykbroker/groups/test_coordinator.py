@@ -40,6 +40,7 @@ from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.partition import Partition
 from tests.pykbroker.groups.rig import Rig
+from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_id, topic_image
 
 PARTITION_OF_G = coordinator_partition("g", 5)
@@ -426,8 +427,8 @@ async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> 
         assert refused.error_code == ErrorCode.NOT_COORDINATOR
         share_beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["clicks"])
         assert (await groups.share.heartbeat(share_beat, "client", "/host")).error_code == ErrorCode.NOT_COORDINATOR
-        assert groups.share.initialized_partitions("g") is ErrorCode.NOT_COORDINATOR
-        assert await groups.share.delete_states("g") is ErrorCode.NOT_COORDINATOR
+        assert outcome(groups.share.initialized_partitions, "g") is ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(groups.share.delete_states, "g") is ErrorCode.NOT_COORDINATOR
         topology = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=["clicks"])])
         streams_beat = StreamsGroupHeartbeatRequest(
             group_id="g",

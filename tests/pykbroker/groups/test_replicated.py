@@ -507,15 +507,21 @@ async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> N
         rig.partition.hold()
         Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
         await wait_all_tasks_blocked()
-        late = await rig.groups.share.delete_offsets("g", ["clicks"])
-        assert isinstance(late, GroupError)
-        assert late.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with pytest.raises(GroupError) as late:
+            await rig.groups.share.delete_offsets("g", ["clicks"])
+        assert late.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         Asked(nursery, rig.commit, 7, group_id="b")
         await wait_all_tasks_blocked()
-        refused = await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
-        assert isinstance(refused, GroupError)
-        assert refused.code == ErrorCode.GROUP_ID_NOT_FOUND
-        refused_later = Asked(nursery, rig.groups.share.delete_offsets, "b", ["clicks"])
+        with pytest.raises(GroupError) as refused:
+            await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
+        assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+        async def delete() -> GroupError:
+            with pytest.raises(GroupError) as refused:
+                await rig.groups.share.delete_offsets("b", ["clicks"])
+            return refused.value
+
+        refused_later = Asked(nursery, delete)
         await wait_all_tasks_blocked()
         assert refused_later.is_waiting
         rig.partition.release()

@@ -153,7 +153,7 @@ async def test_it_waits_no_longer_than_asked(path: DataPath) -> None:
     assert trio.current_time() - started == pytest.approx(0.7, abs=0.01)
     partition = path.partitions.get("a", 0)
     assert partition is not None
-    assert len(partition.waiters) == 0
+    assert len(partition.replica.waiters) == 0
 
 
 async def test_errors_are_answered_at_once(path: DataPath) -> None:

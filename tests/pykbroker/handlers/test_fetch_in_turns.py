@@ -103,7 +103,7 @@ async def test_records_that_come_during_a_later_pass_end_the_wait_at_once(path: 
         await trio.sleep(1)
         found = path.partitions.get("many", 3)
         assert found is not None
-        found.waiters.notify(1)
+        found.replica.waiters.notify(1)
         # The pass and this task take turns.
         for _ in range(PARTITIONS // 2):
             await trio.lowlevel.checkpoint()

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
@@ -334,7 +335,8 @@ async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
         session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
         assert session is not None
     session.connection.call_when_closed()  # type: ignore[attr-defined]
-    assert broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ())) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(CoordinatorError, match="NOT_COORDINATOR"):
+        broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ()))
 
 
 async def test_p185_too_many_sessions(tmp_path: Path) -> None:

@@ -260,12 +260,15 @@ async def test_p365_several_groups_are_asked_about_at_once(tmp_path: Path, monke
         await trio.sleep(30)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
+    async def unread(*_: object) -> None:
+        await trio.sleep(30)
+
     async with rig.running():
         names = ["a", "b", "c"]
         for name in names:
             await alter(rig, name, clicks={0: 0})
         await trio.sleep(1)
-        monkeypatch.setattr(rig.share_states, "read_summary", slow)
+        monkeypatch.setattr(rig.share_states, "read_summary", unread)
         monkeypatch.setattr(rig.share_states, "delete", slow)
         m = describe_share_group_offsets
         groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in names]

@@ -149,7 +149,7 @@ async def test_a_marker_wakes_a_committed_reader(path: DataPath, commit: bool) -
     [(time, data)] = answers
     assert time - start == 4
     assert base_offsets(data) == [0, 1, 2, 3]
-    assert len(partition.stable_waiters) == len(partition.waiters) == 0
+    assert len(partition.replica.stable_waiters) == len(partition.replica.waiters) == 0
 
 
 async def test_an_uncommitted_reader_is_woken_by_the_records(path: DataPath) -> None:

@@ -82,6 +82,6 @@ async def test_states_of_share_partitions_come_from_one_persister() -> None:
     assert await states.delete(*key) is ErrorCode.NOT_COORDINATOR
     assert await states.read_summary(*key) == (5, 2, 1)
     (persister,) = made
-    persister.summary = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await states.read_summary(*key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    persister.summary = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert await states.read_summary(*key) is None
     assert persister.asked == [(key, 7, 50), (key, 7, 51), key, (key, -1), (key, -1)]

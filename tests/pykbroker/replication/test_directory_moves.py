@@ -252,7 +252,7 @@ async def test_a_kill(moment: str) -> None:
         rig.assign(B)
     elif moment == "between the renames":
         rig.assigned = B
-        assert rig.directories.online[A].give_away("t", 0) is not None
+        assert rig.directories.online[A].detach("t", 0) is not None
     elif moment == "after":
         rig.assign(B)
         await rig.go()
@@ -420,7 +420,7 @@ async def test_a_verification_on_its_way() -> None:
     """P-135: the coordinator's consent for a transaction's first batch holds for the log after the move."""
     rig = Rig(config=LogConfig(transaction_partition_verification_enable=True))
     rig.append()
-    verification = rig.partition.log.start_verification(7, 0, 0, supports_epoch_bump=True, now_ms=NOW_MS)
+    verification = rig.partition.log.producers.start_verification(7, 0, 0, supports_epoch_bump=True, now_ms=NOW_MS)
     assert verification is not None
     rig.moves.begin(rig.partition, B)
     rig.assign(B)
@@ -428,7 +428,7 @@ async def test_a_verification_on_its_way() -> None:
     assert rig.partition.log.path == "/b/t-0"
     data = bytearray(batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
     rig.partition.append_as_leader(data, NOW_MS, verification=verification)
-    assert rig.partition.log.first_unstable_offset == 10
+    assert rig.partition.log.producers.first_unstable_offset == 10
 
 
 async def test_the_log_start_goes_with_it() -> None:
@@ -456,7 +456,7 @@ def test_the_end_was_compacted_away() -> None:
     """P-300: the copy ends where the log does, though its last records are gone."""
     rig = Rig()
     rig.append()
-    rig.partition.log.skip_to(15, NOW_MS)
+    rig.partition.log.loaded.skip_to(15, NOW_MS)
     rig.moves.begin(rig.partition, B)
     future = rig.partition.future
     assert future is not None
@@ -494,7 +494,7 @@ async def test_histories_by_chance(seed: int) -> None:
     def truncate() -> None:
         nonlocal epoch, model
         log = rig.partition.log
-        rig.partition.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
+        rig.partition.replica.truncate_to(chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
         model = [entry for entry in model if entry[0] < log.log_end_offset]
         epoch += 1
 

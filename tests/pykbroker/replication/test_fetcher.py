@@ -245,7 +245,11 @@ async def test_of_a_log_without_epochs_only_what_is_below_the_high_watermark_is_
     partition = cluster.brokers[2].partition
     for offset in range(3):
         partition.append_as_follower(batch_without_epoch(offset), 0, 2, 0, 0)
-    assert (partition.log.latest_epoch, partition.high_watermark, partition.log.log_end_offset) == (-1, 2, 3)
+    assert (partition.log.leader_epochs.latest_epoch, partition.high_watermark, partition.log.log_end_offset) == (
+        -1,
+        2,
+        3,
+    )
     two = followed(cluster)
     assert two.prepare(0) is True
     assert partition.log.log_end_offset == 2
@@ -274,7 +278,7 @@ async def test_records_that_cannot_be_are_refused_and_fetched_later(
     early = build_batch([Record(0, 1000, None, b"v", ())], base_offset=0)
     assert two.on_data(PartitionData(partition_index=0, records=early, high_watermark=2), 2, 0) is Outcome.LATER
     assert "t-0: cannot be followed for now" in caplog.text
-    three.partition.truncate_fully_and_start_at(5, 0)
+    three.partition.replica.truncate_fully_and_start_at(5, 0)
     damaged = bytearray(early)
     damaged[16] = 7
     assert three.on_data(PartitionData(partition_index=0, records=damaged, high_watermark=2), 5, 0) is Outcome.LATER

@@ -12,9 +12,9 @@ from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
+from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import NO_PLACE
-from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
@@ -83,11 +83,11 @@ async def test_an_epoch_whose_beginning_cannot_be_noted_is_led_all_the_same(
         cluster.fetch(number, 2)
     failures = reported(cluster.brokers[2])
 
-    def refuse(log: PartitionLog, epoch: int) -> None:
+    def refuse(log: LoadedLog, epoch: int) -> None:
         raise BROKEN
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionLog, "begin_leader_epoch", refuse)
+        patch.setattr(LoadedLog, "begin_leader_epoch", refuse)
         cluster.elect(2)
     assert "t-0: the beginning of leader epoch 1 was not noted: /data/t-0: Input/output error" in caplog.text
     assert failures == [BROKEN]
@@ -257,7 +257,7 @@ async def test_the_end_of_a_log_without_records_is_moved_too() -> None:
     """Its last records were compacted away; the copy ends where the log does."""
     rig = Rig()
     rig.append()
-    rig.partition.log.skip_to(15, 0)
+    rig.partition.log.loaded.skip_to(15, 0)
     rig.moves.begin(rig.partition, B)
     await rig.go()
     rig.assign(B)
@@ -293,13 +293,13 @@ async def test_a_copy_that_takes_over_and_cannot_note_the_epoch_is_reported(monk
     await rig.go()
     old, future = rig.partition.log, rig.partition.future
     assert future is not None
-    old.begin_leader_epoch(5)
+    old.loaded.begin_leader_epoch(5)
 
-    def refuse(log: PartitionLog, epoch: int) -> None:
+    def refuse(log: LoadedLog, epoch: int) -> None:
         raise BROKEN
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionLog, "begin_leader_epoch", refuse)
+        patch.setattr(LoadedLog, "begin_leader_epoch", refuse)
         rig.partition.replace_log_by_future(future)
     assert rig.failures.reported == [BROKEN]
     assert rig.partition.log is future

@@ -11,22 +11,24 @@ import trio
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import NO_ERROR, CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
-from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.errors import CloseConnection, CoordinatorError, KafkaError
 from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.config_alteration import check_broker_settings
 from pykbroker.requests.controller_calls import forwarded, quorum_of
 from pykbroker.requests.error_responses import _items
 from pykbroker.requests.share_requests import Acknowledgements
-from pykbroker.requests.share_state_calls import _error_of, _outcomes
+from pykbroker.requests.share_state_calls import _fields_of, _outcomes
 from pykbroker.requests.streams_topics import _create
 from pykbroker.requests.topic_creation import create_missing_topics, create_request
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.sessions import TopicPartition
+from pykbroker.share_state.state import Refusal
 from tests.support.admin import beside_tasks
 
 TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
@@ -218,23 +220,33 @@ def test_settings_of_tls_are_checked_after_the_others(location: str, is_refused:
 async def test_share_state_is_for_brokers_alone() -> None:
     partition = SimpleNamespace(partition=3)
     topics: Any = [SimpleNamespace(topic_id=b"t" * 16, partitions=[partition])]
+    request: Any = SimpleNamespace(group_id="group", topics=topics)
     asked: Any = SimpleNamespace(authorize_cluster=lambda operation: False)
 
     async def call(*_: Any) -> Any:
         raise AssertionError("not asked")
 
-    failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert await _outcomes(asked, "group", topics, call, False) == [(b"t" * 16, [(3, failed)])]
+    failed = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert await _outcomes(asked, request, call, False) == [(b"t" * 16, [(3, failed)])]
+    text = TEXTS[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    assert _fields_of(failed, None) == {"error_code": failed.code, "error_message": text}
 
 
-def test_texts_of_outcomes_without_a_state() -> None:
-    assert _error_of(None, "read state") == (ErrorCode.NONE, None)
-    code, text = _error_of(ErrorCode.NOT_COORDINATOR, "read state")
-    assert code is ErrorCode.NOT_COORDINATOR
-    assert (text or "").startswith("Unable to read state: ")
-    code, text = _error_of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "read state")
-    assert code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert "Unable" not in (text or "")
+async def test_texts_of_outcomes_without_a_state() -> None:
+    topics: Any = [SimpleNamespace(topic_id=b"t" * 16, partitions=[SimpleNamespace(partition=3)])]
+    request: Any = SimpleNamespace(group_id="group", topics=topics)
+    services = SimpleNamespace(share_state=None)
+    api_key = ApiKey.READ_SHARE_GROUP_STATE
+    asked: Any = SimpleNamespace(authorize_cluster=lambda operation: True, services=services, api_key=api_key)
+
+    async def call(*_: Any) -> Any:
+        raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+
+    ((_, [(_, outcome)]),) = await _outcomes(asked, request, call, False)
+    fields = _fields_of(outcome, None)
+    assert fields["error_code"] is ErrorCode.NOT_COORDINATOR
+    assert fields["error_message"] == f"Unable to read share group state: {TEXTS[ErrorCode.NOT_COORDINATOR]}"
+    assert _fields_of(None, None) == {"error_code": ErrorCode.NONE, "error_message": None}
 
 
 # Share requests

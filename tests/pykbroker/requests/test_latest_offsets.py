@@ -74,9 +74,12 @@ def services(brokers: dict[int, Broker] | None) -> Any:
     )
 
 
-def found(brokers: dict[int, Broker] | None, *partitions: tuple[str, int]) -> dict[tuple[str, int], int | ErrorCode]:
-    async def run() -> dict[tuple[str, int], int | ErrorCode]:
-        return dict(await latest_offsets(services(brokers), partitions))
+def found(brokers: dict[int, Broker] | None, *partitions: tuple[str, int]) -> dict[tuple[str, int], object]:
+    """An offset, or (error,) for each partition."""
+
+    async def run() -> dict[tuple[str, int], object]:
+        offsets = await latest_offsets(services(brokers), partitions)
+        return {named: at.offset if at.error is ErrorCode.NONE else (at.error,) for named, at in offsets.items()}
 
     return trio.run(run, clock=MockClock(autojump_threshold=0))
 
@@ -84,14 +87,14 @@ def found(brokers: dict[int, Broker] | None, *partitions: tuple[str, int]) -> di
 def test_partitions_of_this_broker() -> None:
     assert found({}, ("t", 0), ("t", 1), ("t", 2)) == {
         ("t", 0): 17,
-        ("t", 1): ErrorCode.OFFSET_NOT_AVAILABLE,
-        ("t", 2): ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ("t", 1): (ErrorCode.OFFSET_NOT_AVAILABLE,),
+        ("t", 2): (ErrorCode.NOT_LEADER_OR_FOLLOWER,),
     }
 
 
 def test_partitions_without_a_leader_or_without_a_topic() -> None:
     missing = [("t", 4), ("t", 9), ("gone", 0)]
-    assert found({}, *missing) == dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert found({}, *missing) == dict.fromkeys(missing, (ErrorCode.LEADER_NOT_AVAILABLE,))
 
 
 def test_each_leader_is_asked_once_for_all_its_partitions() -> None:
@@ -99,22 +102,22 @@ def test_each_leader_is_asked_once_for_all_its_partitions() -> None:
     assert found({2: second, 3: third}, ("t", 3), ("u", 0), ("u", 1)) == {
         ("t", 3): 100,
         ("u", 0): 100,
-        ("u", 1): ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ("u", 1): (ErrorCode.NOT_LEADER_OR_FOLLOWER,),
     }
     assert second.asked == [[("t", [3]), ("u", [0])]]
     assert (second.closed, third.closed) == (1, 1)
 
 
 def test_a_code_of_newer_software() -> None:
-    assert found({2: Broker(code=9_999)}, ("u", 0)) == {("u", 0): ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert found({2: Broker(code=9_999)}, ("u", 0)) == {("u", 0): (ErrorCode.UNKNOWN_SERVER_ERROR,)}
 
 
-@pytest.mark.parametrize(("failure_count", "result"), [(2, 100), (3, ErrorCode.NETWORK_EXCEPTION)])
-def test_a_leader_that_does_not_answer_is_asked_three_times(failure_count: int, result: int | ErrorCode) -> None:
+@pytest.mark.parametrize(("failure_count", "result"), [(2, 100), (3, (ErrorCode.NETWORK_EXCEPTION,))])
+def test_a_leader_that_does_not_answer_is_asked_three_times(failure_count: int, result: object) -> None:
     broker = Broker(failure_count)
     assert found({2: broker}, ("u", 0)) == {("u", 0): result}
     assert (len(broker.asked), broker.closed) == (3, 3)
 
 
 def test_a_broker_that_is_alone_has_nobody_to_ask() -> None:
-    assert found(None, ("u", 0)) == {("u", 0): ErrorCode.NETWORK_EXCEPTION}
+    assert found(None, ("u", 0)) == {("u", 0): (ErrorCode.NETWORK_EXCEPTION,)}

@@ -35,7 +35,7 @@ class Rig:
             "leader_epoch": 3,
             "log_start_offset": 0,
             "high_watermark": 10,
-            "waiters": set(),
+            "replica": SimpleNamespace(waiters=set()),
             **partition,
         }
         settings = DEFAULT_SETTINGS._replace(auto_offset_reset=auto_offset_reset)

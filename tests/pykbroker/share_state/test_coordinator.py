@@ -16,6 +16,7 @@ from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.replication.partition import FetchBound, Partition
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
+from tests.support.coordinator_errors import outcome_of
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import cluster_image, topic_id, topic_image
 
@@ -45,7 +46,7 @@ class Rig(CoordinatorRig):
     async def write_at(self, offset: int, state_epoch: int = 1) -> object:
         """Notes one record as acknowledged."""
         batch = StateBatch(offset, offset, ACKNOWLEDGED, 1)
-        return await self.coordinator.write(KEY, WriteState(state_epoch, 0, 0, -1, [batch]))
+        return await outcome_of(self.coordinator.write, KEY, WriteState(state_epoch, 0, 0, -1, [batch]))
 
     @property
     def log_start_offset(self) -> int:
@@ -67,7 +68,7 @@ async def test_a_state_outlives_the_coordinator(tmp_path: Path) -> None:
         state = PartitionState(1, 0, (StateBatch(0, 6, ACKNOWLEDGED, 1),), -1, 0)
         assert await rig.coordinator.read(KEY, 0) == state
         rig.coordinator.stop()
-        assert await rig.coordinator.read(KEY, 0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await outcome_of(rig.coordinator.read, KEY, 0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         rig.coordinator = rig.make()
         await nursery.start(rig.coordinator.run)
         assert await rig.coordinator.read(KEY, 0) == state
@@ -77,7 +78,7 @@ async def test_a_state_outlives_the_coordinator(tmp_path: Path) -> None:
 async def test_the_topic_is_created_as_kafka_does(tmp_path: Path) -> None:
     rig = Rig(tmp_path, is_fresh=True)
     async with rig.running():
-        assert await rig.coordinator.initialize(KEY, 1, 0) is ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(rig.coordinator.initialize, KEY, 1, 0) is ErrorCode.NOT_COORDINATOR
         rig.coordinator.request_topic_creation(1)
         await trio.sleep(1)
         assert [(topic.name, topic.partition_count, topic.replication_factor) for topic in rig.created] == [
@@ -161,7 +162,7 @@ async def test_a_coordinator_that_is_not_here(tmp_path: Path) -> None:
     async with rig.running():
         await rig.coordinator.initialize(KEY, 1, 0)
         rig.change(topic_image("clicks", 2), topic_image(SHARE_STATE_TOPIC, 3, leader=2, followers=(1,)))
-        assert await rig.coordinator.read_summary(KEY) is ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(rig.coordinator.read_summary, KEY) is ErrorCode.NOT_COORDINATOR
         assert await rig.write_at(0) is ErrorCode.NOT_COORDINATOR
 
 

@@ -106,7 +106,9 @@ async def test_a_state_by_both_ways(tmp_path: Path) -> None:
             assert await persister.initialize(key, 2, 0) == refused
             assert await persister.delete(key) is ErrorCode.NONE
             assert await persister.read_summary(key, 2) == PartitionState(0, -1, (), -1, 0)
-            assert await persister.read(key, 2) is ErrorCode.INVALID_REQUEST
+            missing = await persister.read(key, 2)
+            assert isinstance(missing, Refusal)
+            assert missing.code is ErrorCode.INVALID_REQUEST
 
 
 async def test_a_coordinator_that_comes_back_is_asked_again(tmp_path: Path) -> None:
@@ -255,4 +257,4 @@ async def test_an_answer_about_nothing(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         _, elsewhere = persisters(rig, Empty(rig))
-        assert await elsewhere.read(KEY, 0) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await elsewhere.read(KEY, 0) == Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)

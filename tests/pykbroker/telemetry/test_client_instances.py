@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.telemetry.client_instances import INSTANCE_COUNT_MAX, ClientInstances
+from pykbroker.telemetry.client_instances import INSTANCE_COUNT_MAX, ClientInstances, Push
 from pykbroker.telemetry.subscriptions import Requested, Subscription, in_map_order, requested
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -37,11 +37,10 @@ def push(instances: ClientInstances, now_ms: int, **options: Any) -> ErrorCode:
         "subscription_id": 0 if instance is None else instance.subscription_id,
         "compression_type": 0,
         "size_bytes": 10,
-        "max_bytes": 100,
         "is_terminating": False,
         **options,
     }
-    return instances.push(ONE, {"client_id": "me"}, now_ms, "connection", **request)[0]
+    return instances.push(ONE, {"client_id": "me"}, now_ms, "connection", Push(**request), 100)[0]
 
 
 def test_a_client_may_ask_once_an_interval(instances: ClientInstances) -> None:

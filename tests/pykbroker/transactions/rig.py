@@ -11,7 +11,7 @@ import trio
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, TopicImage
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
-from pykbroker.coordination.transaction_marker import TransactionMarker
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from pykbroker.handlers.end_txn import handle_end_txn
@@ -87,11 +87,11 @@ class Rig(CoordinatorRig):
     def connect(self, broker_id: int) -> Any:
         raise NodeUnreachable(f"there is no broker {broker_id}")
 
-    def write_marker(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode:
+    def write_marker(self, marker: TransactionMarker, topic: str, partition: int) -> WrittenMarker:
         error = self.marker_errors.get((topic, partition), ErrorCode.NONE)
         if error is ErrorCode.NONE:
             self.markers.append((marker, topic, partition))
-        return error
+        return WrittenMarker(error)
 
     def change(self, *topics: TopicImage, level: int | None = None) -> None:
         """The metadata changes to these topics, and to this transaction.version."""
@@ -163,9 +163,7 @@ class Rig(CoordinatorRig):
     # What there is
 
     def transaction(self, transactional_id: str = "x") -> Transaction:
-        found = self.transactions.find(transactional_id)
-        assert isinstance(found, Transaction), found
-        return found
+        return self.transactions.find(transactional_id)
 
     def written(self, transactional_id: str = "x") -> list[LoggedState | None]:
         """The records of an id, oldest first."""

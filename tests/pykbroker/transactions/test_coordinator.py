@@ -19,6 +19,7 @@ from pykbroker.transactions import coordinator
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
+from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_image
 
 P = FIRST_PRODUCER_ID
@@ -263,6 +264,7 @@ async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog
         await rig.begin()
         for number in range(5):
             partition = rig.partitions.get(TRANSACTION_TOPIC, number)
+            assert partition is not None
             append_pairs(partition, [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")], 0, 1)
     again = Rig(tmp_path)
     async with again.running():
@@ -414,14 +416,14 @@ async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
         await trio.sleep(3601)
         await rig.begin("used")
         await trio.sleep(2 * 3600)
-        assert rig.transactions.find("unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.written("unused")[-1] is None
-        assert rig.transactions.find("used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.transaction("open").current.state is TransactionState.ONGOING
         assert (await rig.end((P, 0), transactional_id="unused"))[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     again = Rig(tmp_path)
     async with again.running():
-        assert again.transactions.find("unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(again.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
@@ -431,7 +433,7 @@ async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
             await rig.begin(f"{number:030000}")
         await trio.sleep(3601)
         for number in range(30):
-            assert rig.transactions.find(f"{number:030000}") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            assert outcome(rig.transactions.find, f"{number:030000}") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
@@ -439,7 +441,7 @@ async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
     async with rig.running():
         rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
         assert (await rig.init())[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_two_at_once_who_begin_get_two_epochs(tmp_path: Path) -> None:
@@ -481,13 +483,13 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
     async with rig.running():
         await rig.begin()
     again = Rig(tmp_path)
-    assert await again.transactions.list(everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await outcome_of(again.transactions.list, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = await again.call(handle_list_transactions, ListTransactionsRequest(), 1)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert again.transactions.find("x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert outcome(again.transactions.find, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     async with again.running():
         found = await again.transactions.list(everything)
-        assert [transaction.transactional_id for transaction in found] == ["x"]  # type: ignore[union-attr]
+        assert [transaction.transactional_id for transaction in found] == ["x"]
 
 
 async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,5 +510,5 @@ async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkey
             nursery.start_soon(others)
             found = await rig.transactions.list(TransactionFilter())
             nursery.cancel_scope.cancel()
-        assert len(found) == 5  # type: ignore[arg-type]
+        assert len(found) == 5
         assert turns > 0

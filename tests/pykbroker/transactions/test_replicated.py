@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from pykbroker.controller.metadata.image import BrokerImage, PartitionImage, TopicImage
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
-from pykbroker.coordination.transaction_marker import TransactionMarker
+from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -27,6 +27,7 @@ from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from tests.pykbroker.groups.test_replicated import Asked
 from tests.pykbroker.transactions.rig import PARTITIONS, Known, Rig
+from tests.support.coordinator_errors import outcome
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
@@ -117,12 +118,12 @@ class ReplicatedRig(Rig):
         other.connections += 1
         return other
 
-    def write_or_begin(self, marker: TransactionMarker, topic: str, partition: int) -> Any:
+    def write_or_begin(self, marker: TransactionMarker, topic: str, partition: int) -> WrittenMarker:
         written = self.write_marker(marker, topic, partition)
-        if self.slow_markers is None or written is not ErrorCode.NONE:
+        if self.slow_markers is None or written.error is not ErrorCode.NONE:
             return written
         self.slow_markers.append(SlowMarker())
-        return self.slow_markers[-1]
+        return WrittenMarker(ErrorCode.NONE, self.slow_markers[-1])
 
     def lead(self, *leaders: int, state_leader: int = NODE_ID, state_epoch: int = 0) -> None:
         """The leaders of the partitions of "t" and of `__transaction_state`."""
@@ -225,7 +226,7 @@ async def test_a_new_id_is_told_of_when_it_is_replicated(tmp_path: Path) -> None
         rig.partition.hold(0)
         begun = Asked(nursery, rig.init)
         await wait_all_tasks_blocked()
-        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert await rig.transactions.list(TransactionFilter()) == []
         rig.partition.release()
         await wait_all_tasks_blocked()
@@ -262,7 +263,7 @@ async def test_an_expired_id_is_busy_until_its_tombstone_is_replicated(tmp_path:
         assert (await rig.init())[0] == BUSY
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 # Markers for partitions that are led elsewhere
