@@ -267,8 +267,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Lets records of modern groups take effect; they may replace a classic group, or be replaced by one."""
         for record_offset, record in enumerate(result.records, first_offset):
             self.replay(record, now_ms, record_offset)
-        if result.on_append is not None:
-            result.on_append()
         downgrade = result.downgrade
         if downgrade is not None:
             from pykbroker.groups.consumer.migration import downgraded_group
@@ -367,8 +365,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
         event = result.stored
         if isinstance(event, ClassicJoined):
             self._joining.pop(event.waiter, None)
-            response = event.response if error is ErrorCode.NONE else JoinGroupResponse(error_code=error)
-            return GroupResult(replies=[(event.waiter, response)])
+            if error is not ErrorCode.NONE:
+                return GroupResult(replies=[(event.waiter, JoinGroupResponse(error_code=error))])
+            consumer_group = self.consumer.by_id.get(event.group_id)
+            if consumer_group is not None and not event.is_downgrade:
+                classic_members.start_timers(consumer_group, event, now_ms)
+            return GroupResult(replies=[(event.waiter, event.response)])
         group = None if event is None else self.groups.get(event.group_id)
         if group is None or (result.group is not None and result.group is not group):
             return GroupResult()
