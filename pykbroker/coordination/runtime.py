@@ -310,6 +310,32 @@ class CoordinatorRuntime(Generic[Shard]):
         else:
             action(*arguments)
 
+    def when_late(self, key: str, operation: Callable[..., Any], *arguments: Any) -> None:
+        """Runs an operation if what is in the log of a key's partition now is not replicated in time.
+
+        For requests that wait in a shard and whose own operation has added no record.
+
+        Args:
+            key: selects the shard.
+            operation: returns a `CoordinatorResult`, given the shard, the key, the `arguments` and the client's error.
+        """
+        place = self.find(key)
+        if isinstance(place, ErrorCode):
+            return
+        number, shard = place
+        partition = self.partition(number)
+        if partition is None:
+            return
+        end_offset = partition.log.log_end_offset
+        if not self._queues.must_wait(number, partition, end_offset):
+            return
+        from pykbroker.coordination.partition_writer import response_error
+
+        def run_late(error: ErrorCode) -> None:
+            self.carry_out(number, shard, operation(shard, key, *arguments, response_error(error)), key)
+
+        self._queues.push(number, end_offset, lambda: None, run_late, self.nursery)
+
     async def wait_replicated(self, number: int) -> ErrorCode:
         """Waits until everything that is in a partition's log now is replicated; returns the error for the client."""
         partition = self.partition(number)

@@ -69,6 +69,11 @@ class Parked(Completion):
         super().__init__()
         self._response: Any = None
 
+    @property
+    def is_answered(self) -> bool:
+        """True if the request has its response."""
+        return self._response is not None
+
     def answer(self, response: Any) -> None:
         """Completes the request with this response."""
         self._response = response
@@ -212,8 +217,13 @@ class GroupCoordinator:
         """Response to a parked request, or the ErrorCode for the client.
 
         A response of a consumer group that adds no record waits for the earlier ones (P-392): they may have given the
-        member its partitions, and the next leader might not have them.
+        member its partitions, and the next leader might not have them. A request that a classic group has parked
+        waits for them as long as any write does, and then is refused.
         """
+        if not write.result.records and not parked.is_answered:
+            from pykbroker.groups.shard import GroupShard
+
+            self._runtime.when_late(group_id, GroupShard.refuse_parked, parked)
         response = await parked.wait_answer()
         return response if write.result.response is None else await self._runtime.confirmed(group_id, write)
 
@@ -259,8 +269,11 @@ class GroupCoordinator:
         response: SyncGroupResponse | ErrorCode = await self._answered(request.group_id, write, parked)
         return SyncGroupResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
-    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Handles Heartbeat; NONE while the group is being loaded (P-90)."""
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Handles Heartbeat; NONE while the group is being loaded (P-90).
+
+        Like the answers of other requests without records it waits for earlier records, unless it is a refusal (P-392).
+        """
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
         place = self._runtime.find(request.group_id)
@@ -268,7 +281,9 @@ class GroupCoordinator:
             return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
         error = place[1].heartbeat(request, self._runtime.now_ms())
         self._runtime.plan_timer(*place, request.group_id)
-        return error
+        if error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            return error
+        return await self._runtime.wait_replicated(place[0]) or error
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Handles LeaveGroup in the form of version 3.

@@ -355,7 +355,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             # The group stays with its members and the ids that were given out (P-391).
             answer, group = GroupResult(), self.groups.get(event.group_id)
             if group is not None and group is result.group:
-                group.refuse_join(event.waiter, error, answer)
+                group.refuse_parked(event.waiter, error, answer)
         else:
             answer = self._report(result, error, now_ms)
         result.stored = None
@@ -481,6 +481,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return classic_members.sync(consumer_group, request, self.consumer.topics, now_ms)
         except GroupError as error:
             return SyncGroupResponse(error_code=error.code)
+
+    def refuse_parked(self, group_id: str, waiter: Waiter, error: ErrorCode) -> GroupResult:
+        """Answers a request that still waits in a classic group with the error; its member goes on waiting (P-391)."""
+        result, group = GroupResult(), self.groups.get(group_id)
+        if group is not None:
+            group.refuse_parked(waiter, error, result)
+        return result
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Handles Heartbeat, which changes no more than a timer."""
@@ -711,7 +718,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if event.replaced is not None:
             self._restore(event.replaced)
         answer = GroupResult()
-        group.refuse_join(event.waiter, error, answer)
+        group.refuse_parked(event.waiter, error, answer)
         answer.replies += group.unload(now_ms, error).replies
         return answer
 
