@@ -206,10 +206,14 @@ class CoordinatorRuntime(Generic[Shard]):
         On a busy loop the timers' task may run after a request: DeleteGroups would find a member whose session expired
         some milliseconds before. Kafka's timer has a thread of its own.
         """
+        return self._find(key)[0]
+
+    def _find(self, key: str) -> tuple[tuple[int, Shard] | ErrorCode, int]:
+        """As `find`, with the time of the timers in ms."""
         if self._has_ended:
-            return ErrorCode.NOT_COORDINATOR
-        self.expire_due()
-        return self._loaded.find(key)
+            return ErrorCode.NOT_COORDINATOR, 0
+        now_ms = self.expire_due()
+        return self._loaded.find(key), now_ms
 
     def leader(self, key: str) -> int | None:
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
@@ -239,10 +243,10 @@ class CoordinatorRuntime(Generic[Shard]):
         self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
     ) -> Write[Result] | ErrorCode:
         """As `write`, but returns after the append, without waiting for replication."""
-        place = self.find(key)
+        place, now_ms = self._find(key)
         if isinstance(place, ErrorCode):
             return place
-        result = operation(place[1], self.now_ms(), *arguments)
+        result = operation(place[1], now_ms, *arguments)
         return Write(result, self.carry_out(*place, result, key, verification))
 
     async def confirmed(self, key: str, write: Write[Any]) -> Any:
