@@ -343,18 +343,23 @@ class GroupCoordinator:
         producer: TransactionalProducer,
         verification: Verification | None,
     ) -> OffsetCommitResponse:
-        """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
+        """As `commit_offsets`, within the transaction that the producer has open (P-139).
+
+        A commit without anything to store waits for earlier records, unless the group has refused it (P-392).
+        """
         from pykbroker.groups import offset_requests
 
-        response: OffsetCommitResponse | ErrorCode = await self._runtime.write(
-            request.group_id,
-            offset_requests.commit,
-            request,
-            api_version,
-            producer,
-            verification=verification,
+        write = self._runtime.begin_write(
+            request.group_id, offset_requests.commit, request, api_version, producer, verification=verification
         )
-        return offset_requests.commit_response(request, response) if isinstance(response, ErrorCode) else response
+        if isinstance(write, ErrorCode):
+            return offset_requests.commit_response(request, write)
+        response: OffsetCommitResponse = write.result.response
+        if write.result.records or offset_requests.is_refused(response):
+            error = await write.wait()
+        else:
+            error = await self._runtime.settled(request.group_id, write)
+        return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
     def offsets_partition(self, group_id: str) -> Any:
         """The `Partition` that stores a group's offsets, for the verification of a transaction; else an ErrorCode."""

@@ -16,10 +16,16 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.leave_group import handle_leave_group
+from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -658,3 +664,29 @@ async def test_p392_a_join_that_waits_for_members_alone_is_not_refused(tmp_path:
         await rig.join(first_id)
         await wait_all_tasks_blocked()
         assert joining.answer.error_code == ErrorCode.NONE
+
+
+async def test_p392_a_commit_without_anything_to_store_waits_for_earlier_records(tmp_path: Path) -> None:
+    """P-392: its metadata is too large; a refusal does not wait."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.stable()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        partitions = [OffsetCommitRequestPartition(partition_index=0, committed_metadata="x" * 5_000)]
+        topics = [OffsetCommitRequestTopic(name="clicks", partitions=partitions)]
+        commit = OffsetCommitRequest(group_id="b", topics=topics)
+        waiting = Asked(nursery, rig.call, handle_offset_commit, commit, 9)
+        await wait_all_tasks_blocked()
+        assert waiting.is_waiting
+        assert await rig.commit(7, member_id="nobody", generation_id_or_member_epoch=1) == ErrorCode.UNKNOWN_MEMBER_ID
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        [answer] = waiting.answer.topics[0].partitions
+        assert answer.error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 7, group_id="b")
+        await wait_all_tasks_blocked()
+        [late] = (await rig.call(handle_offset_commit, commit, 9)).topics[0].partitions
+        assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
