@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 from benchmarks.brokers import KINDS, Broker, BrokerFailedError, median
@@ -86,6 +87,11 @@ class Member:
         self.received.clear()
         return response
 
+    @property
+    def state(self) -> tuple[int, list[int]]:
+        """Its epoch and its partitions."""
+        return self.epoch, [number for topic in self.owned for number in topic.partitions]
+
     def take(self, response: ConsumerGroupHeartbeatResponse) -> bool:
         """True if the answer has an assignment, which is to be acknowledged."""
         if response.error_code in RETRIABLE:
@@ -99,12 +105,52 @@ class Member:
         return self._must_acknowledge
 
 
+class Ownership:
+    """Epochs and partitions of all members, counted as answers come.
+
+    To look at every member after each answer would take the client longer than the broker needs for the answer: then
+    the client would set the pace, and more so for a broker that answers one by one than for one that does so in bursts.
+    """
+
+    def __init__(self, members: int, partitions: int) -> None:
+        self._partitions = partitions
+        self._share = -(-partitions // members)
+        self._epochs = Counter({0: members})
+        self._owners: Counter[int] = Counter()
+        self._owned_count = 0
+        self._above_share = 0
+
+    def change(self, before: tuple[int, list[int]], after: tuple[int, list[int]]) -> None:
+        """Counts a member with another epoch or other partitions."""
+        (old_epoch, old), (epoch, new) = before, after
+        if epoch != old_epoch:
+            self._epochs[epoch] += 1
+            self._epochs[old_epoch] -= 1
+            if not self._epochs[old_epoch]:
+                del self._epochs[old_epoch]
+        if new != old:
+            self._owners.subtract(old)
+            self._owners.update(new)
+            for number in old:
+                if not self._owners[number]:
+                    del self._owners[number]
+            self._owned_count += len(new) - len(old)
+            self._above_share += (len(new) > self._share) - (len(old) > self._share)
+
+    @property
+    def is_stable(self) -> bool:
+        """True if all have one epoch, every partition has one owner, and nobody has more than their share."""
+        if len(self._epochs) != 1 or 0 in self._epochs or self._above_share:
+            return False
+        return self._owned_count == len(self._owners) == self._partitions
+
+
 class Group:
     """All members, until the group is stable."""
 
     def __init__(self, broker: Broker, members: int, partitions: int, *, is_eager: bool) -> None:
         self._members = [Member(number, broker.port) for number in range(members)]
-        self._partitions = partitions
+        self._ownership = Ownership(members, partitions)
         self._is_eager = is_eager
         self._due: list[tuple[float, int]] = []
         self._selector = selectors.DefaultSelector()
@@ -124,7 +170,7 @@ class Group:
             wait_s = max(0.0, self._due[0][0] - now) if self._due else 0.1
             for key, _ in self._selector.select(min(wait_s, seconds - (now - began))):
                 self._answered(key.data)
-            if until_stable and self._is_stable():
+            if until_stable and self._ownership.is_stable:
                 return time.perf_counter() - began
         if until_stable:
             raise BrokerFailedError(f"the group is not stable after {seconds:.0f} s")
@@ -139,25 +185,13 @@ class Group:
         response = member.read()
         if response is None:
             return
-        if member.take(response) or self._is_eager:
+        before = member.state
+        must_acknowledge = member.take(response)
+        self._ownership.change(before, member.state)
+        if must_acknowledge or self._is_eager:
             self._beat(number)
         else:
             heapq.heappush(self._due, (time.perf_counter() + response.heartbeat_interval_ms / 1000, number))
-
-    def _is_stable(self) -> bool:
-        epoch = self._members[0].epoch
-        if epoch == 0 or any(member.epoch != epoch for member in self._members):
-            return False
-        share = -(-self._partitions // len(self._members))
-        owned: set[int] = set()
-        count = 0
-        for member in self._members:
-            partitions = [number for topic in member.owned for number in topic.partitions]
-            if len(partitions) > share:
-                return False
-            owned.update(partitions)
-            count += len(partitions)
-        return count == len(owned) == self._partitions
 
     def calm(self) -> None:
         """From now on members beat in the broker's interval."""

@@ -225,10 +225,16 @@ class CoordinatorRuntime(Generic[Shard]):
         Raises:
             CoordinatorError: the key is not served here, or not yet (P-90).
         """
+        number, shard, _ = self._find(key)
+        return number, shard
+
+    def _find(self, key: str) -> tuple[int, Shard, int]:
+        """As `find`, with the time of the timers in ms."""
         if self._has_ended:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
-        self.expire_due()
-        return self._loaded.find(key)
+        now_ms = self.expire_due()
+        number, shard = self._loaded.find(key)
+        return number, shard, now_ms
 
     def leader(self, key: str) -> int | None:
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
@@ -261,8 +267,8 @@ class CoordinatorRuntime(Generic[Shard]):
         self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
     ) -> Write[Result]:
         """As `write`, but returns after the append, whose error it does not raise; `Write.wait` does."""
-        number, shard = self.find(key)
-        result = operation(shard, self.now_ms(), *arguments)
+        number, shard, now_ms = self._find(key)
+        result = operation(shard, now_ms, *arguments)
         return Write(result, self.carry_out(number, shard, result, key, verification))
 
     async def confirmed(self, key: str, write: Write[Any]) -> Any:
@@ -329,6 +335,32 @@ class CoordinatorRuntime(Generic[Shard]):
             self._queues.push(number, end_offset, partial(action, *arguments), lambda error: None, self.nursery)
         else:
             action(*arguments)
+
+    def when_late(self, key: str, operation: Callable[..., Any], *arguments: Any) -> None:
+        """Runs an operation if what is in the log of a key's partition now is not replicated in time.
+
+        For requests that wait in a shard and whose own operation has added no record.
+
+        Args:
+            key: selects the shard.
+            operation: returns a `CoordinatorResult`, given the shard, the key, the `arguments` and the client's error.
+        """
+        try:
+            number, shard = self.find(key)
+        except CoordinatorError:
+            return
+        partition = self.partition(number)
+        if partition is None:
+            return
+        end_offset = partition.log.log_end_offset
+        if not self._queues.must_wait(number, partition, end_offset):
+            return
+        from pykbroker.coordination.partition_writer import response_error
+
+        def run_late(error: ErrorCode) -> None:
+            self.carry_out(number, shard, operation(shard, key, *arguments, response_error(error)), key)
+
+        self._queues.push(number, end_offset, lambda: None, run_late, self.nursery)
 
     async def wait_replicated(self, number: int) -> None:
         """Waits until everything that is in a partition's log now is replicated; raises CoordinatorError if not."""

@@ -70,6 +70,11 @@ class Parked(Completion):
         super().__init__()
         self._response: Any = None
 
+    @property
+    def is_answered(self) -> bool:
+        """True if the request has its response."""
+        return self._response is not None
+
     def answer(self, response: Any) -> None:
         """Completes the request with this response."""
         self._response = response
@@ -214,8 +219,13 @@ class GroupCoordinator:
         """Response to a parked request.
 
         A response of a consumer group that adds no record waits for the earlier ones (P-392): they may have given the
-        member its partitions, and the next leader might not have them.
+        member its partitions, and the next leader might not have them. A request that a classic group has parked
+        waits for them as long as any write does, and then is refused.
         """
+        if not write.result.records and not parked.is_answered:
+            from pykbroker.groups.shard import GroupShard
+
+            self._runtime.when_late(group_id, GroupShard.refuse_parked, parked)
         response = await parked.wait_answer()
         return response if write.result.response is None else await self._runtime.confirmed(group_id, write)
 
@@ -262,17 +272,22 @@ class GroupCoordinator:
             return SyncGroupResponse(error_code=error.error_code)
         return response
 
-    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Handles Heartbeat; NONE while the group is being loaded (P-90)."""
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Handles Heartbeat; NONE while the group is being loaded (P-90).
+
+        Like the answers of other requests without records it waits for earlier records, unless it is a refusal (P-392).
+        """
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
         try:
             number, shard = self._runtime.find(request.group_id)
+            code = shard.heartbeat(request, self._runtime.now_ms())
+            self._runtime.plan_timer(number, shard, request.group_id)
+            if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+                await self._runtime.wait_replicated(number)
         except CoordinatorError as error:
             code = error.error_code
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-        code = shard.heartbeat(request, self._runtime.now_ms())
-        self._runtime.plan_timer(number, shard, request.group_id)
         return code
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -334,13 +349,21 @@ class GroupCoordinator:
         producer: TransactionalProducer,
         verification: Verification | None,
     ) -> OffsetCommitResponse:
-        """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
+        """As `commit_offsets`, within the transaction that the producer has open (P-139).
+
+        A commit without anything to store waits for earlier records, unless the group has refused it (P-392).
+        """
         from pykbroker.groups import offset_requests
 
         try:
-            response: OffsetCommitResponse = await self._runtime.write(
+            write = self._runtime.begin_write(
                 request.group_id, offset_requests.commit, request, api_version, producer, verification=verification
             )
+            response: OffsetCommitResponse = write.result.response
+            if write.result.records or offset_requests.is_refused(response):
+                await write.wait()
+            else:
+                await self._runtime.settled(request.group_id, write)
         except CoordinatorError as error:
             return offset_requests.commit_response(request, error.error_code)
         return response

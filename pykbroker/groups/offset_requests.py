@@ -56,6 +56,15 @@ def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCom
     )
 
 
+def is_refused(response: OffsetCommitResponse) -> bool:
+    """True if the group has refused the whole commit; too large metadata is an error of one partition."""
+    return any(
+        partition.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        for topic in response.topics
+        for partition in topic.partitions
+    )
+
+
 def commit(
     shard: GroupShard,
     now_ms: int,

@@ -18,6 +18,7 @@ from pykbroker.protocol.fields import Message
 
 if TYPE_CHECKING:
     from pykbroker.groups.streams.configured import InternalTopic
+    from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
 
 @dataclass(slots=True)
@@ -90,11 +91,19 @@ class EmptyGroupStored:
 
 @dataclass(slots=True)
 class ClassicJoined:
-    """Event: the records with which a classic member joins a consumer group are stored, or their append has failed."""
+    """Event: the records with which a classic member joins a consumer group are stored, or their append has failed.
+
+    Attributes:
+        session_timeout_ms, rebalance_timeout_ms: of the request; the member's timers start now.
+        is_downgrade: True if the group has become a classic group, which has its own timers.
+    """
 
     group_id: str
     waiter: Waiter
-    response: Message
+    response: JoinGroupResponse
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    is_downgrade: bool
 
 
 Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored | ClassicJoined
@@ -151,7 +160,6 @@ class GroupResult(CoordinatorResult):
             would be most of a node's log.
         applies_at_append: True if the records take effect when they are appended, as those of modern groups
             do: the next heartbeat may come before they are replicated.
-        on_append: called when the records are appended and have taken effect; only with `applies_at_append`.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
         regex_refresh: a resolution that the coordinator has to run after a join or heartbeat; None for none.
@@ -165,7 +173,6 @@ class GroupResult(CoordinatorResult):
 
     stored: Stored | None = None
     applies_at_append: bool = False
-    on_append: Callable[[], None] | None = None
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
     regex_refresh: RegexRefresh | None = None

@@ -17,7 +17,7 @@ from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, 
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
-from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.group import CONSUMER_GROUP_KEYS, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.in_flight import InFlight
@@ -42,10 +42,10 @@ from pykbroker.groups.result import (
     StaticMemberStored,
 )
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.share.group import ShareGroup, ShareGroupKey
+from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
-from pykbroker.groups.streams.group import StreamsGroup, StreamsGroupKey
+from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -95,6 +95,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.share = share
         self.streams = streams
         self.modern_groups = (consumer, share, streams)
+        self._modern_of_key: dict[type, ConsumerGroups | ShareGroups | StreamsGroups] = {
+            **dict.fromkeys(CONSUMER_GROUP_KEYS, consumer),
+            **dict.fromkeys(SHARE_GROUP_KEYS, share),
+            **dict.fromkeys(STREAMS_GROUP_KEYS, streams),
+        }
         self.groups: dict[str, Group] = {}
         """Classic groups."""
         self.offsets = CommittedOffsets()
@@ -152,7 +157,15 @@ class GroupShard(CoordinatorShard[GroupResult]):
         A commit of a transactional producer becomes pending until its marker (P-139).
         """
         key, value = record.key, record.value
-        if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+        modern = self._modern_of_key.get(type(key))
+        if modern is not None:
+            modern.replay(record, now_ms)
+            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of modern groups has it
+            if group_id in modern.by_id:
+                # A classic group without records, made for offsets that were committed before.
+                self.groups.pop(group_id, None)
+                self._unstored.discard(group_id)
+        elif isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             if value is None:
                 self.offsets.remove(key.group, key.topic, key.partition)
                 self.pending.discard((key.group, key.topic, key.partition))
@@ -165,7 +178,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.offsets.put(key.group, key.topic, key.partition, committed)
             else:
                 self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
-        elif isinstance(key, GroupMetadataKey):
+        else:
+            assert isinstance(key, GroupMetadataKey)
             self._unstored.discard(key.group)
             if value is None:
                 self._sent.discard(key.group)
@@ -176,20 +190,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
                     # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
                     groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
-        else:
-            modern = self._groups_of(key)
-            modern.replay(record, now_ms)
-            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of modern groups has it
-            if group_id in modern.by_id:
-                # A classic group without records, made for offsets that were committed before.
-                self.groups.pop(group_id, None)
-                self._unstored.discard(group_id)
-
-    def _groups_of(self, key: object) -> ConsumerGroups | ShareGroups | StreamsGroups:
-        """The modern groups of the type whose records have this key."""
-        if isinstance(key, ShareGroupKey):
-            return self.share
-        return self.streams if isinstance(key, StreamsGroupKey) else self.consumer
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -229,7 +229,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.replies += group.unload(now_ms).replies
         return result
 
-    def stored(self, result: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
+    def stored(self, result: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets the records of a result, in the log from `first_offset` on, take effect; returns what follows.
 
         With an `error` their append has failed. Commits and tombstones take effect here. The record of a classic group
@@ -247,7 +247,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return self._take_effect(result, now_ms, first_offset)
         return self._report(result, error, now_ms)
 
-    def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
+    def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         for record_offset, record in enumerate(result.records, first_offset):
             is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
@@ -267,8 +267,6 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Lets records of modern groups take effect; they may replace a classic group, or be replaced by one."""
         for record_offset, record in enumerate(result.records, first_offset):
             self.replay(record, now_ms, record_offset)
-        if result.on_append is not None:
-            result.on_append()
         downgrade = result.downgrade
         if downgrade is not None:
             from pykbroker.groups.consumer.migration import downgraded_group
@@ -300,7 +298,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.replay(record, now_ms)
                 result.have_groups_ended = True
 
-    def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
+    def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
         self._hide(result.forgotten)
@@ -350,28 +348,35 @@ class GroupShard(CoordinatorShard[GroupResult]):
         # Readers see it once its first record, which was appended before, is replicated.
         return self.groups.get(group_id) if group_id in self._sent else self._stored_classic(group_id)
 
-    def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
+    def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult | None:
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
         event = result.stored
+        answer: GroupResult | None
         if isinstance(event, EmptyGroupStored):
             # The group stays with its members and the ids that were given out (P-391).
             answer, group = GroupResult(), self.groups.get(event.group_id)
             if group is not None and group is result.group:
-                group.refuse_join(event.waiter, error, answer)
+                group.refuse_parked(event.waiter, error, answer)
         else:
             answer = self._report(result, error, now_ms)
         result.stored = None
         return answer
 
-    def _report(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
+    def _report(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult | None:
         event = result.stored
+        if event is None:
+            return None
         if isinstance(event, ClassicJoined):
             self._joining.pop(event.waiter, None)
-            response = event.response if error is ErrorCode.NONE else JoinGroupResponse(error_code=error)
-            return GroupResult(replies=[(event.waiter, response)])
-        group = None if event is None else self.groups.get(event.group_id)
+            if error is not ErrorCode.NONE:
+                return GroupResult(replies=[(event.waiter, JoinGroupResponse(error_code=error))])
+            consumer_group = self.consumer.by_id.get(event.group_id)
+            if consumer_group is not None and not event.is_downgrade:
+                classic_members.start_timers(consumer_group, event, now_ms)
+            return GroupResult(replies=[(event.waiter, event.response)])
+        group = self.groups.get(event.group_id)
         if group is None or (result.group is not None and result.group is not group):
-            return GroupResult()
+            return None
         if isinstance(event, AssignmentStored):
             return syncs.assignment_stored(group, event, error, now_ms)
         if isinstance(event, StaticMemberStored):
@@ -397,7 +402,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def modern_group(self, group_id: str) -> ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The modern group with this id, if there is one."""
-        return next((groups.by_id[group_id] for groups in self.modern_groups if group_id in groups.by_id), None)
+        return self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id) or self.streams.by_id.get(group_id)
 
     def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of any type with this id, if there is one."""
@@ -479,6 +484,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return classic_members.sync(consumer_group, request, self.consumer.topics, now_ms)
         except GroupError as error:
             return SyncGroupResponse(error_code=error.code)
+
+    def refuse_parked(self, group_id: str, waiter: Waiter, error: ErrorCode) -> GroupResult:
+        """Answers a request that still waits in a classic group with the error; its member goes on waiting (P-391)."""
+        result, group = GroupResult(), self.groups.get(group_id)
+        if group is not None:
+            group.refuse_parked(waiter, error, result)
+        return result
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Handles Heartbeat, which changes no more than a timer."""
@@ -640,8 +652,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group = self.groups.get(key)
         if group is not None:
             return group.wake_ms
-        times_ms = (groups.wake_ms(key) for groups in self.modern_groups)
-        return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
+        first_ms: int | None = None
+        for groups in self.modern_groups:
+            time_ms = groups.wake_ms(key)
+            if time_ms is not None and (first_ms is None or time_ms < first_ms):
+                first_ms = time_ms
+        return first_ms
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
@@ -699,15 +715,17 @@ class GroupShard(CoordinatorShard[GroupResult]):
         result.records += [offset_record(*key, None) for key in dict.fromkeys(ended)]
         return result
 
-    def _empty_group_stored(self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int) -> GroupResult:
+    def _empty_group_stored(
+        self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int
+    ) -> GroupResult | None:
         if error is ErrorCode.NONE:
-            return GroupResult()
+            return None
         del self.groups[group.group_id]
         self._unstored.discard(group.group_id)
         if event.replaced is not None:
             self._restore(event.replaced)
         answer = GroupResult()
-        group.refuse_join(event.waiter, error, answer)
+        group.refuse_parked(event.waiter, error, answer)
         answer.replies += group.unload(now_ms, error).replies
         return answer
 

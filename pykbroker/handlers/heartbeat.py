@@ -12,7 +12,7 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_heartbeat(context: BrokerContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Extends a member's session; an error code reports a rebalance to it; P-90, P-101, P-102."""
+    """Extends a member's session; an error code reports a rebalance to it; P-90, P-101, P-102, P-392."""
     if not context.authorize(READ, GROUP, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return HeartbeatResponse(error_code=context.services.groups.heartbeat(request))
+    return HeartbeatResponse(error_code=await context.services.groups.heartbeat(request))

@@ -91,8 +91,6 @@ class ShareFetch:
         self._limits = limits
         self._errors: dict[TopicPartition, Fetched] = {}
         self._leaders: dict[TopicPartition, ShareLeader] = {}
-        # After a load that failed: the member would come back at once, and the load be tried again.
-        self._awaits_deadline = False
 
     async def run(self) -> Mapping[TopicPartition, Fetched]:
         """Acquires records, waiting up to the limit; leaves out partitions without records and without an error."""
@@ -115,33 +113,29 @@ class ShareFetch:
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone: it must not acquire anything.
                     return self._errors
-                self._look_again(waiter)
+                self._leave_ended()
                 is_last = trio.current_time() >= deadline
                 found = self._attempt(is_last=is_last)
-                if found is not None or is_last or not (self._leaders or self._awaits_deadline):
+                if found is not None or is_last:
                     return self._errors | (found or {})
 
-    def _lead(self, place: TopicPartition) -> ShareLeader | None:
+    def _lead(self, place: TopicPartition) -> None:
         try:
-            leader = self._leaders[place] = self._shares.find_or_load(self._member.group_id, place)
+            self._leaders[place] = self._shares.find_or_load(self._member.group_id, place)
         except KafkaError as error:
             self._errors[place] = Fetched(error.error_code)
-            return None
-        return leader
 
-    def _look_again(self, waiter: FetchWaiter) -> None:
-        """Looks for the successors of leaders that have ended meanwhile."""
+    def _leave_ended(self) -> None:
+        """Leaves leaders that have ended meanwhile; only for one that could not be loaded there is an error (P-491).
+
+        The request waits all the same, and asks for no successor: the member would come back at once.
+        """
         for place, leader in list(self._leaders.items()):
             if leader.state is not LeaderState.ENDED and leader.is_current:
                 continue
             del self._leaders[place]
             if leader.load_error is not None:
                 self._errors[place] = Fetched(leader.load_error.error_code)
-                self._awaits_deadline = True
-                continue
-            successor = self._lead(place)
-            if successor is not None:
-                waiter.register(successor.waiters)
 
     def _attempt(self, *, is_last: bool = False) -> dict[TopicPartition, Fetched] | None:
         """Acquires records; None if there are too few, unless it is the last attempt."""

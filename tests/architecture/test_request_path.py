@@ -89,6 +89,7 @@ EXCEPTIONS = {
     "the request waits, for replication or for another broker, or leaves work for after its reply": {
         "coordination.runtime.CoordinatorRuntime._await_replicas",
         "coordination.runtime.CoordinatorRuntime.wait_replicated",
+        "coordination.runtime.CoordinatorRuntime.when_late",
         "coordination.runtime.CoordinatorRuntime.when_replicated",
         "requests.share_state_calls._outcomes",
         "share_partitions.leader.ShareLeader._write_queued",

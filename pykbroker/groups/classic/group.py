@@ -252,7 +252,8 @@ class Group:
         """Answers the parked sync of the member; False if there is none."""
         if member.sync_waiter is None:
             return False
-        result.reply(member.sync_waiter, response)
+        if member.sync_waiter is not ANSWERED:
+            result.reply(member.sync_waiter, response)
         member.sync_waiter = None
         return True
 
@@ -289,12 +290,18 @@ class Group:
             self.answer_sync(member, SyncGroupResponse(error_code=error), result)
             self.schedule_session(member, now_ms)
 
-    def refuse_join(self, waiter: Waiter, error: ErrorCode, result: GroupResult) -> None:
-        """Answers one parked join with the error, if it still waits; its member stays and counts as joined (P-391)."""
+    def refuse_parked(self, waiter: Waiter, error: ErrorCode, result: GroupResult) -> None:
+        """Answers one parked request with the error, if it still waits.
+
+        Its member stays, and counts as one whose request waits, until the phase ends (P-391, P-392).
+        """
         for member in self.members:
             if member.join_waiter is waiter:
                 self.answer_join(member, JoinGroupResponse(error_code=error), result)
                 self.members.park_join(member, ANSWERED)
+            elif member.sync_waiter is waiter:
+                self.answer_sync(member, SyncGroupResponse(error_code=error), result)
+                member.sync_waiter = ANSWERED
 
     def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Clears all assignments and answers parked syncs with the error."""

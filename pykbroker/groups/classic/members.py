@@ -13,7 +13,7 @@ Waiter = object
 """A parked request, made by the coordinator; compared by identity, its attributes are not used here."""
 
 ANSWERED: Waiter = object()
-"""In place of a join that was answered with an error before its join phase has ended; its member counts as joined."""
+"""In place of a parked request that was answered with an error before its phase has ended; its member still waits."""
 
 
 class Member:

@@ -6,8 +6,6 @@ join does not wait for others.
 
 from __future__ import annotations
 
-from functools import partial
-
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -131,14 +129,15 @@ def _join(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=updated.classic.protocols[0][0],
     )
-    start_timers = partial(_start_timers, group, updated.member_id, request, context.now_ms)
+    joined = ClassicJoined(
+        group.group_id, waiter, response, request.session_timeout_ms, request.rebalance_timeout_ms, is_downgrade
+    )
     if result.records:
-        result.stored = ClassicJoined(group.group_id, waiter, response)
-        result.on_append = None if is_downgrade else start_timers
+        result.stored = joined
     else:
         result.response = response
         result.reply(waiter, response)
-        start_timers()
+        start_timers(group, joined, context.now_ms)
 
 
 def _with_values(
@@ -163,11 +162,12 @@ def _with_values(
     )
 
 
-def _start_timers(group: ConsumerGroup, member_id: str, request: JoinGroupRequest, now_ms: int) -> None:
-    """Timers of a member that has joined: its session, and the time until it must send SyncGroup."""
+def start_timers(group: ConsumerGroup, joined: ClassicJoined, now_ms: int) -> None:
+    """Starts the timers of a member that has joined: its session, and the time until it must send SyncGroup."""
+    member_id = joined.response.member_id
     group.timers.cancel(TimerKind.CLASSIC_JOIN, member_id)
-    group.timers.schedule(TimerKind.SESSION, member_id, now_ms + request.session_timeout_ms)
-    group.timers.schedule(TimerKind.CLASSIC_SYNC, member_id, now_ms + request.rebalance_timeout_ms)
+    group.timers.schedule(TimerKind.SESSION, member_id, now_ms + joined.session_timeout_ms)
+    group.timers.schedule(TimerKind.CLASSIC_SYNC, member_id, now_ms + joined.rebalance_timeout_ms)
 
 
 def _downgrade(

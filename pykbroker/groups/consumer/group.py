@@ -35,6 +35,17 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=ConsumerGroupTargetAssignmentMetadataValue,
 )
 
+CONSUMER_GROUP_KEYS = (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupRegularExpressionKey,
+)
+"""Keys of the records of consumer groups."""
+
 
 class ResolvedRegex(NamedTuple):
     """Topics that match a regular expression, at a version of the cluster's metadata, and the time of the match."""
@@ -154,11 +165,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         old = self.members.get(new.member_id)
         super().replace_member(new)
         self._forget(old)
-        for owned in (new.assigned, new.pending_revocation):
-            for topic_id, partitions in owned.items():
-                epochs = self._owner_epochs.setdefault(topic_id, {})
-                for partition in partitions:
-                    epochs[partition] = new.member_epoch
+        self._take_ownership(new)
         if new.server_assignor is not None:
             self._assignors[new.server_assignor] = self._assignors.get(new.server_assignor, 0) + 1
         if new.classic is not None:
@@ -166,14 +173,29 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             for name, _ in new.classic.protocols:
                 self._classic_support[name] = self._classic_support.get(name, 0) + 1
 
+    def replace_assigned(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """Replaces a member whose subscription is as it was, most often by a heartbeat: nothing is counted again.
+
+        But regular expressions may have been resolved or forgotten since the last count (P-367).
+        """
+        self.members[new.member_id] = new
+        self.is_homogeneous = self.subscriptions.are_homogeneous(len(self.members))
+        self._end_ownership(old)
+        self._take_ownership(new)
+
     def remove_member(self, member_id: str) -> None:
         """Removes a member, if it is there."""
         self._forget(self.members.get(member_id))
         super().remove_member(member_id)
 
-    def _forget(self, old: ConsumerMember | None) -> None:
-        if old is None:
-            return
+    def _take_ownership(self, new: ConsumerMember) -> None:
+        for owned in (new.assigned, new.pending_revocation):
+            for topic_id, partitions in owned.items():
+                epochs = self._owner_epochs.setdefault(topic_id, {})
+                for partition in partitions:
+                    epochs[partition] = new.member_epoch
+
+    def _end_ownership(self, old: ConsumerMember) -> None:
         for owned in (old.assigned, old.pending_revocation):
             for topic_id, partitions in owned.items():
                 epochs = self._owner_epochs.get(topic_id, {})
@@ -182,6 +204,11 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                         del epochs[partition]
                 if not epochs:
                     self._owner_epochs.pop(topic_id, None)
+
+    def _forget(self, old: ConsumerMember | None) -> None:
+        if old is None:
+            return
+        self._end_ownership(old)
         if old.server_assignor is not None:
             self._assignors[old.server_assignor] -= 1
             if not self._assignors[old.server_assignor]:

@@ -52,9 +52,21 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         """
         if request.member_epoch in LEAVING_EPOCHS:
             return heartbeats.leave(self.find(request.group_id, other), request, context)
+        is_joining = request.member_epoch == 0
+        if isinstance(other, Group) and is_joining:
+            return self._heartbeat_of_classic(request, other, context)
+        group = self.get_or_make(request.group_id, other, is_joining=is_joining)
+        result = heartbeats.heartbeat(group, request, context)
+        self.keep_soft_state(group)
+        return result
+
+    def _heartbeat_of_classic(
+        self, request: ConsumerGroupHeartbeatRequest, other: Group, context: HeartbeatContext
+    ) -> GroupResult:
+        """Handles the heartbeat of a member that joins a classic group."""
         conversion = GroupResult()
         try:
-            group = self._get_or_create(request, other, context, conversion)
+            group = self._converted(request.group_id, other, context, conversion)
             result = heartbeats.heartbeat(group, request, context)
         except GroupError as error:
             error.replies = conversion.replies
@@ -65,16 +77,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
         self.keep_soft_state(group)
         return result
 
-    def _get_or_create(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        other: object | None,
-        context: HeartbeatContext,
-        conversion: GroupResult,
+    def _converted(
+        self, group_id: str, other: Group, context: HeartbeatContext, conversion: GroupResult
     ) -> ConsumerGroup:
-        group_id, is_joining = request.group_id, request.member_epoch == 0
-        if not isinstance(other, Group) or not is_joining:
-            return self.get_or_make(group_id, other, is_joining=is_joining)
         group = self.by_id.get(group_id)
         soft_state = self.soft_state_of(group_id)
         if group is None and other.state is EMPTY:

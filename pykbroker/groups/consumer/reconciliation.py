@@ -85,24 +85,26 @@ def _next(
     subscribed_ids: frozenset[bytes],
     owner_epoch: Callable[[bytes, int], int],
 ) -> _Next:
-    found = _Next({}, {}, {}, has_unreleased=False)
+    kept_of: dict[bytes, Mapping[int, int]] = {}
+    revoked_of: dict[bytes, Mapping[int, int]] = {}
+    free_of: dict[bytes, frozenset[int]] = {}
     has_unreleased = False
     for topic_id in dict.fromkeys((*target.partitions, *member.assigned)):
         wanted = target.partitions.get(topic_id, _NO_PARTITIONS) if topic_id in subscribed_ids else _NO_PARTITIONS
         current = member.assigned.get(topic_id, {})
         kept = {partition: epoch for partition, epoch in current.items() if partition in wanted}
         if kept:
-            found.kept[topic_id] = kept
+            kept_of[topic_id] = kept
         if len(kept) < len(current):
-            found.revoked[topic_id] = {p: epoch for p, epoch in current.items() if p not in wanted}
+            revoked_of[topic_id] = {p: epoch for p, epoch in current.items() if p not in wanted}
         missing = [partition for partition in wanted if partition not in current]
         # A partition that this member itself has revoked, or is about to, keeps no other member waiting.
         own = member.pending_revocation.get(topic_id, {})
         free = frozenset(p for p in missing if p in own or owner_epoch(topic_id, p) == -1)
         has_unreleased = has_unreleased or len(free) < len(missing)
         if free:
-            found.free[topic_id] = free
-    return found._replace(has_unreleased=has_unreleased)
+            free_of[topic_id] = free
+    return _Next(kept_of, revoked_of, free_of, has_unreleased)
 
 
 def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None) -> ConsumerMember:

@@ -71,6 +71,8 @@ def refresh_needed(
     One is due if a regular expression is not resolved, topics were created since, or the last resolution is older than
     the interval; but not while one is running, and not within `REFRESH_MIN_INTERVAL_MS` of the last one.
     """
+    if not group.subscriptions.regexes and not new.subscribed_topic_regex:
+        return None
     users = dict(group.subscriptions.regexes)
     is_new = bool(new.subscribed_topic_regex) and new.subscribed_topic_regex not in users
     if (not is_new and not users) or group.soft_state.is_resolving:

@@ -199,8 +199,12 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
             else:
                 self.replace_member(self._get_or_make_member(key.member_id).with_metadata(value))
         elif isinstance(key, types.current):
-            if value is not None or key.member_id in self.members:
-                self.replace_member(self._get_or_make_member(key.member_id).with_current_assignment(value))
+            member = self.members.get(key.member_id)
+            if member is not None:
+                self.replace_assigned(member, member.with_current_assignment(value))
+            elif value is not None:
+                made: AnyMember = self.member_type(key.member_id)
+                self.replace_member(made.with_current_assignment(value))
         elif isinstance(key, types.target):
             if value is None:
                 self.targets.pop(key.member_id, None)
@@ -221,6 +225,10 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     @abstractmethod
     def replace_member(self, new: AnyMember) -> None:
         """Adds a member or replaces the one with its id."""
+
+    def replace_assigned(self, old: AnyMember, new: AnyMember) -> None:
+        """Replaces a member by one that differs in its epochs, its state and its current assignment alone."""
+        self.replace_member(new)
 
     @abstractmethod
     def remove_member(self, member_id: str) -> None:

@@ -69,8 +69,11 @@ class Subscriptions:
     def are_homogeneous(self, member_count: int) -> bool:
         """True if all members subscribe to the same topics, by name or by one regular expression."""
         if not self.regexes:
+            for count in self.by_name.values():
+                if count != member_count:
+                    return False
             # Topics of an expression that nobody uses any more count, until it is forgotten.
-            return all(self.by_name.get(topic) == member_count for topic in self.topics)
+            return not self.by_regex or self.by_regex.keys() <= self.by_name.keys()
         if next(iter(self.regexes.values())) != member_count:
             return False
         return not self.by_name and all(count == 1 for count in self.by_regex.values())

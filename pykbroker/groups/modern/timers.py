@@ -17,6 +17,9 @@ class TimerKind(StrEnum):
     INITIAL_REBALANCE = "initial rebalance"
     """Delay of a Streams group's first assignment, under the empty member id."""
 
+    # That of Enum is a function in Python, which every access to `MemberTimers` would call.
+    __hash__ = str.__hash__
+
 
 class DueTimer(NamedTuple):
     """A timer that is due; `epoch` is the member epoch with which it was scheduled, if it was given one."""

@@ -34,14 +34,15 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=ShareGroupTargetAssignmentMetadataValue,
 )
 
-ShareGroupKey = (
-    ShareGroupMemberMetadataKey
-    | ShareGroupMetadataKey
-    | ShareGroupTargetAssignmentMetadataKey
-    | ShareGroupTargetAssignmentMemberKey
-    | ShareGroupCurrentMemberAssignmentKey
-    | ShareGroupStatePartitionMetadataKey
+SHARE_GROUP_KEYS = (
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupStatePartitionMetadataKey,
 )
+"""Keys of the records of share groups."""
 
 
 class TopicState(NamedTuple):

@@ -36,14 +36,15 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=StreamsGroupTargetAssignmentMetadataValue,
 )
 
-StreamsGroupKey = (
-    StreamsGroupMetadataKey
-    | StreamsGroupMemberMetadataKey
-    | StreamsGroupTargetAssignmentMetadataKey
-    | StreamsGroupTargetAssignmentMemberKey
-    | StreamsGroupCurrentMemberAssignmentKey
-    | StreamsGroupTopologyKey
+STREAMS_GROUP_KEYS = (
+    StreamsGroupMetadataKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupTopologyKey,
 )
+"""Keys of the records of Streams groups."""
 
 
 class StreamsGroup(EpochGroup[StreamsMember, Tasks]):

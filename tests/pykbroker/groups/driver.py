@@ -79,12 +79,12 @@ class Driver:
     def state(self) -> GroupState:
         return self.group().state
 
-    def carry_out(self, result: GroupResult) -> ErrorCode:
-        """Handle a result as the runtime does; gives the error of the first append."""
+    def carry_out(self, result: GroupResult | None) -> ErrorCode:
+        """Handle a result as the runtime does; gives the error of the last append."""
         error = ErrorCode.NONE
-        self.notes += result.notes
-        self.details += result.details
-        while True:
+        while result is not None:
+            self.notes += result.notes
+            self.details += result.details
             for waiter, response in result.replies:
                 assert isinstance(waiter, Parked)
                 assert waiter.response is None, f"{waiter.name} answered twice"
@@ -96,6 +96,7 @@ class Driver:
             if error is ErrorCode.NONE:
                 self.log += [encode_record(record) for record in result.records]
             result = self.shard.stored(result, error, self.now_ms, first_offset)
+        return error
 
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, firing timers when they are due."""

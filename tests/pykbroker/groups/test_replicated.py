@@ -14,10 +14,18 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_parti
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.leave_group import handle_leave_group
+from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -554,3 +562,137 @@ async def test_p392_a_leave_whose_record_is_late_is_an_error_and_the_member_is_g
         rig.partition.release()
         again = await leave(rig, member_id)
         assert [member.error_code for member in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+async def classic_heartbeat(rig: Rig, member_id: str, generation_id: int) -> int:
+    request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation_id)
+    response = await rig.call(handle_heartbeat, request, 4)
+    error: int = response.error_code
+    return error
+
+
+async def test_p392_a_heartbeat_of_the_classic_protocol_waits_for_earlier_records(tmp_path: Path) -> None:
+    """P-392: those of another group in the same partition, too; a refusal does not wait."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        member_id = await rig.stable()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        beat = Asked(nursery, classic_heartbeat, rig, member_id, 1)
+        await wait_all_tasks_blocked()
+        assert beat.is_waiting
+        assert await classic_heartbeat(rig, member_id, 2) == ErrorCode.ILLEGAL_GENERATION
+        assert await classic_heartbeat(rig, "nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert beat.answer == ErrorCode.NONE
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 7, group_id="b")
+        await wait_all_tasks_blocked()
+        assert await classic_heartbeat(rig, member_id, 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_p392_a_heartbeat_in_a_rebalance_waits_too(tmp_path: Path) -> None:
+    """P-392: REBALANCE_IN_PROGRESS is an answer, and no refusal."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        member_id = await rig.stable()
+        second = await rig.join()
+        Asked(nursery, rig.join, second.member_id)
+        await wait_all_tasks_blocked()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        beat = Asked(nursery, classic_heartbeat, rig, member_id, 1)
+        await wait_all_tasks_blocked()
+        assert beat.is_waiting
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert beat.answer == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_p392_a_join_that_waits_behind_late_records_is_refused_and_its_member_counts(tmp_path: Path) -> None:
+    """P-392: the records are of another group; the phase ends when the last member joins, without a second join."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        first_id = await rig.stable()
+        second = await rig.join()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        await trio.sleep(2)
+        joining = Asked(nursery, rig.join, second.member_id)
+        await trio.sleep(4)
+        assert joining.is_waiting, "its time began when it came"
+        await trio.sleep(2)
+        assert (joining.answer.error_code, joining.answer.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        again = await rig.join(first_id)
+        assert (again.error_code, again.generation_id, len(again.members)) == (ErrorCode.NONE, 2, 2)
+
+
+async def test_p392_a_sync_that_waits_behind_late_records_is_refused(tmp_path: Path) -> None:
+    """P-392: the group goes on, and the member gets its assignment with its next SyncGroup."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        first_id = await rig.stable()
+        second = await rig.join()
+        joining = Asked(nursery, rig.join, second.member_id)
+        await wait_all_tasks_blocked()
+        await rig.join(first_id)
+        await wait_all_tasks_blocked()
+        assert joining.answer.generation_id == 2
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        syncing = Asked(nursery, rig.sync, second.member_id, 2)
+        await trio.sleep(6)
+        assert syncing.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.partition.release()
+        await rig.sync(first_id, 2, {first_id: b"one", second.member_id: b"two"})
+        assert (await rig.sync(second.member_id, 2)).assignment == b"two"
+
+
+async def test_p392_a_join_that_waits_for_members_alone_is_not_refused(tmp_path: Path) -> None:
+    """P-392: the earlier records are replicated in time."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        first_id = await rig.stable()
+        second = await rig.join()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        joining = Asked(nursery, rig.join, second.member_id)
+        await trio.sleep(4)
+        rig.partition.release()
+        await trio.sleep(4)
+        assert joining.is_waiting
+        await rig.join(first_id)
+        await wait_all_tasks_blocked()
+        assert joining.answer.error_code == ErrorCode.NONE
+
+
+async def test_p392_a_commit_without_anything_to_store_waits_for_earlier_records(tmp_path: Path) -> None:
+    """P-392: its metadata is too large; a refusal does not wait."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.stable()
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        partitions = [OffsetCommitRequestPartition(partition_index=0, committed_metadata="x" * 5_000)]
+        topics = [OffsetCommitRequestTopic(name="clicks", partitions=partitions)]
+        commit = OffsetCommitRequest(group_id="b", topics=topics)
+        waiting = Asked(nursery, rig.call, handle_offset_commit, commit, 9)
+        await wait_all_tasks_blocked()
+        assert waiting.is_waiting
+        assert await rig.commit(7, member_id="nobody", generation_id_or_member_epoch=1) == ErrorCode.UNKNOWN_MEMBER_ID
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        [answer] = waiting.answer.topics[0].partitions
+        assert answer.error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 7, group_id="b")
+        await wait_all_tasks_blocked()
+        [late] = (await rig.call(handle_offset_commit, commit, 9)).topics[0].partitions
+        assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -24,7 +24,9 @@ class ReplicatedDriver(Driver):
         self.queue: list[tuple[GroupResult, int, int]] = []
         self.late_count = 0
 
-    def carry_out(self, result: GroupResult) -> ErrorCode:
+    def carry_out(self, result: GroupResult | None) -> ErrorCode:
+        if result is None:
+            return ErrorCode.NONE
         for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             assert waiter.response is None, f"{waiter.name} answered twice"

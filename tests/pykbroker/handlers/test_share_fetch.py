@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -498,6 +499,54 @@ async def test_partitions_that_are_not_here(tmp_path: Path) -> None:
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 1)
         gone = only(await broker.acknowledge("c", (0, 0, [ACCEPT])))
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_p491_a_fetch_waits_on_while_the_leader_moves(tmp_path: Path) -> None:
+    """P-491: it is answered at its end, without the partition, even if this broker leads again meanwhile."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            answers.append(await broker.fetch("m", max_wait_ms=1_000))
+
+        started = trio.current_time()
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        broker.change(topic_image(TOPIC, 2, leader=2, leader_epoch=1))
+        await trio.sleep(0.5)
+        broker.change(topic_image(TOPIC, 2, leader_epoch=2))
+        broker.produce(b"a")
+        await trio.sleep(0.499)
+        assert answers == []
+        await trio.sleep(0.001)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.current_time() - started == pytest.approx(1)
+        assert (answers[0].error_code, answers[0].responses) == (ErrorCode.NONE, [])
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
+async def test_p491_the_other_partitions_of_a_fetch_are_served_while_a_leader_moves(tmp_path: Path) -> None:
+    """P-491: the next request is told that the leader is another one."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m", partitions=(0, 1), max_wait_ms=WAIT_MS)
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            answers.append(await broker.fetch("m", max_wait_ms=1_000))
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        moved = topic_image(TOPIC, 1, leader=2, leader_epoch=1)
+        broker.change(TopicImage(TOPIC, topic_id(TOPIC), {**topic_image(TOPIC, 2).partitions, **moved.partitions}))
+        broker.produce(b"a", partition=1)
+        await trio.testing.wait_all_tasks_blocked()
+        [topic] = answers[0].responses
+        assert [(found.partition_index, found.error_code) for found in topic.partitions] == [(1, ErrorCode.NONE)]
+        told = only(await broker.fetch("m", max_wait_ms=WAIT_MS))
+        assert (told.partition_index, told.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:

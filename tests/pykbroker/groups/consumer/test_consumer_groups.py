@@ -413,6 +413,23 @@ def test_p367_the_last_regular_expression_leaves_the_others_unlike(assignments: 
     assert assignments[1:] == [("uniform", True)]
 
 
+def test_p367_the_record_of_an_assignment_looks_at_the_expressions_again() -> None:
+    """P-367: the tombstone of an expression is behind the record of its last user, and the assignment behind both."""
+    rig = Rig({"foo": 1, "bar": 1})
+    client = Client(rig, "a", None, regex="f.*")
+    settle(client)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="a",
+        member_epoch=client.epoch,
+        subscribed_topic_names=["bar"],
+        subscribed_topic_regex="",
+    )
+    assert rig.beat(request).error_code == ErrorCode.NONE
+    assert not rig.group.subscriptions.by_regex
+    assert rig.group.is_homogeneous
+
+
 def test_p368_a_member_without_topics_forgets_its_previous_epoch() -> None:
     """P-368: it has nothing to give up, and its epoch stays."""
     rig = Rig({"foo": 1}, assignment_interval_ms=1_000)

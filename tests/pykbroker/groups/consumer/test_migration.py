@@ -305,6 +305,49 @@ def test_an_empty_consumer_group_becomes_a_classic_one_while_that_is_in_flight()
     assert GROUP not in rig.shard.consumer.by_id
 
 
+def consumer_group_joined_late(rig: Rig) -> tuple[str, Waiter]:
+    """A classic member joins a consumer group that has a member, and its records are in flight."""
+    Client(rig, "new", ["t"]).beat()
+    told: Any = rig.join_classic(join_request("", subscription("t"))).response
+    rig.is_replicated = True
+    return told.member_id, rig.join_classic(join_request(told.member_id, subscription("t")))
+
+
+def test_p490_the_session_of_a_classic_member_begins_when_it_is_replicated() -> None:
+    """P-490: it does not expire while the response waits, and from then on lasts as long as ever."""
+    rig = Rig({"t": 2}, session_timeout_ms=45_000, max_session_timeout_ms=200_000)
+    rig.configs[GROUP] = {"consumer.session.timeout.ms": "200000"}
+    classic, waiter = consumer_group_joined_late(rig)
+    rig.advance(100_000)
+    assert classic in rig.group.members
+    rig.replicate()
+    joined: Any = waiter.response
+    assert joined.error_code == ErrorCode.NONE
+    assert sync(rig, sync_request(classic, joined.generation_id)).error_code == ErrorCode.NONE
+    rig.advance(44_999)
+    assert classic in rig.group.members
+    rig.advance(1)
+    assert classic not in rig.group.members
+
+
+def test_p490_a_classic_member_whose_records_are_late_has_no_session() -> None:
+    """P-490: it was told an error, and joins again."""
+    rig = Rig({"t": 2}, max_session_timeout_ms=200_000)
+    rig.configs[GROUP] = {"consumer.session.timeout.ms": "200000"}
+    classic, waiter = consumer_group_joined_late(rig)
+    rig.late(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    late: Any = waiter.response
+    assert late.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.replicate()
+    rig.advance(100_000)
+    assert classic in rig.group.members
+    rig.is_replicated = False
+    again: Any = rig.join_classic(join_request(classic, subscription("t"))).response
+    assert again.error_code == ErrorCode.NONE
+    rig.advance(60_000)
+    assert classic not in rig.group.members
+
+
 def converting(rig: Rig) -> Client:
     """A client of the classic protocol has joined an empty consumer group, and the records of that are in flight."""
     new = Client(rig, "new", ["t"])
