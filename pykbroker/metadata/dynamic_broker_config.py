@@ -82,8 +82,13 @@ class DynamicBrokerConfig:
         own = image.topic_config(topic)
         if own:
             return LogConfig.from_properties(_log_properties(config, own))
+        return self.default_log_config(image)
+
+    def default_log_config(self, image: ClusterImage) -> LogConfig:
+        """Log settings of a topic without any of its own."""
+        config = self.under(image)
         if self._default_log_config is None:
-            self._default_log_config = LogConfig.from_properties(_log_properties(config, own))
+            self._default_log_config = LogConfig.from_properties(_log_properties(config, _NOTHING))
         return self._default_log_config
 
     def throttled_rate(self, image: ClusterImage, key: str) -> int | None:

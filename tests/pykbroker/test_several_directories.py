@@ -12,7 +12,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from pykbroker.cli.errors import CliError
 from pykbroker.cli.format.command import format_directory
+from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
@@ -103,6 +105,21 @@ def test_a_second_directory_is_added(tmp_path: Path) -> None:
         assert broker.create_topic("new", 2) == 0
         assert described(broker)["b"] == (0, [("new", 0), ("new", 1)])
         assert broker.produce("new", bytes(batch(1)), 1) == 0
+
+
+def test_a_directory_that_is_no_log_ends_the_start_in_one_line(tmp_path: Path) -> None:
+    """P-480: here the one that a file system makes where it is mounted; without it the broker starts as before."""
+    properties = settings(tmp_path, "a", "b")
+    with WholeBroker(tmp_path, properties) as broker:
+        assert broker.create_topic("t", 2) == 0
+    (tmp_path / "b" / "lost+found").mkdir()
+    with pytest.raises(ExceptionGroup) as refused:
+        WholeBroker(tmp_path, properties).start()
+    with pytest.raises(CliError, match=rf"^{tmp_path}/b/lost\+found: is no directory of a log, .*log.dirs$"):
+        raise_expected(refused.value)
+    (tmp_path / "b" / "lost+found").rmdir()
+    with WholeBroker(tmp_path, properties) as broker:
+        assert described(broker) == {"a": (0, [("t", 0)]), "b": (0, [("t", 1)])}
 
 
 def test_the_metadata_may_be_apart(tmp_path: Path) -> None:
