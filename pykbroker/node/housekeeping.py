@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.logstore.errors import LogError
+from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.node.process_memory import FreedMemory
 
 if TYPE_CHECKING:
@@ -127,6 +127,12 @@ async def _every(
         await trio.sleep(interval_ms / 1000)
 
 
+def _report(services: BrokerServices, error: LogError) -> None:
+    """Has the log directory checked after a failure: no client may have used it since it failed."""
+    if isinstance(error, StorageError):
+        services.partitions.environment.storage_failures.report(error)
+
+
 async def _delete_old_segments(services: BrokerServices) -> None:
     """Retention by time and size (P-164) of every log; an error of one log is logged and does not stop the others."""
     now_ms = services.clock.now_ms()
@@ -136,6 +142,7 @@ async def _delete_old_segments(services: BrokerServices) -> None:
         try:
             count = partition.log.delete_old_segments(now_ms, partition.high_watermark)
         except LogError as error:
+            _report(services, error)
             log.error("retention of %s failed: %s", partition, error)
             continue
         if count:
@@ -143,16 +150,17 @@ async def _delete_old_segments(services: BrokerServices) -> None:
                 "%s: %d segment(s) deleted by retention, log start is %d", partition, count, partition.log_start_offset
             )
         if partition.future is not None:
-            _delete_old_segments_of(partition.future, now_ms, partition)
+            _delete_old_segments_of(services, partition.future, now_ms, partition)
 
 
-def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partition) -> None:
+def _delete_old_segments_of(services: BrokerServices, future: PartitionLog, now_ms: int, partition: Partition) -> None:
     """Retention of the copy of a log that moves; else its log start would only move with the next copied slice."""
     try:
         end_offset = min(partition.log_start_offset, future.log_end_offset)
         future.advance_log_start(end_offset)
         future.delete_old_segments(now_ms, end_offset)
     except LogError as error:
+        _report(services, error)
         log.error("retention of the copy of %s failed: %s", partition, error)
 
 
@@ -172,6 +180,7 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
     try:
         await _run_steps(services, services.log_directory.write_checkpoints(high_watermarks(services)))
     except LogError as error:
+        _report(services, error)
         log.error("checkpoints could not be written: %s", error)
 
 
@@ -197,11 +206,13 @@ async def _delete_due(services: BrokerServices, delay_ms: int) -> None:
         try:
             partition_log.delete_due_files(services.clock.now_ms())
         except LogError as error:
+            _report(services, error)
             log.error("a removed file could not be deleted: %s", error)
     try:
         while directory.delete_due_logs(services.clock.now_ms(), delay_ms, DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
     except LogError as error:
+        _report(services, error)
         log.error("a deleted log could not be removed: %s", error)
 
 
@@ -210,6 +221,7 @@ async def _checkpoint_log_starts(services: BrokerServices) -> None:
     try:
         await _run_steps(services, services.log_directory.write_log_starts())
     except LogError as error:
+        _report(services, error)
         log.error("the checkpoint of log starts could not be written: %s", error)
 
 
@@ -271,6 +283,7 @@ async def _flush(services: BrokerServices, partition_log: PartitionLog, *, inclu
             finally:
                 work.finish()
     except LogError as error:
+        _report(services, error)
         log.error("flushing %s failed: %s", partition_log, error)
 
 
@@ -328,6 +341,7 @@ async def _clean_logs(services: BrokerServices) -> None:
                     cleaner.finish(work, services.clock.now_ms())
                 await _run_steps(services, cleaner.write_checkpoint())
         except LogError as error:
+            _report(services, error)
             log.error("compaction failed and will be tried again: %s", error)
 
 
@@ -360,6 +374,7 @@ async def _finish_directories(services: BrokerServices) -> None:
                 await trio.lowlevel.checkpoint()
             is_failing = False
         except LogError as error:
+            _report(services, error)
             if not is_failing:
                 log.error("directories of logs could not be made or renamed, which will be tried again: %s", error)
             is_failing = True

@@ -58,7 +58,7 @@ class FailedDirectories:
         self._wake = trio.Event()
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created. The task then checks the directory."""
+        """Reports that a file could not be written or read. The task then checks the directory."""
         self._reported.append(error)
         self._wake.set()
 

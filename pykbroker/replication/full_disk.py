@@ -73,7 +73,7 @@ class ReportedFailures:
         return self.room.is_full
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created."""
+        """Reports that a file could not be written or read."""
         if self.room.is_full:
             return
         if isinstance(error, StorageFull):

@@ -498,6 +498,7 @@ class Partition:
 
         Raises:
             OffsetOutOfRange: the offset is below the log start or above the log end (P-65).
+            StorageError: the log cannot be read.
         """
         if last_fetched_epoch != NO_EPOCH:
             diverging = self.divergence(offset, last_fetched_epoch)
@@ -506,7 +507,11 @@ class Partition:
                 return PartitionRead(
                     replica.high_watermark, replica.last_stable_offset, self.log_start_offset, None, diverging
                 )
-        return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
+        try:
+            return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
+        except StorageError as error:
+            self._environment.storage_failures.report(error)
+            raise
 
     def divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) where the log of a reader diverges from this one, None if it does not (P-70).

@@ -31,6 +31,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 )
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykbroker.protocol.messages.metadata import MetadataResponsePartition
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import iter_batches
 from tests.pykbroker.test_three_nodes import Cluster
@@ -342,6 +343,28 @@ def test_a_directory_fails_under_three_nodes() -> None:
                 if all(len(partition.isr_nodes) == 3 for partition in topic.partitions):
                     break
                 await trio.sleep(0.2)
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+async def partitions_of_t(cluster: Cluster, ask: int, numbers: set[int]) -> list[MetadataResponsePartition]:
+    topic = (await cluster.topics(ask))["t"]
+    return [partition for partition in topic.partitions if partition.partition_index in numbers]
+
+
+def test_a_directory_fails_that_nobody_uses_under_three_nodes() -> None:
+    """P-276: the next checkpoint meets the failure, and others lead what was there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(2)
+        node = (await leaders(cluster, 1))[0]
+        lost = {int(name[2:]) for name in replicas_in(cluster, node, "/more")}
+        assert lost
+        cluster.world.machines[f"n{node}"].disk.failing_path = "/more"
+        with trio.fail_after(70):
+            while any(node in partition.isr_nodes for partition in await partitions_of_t(cluster, node % 3 + 1, lost)):
+                await trio.sleep(0.5)
 
     Cluster("three", log_dirs="/data,/more").run(scenario)
 

@@ -172,6 +172,51 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_others_back(
     path.close()
 
 
+@pytest.mark.parametrize(
+    "failing",
+    ["write_checkpoints", "write_log_starts", "delete_due_logs", "finish_directories"],
+)
+async def test_a_failure_of_the_directory_is_reported(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """P-276: also where no client uses the directory, so that it goes offline."""
+
+    def fail(*_: object) -> Any:
+        raise StorageError(path.directory.path, "Input/output error")
+
+    reported: list[StorageError] = []
+    monkeypatch.setattr(path.directory, failing, fail)
+    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    assert {error.path for error in reported} == {path.directory.path}
+
+
+@pytest.mark.parametrize("failing", ["delete_due_files", "delete_old_segments", "begin_flush"])
+async def test_a_failure_of_a_log_is_reported(path: DataPath, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """P-276."""
+
+    def fail(log: PartitionLog, *_: object, **__: object) -> Any:
+        raise StorageError(log.path, "Input/output error")
+
+    partition = path.partitions.get("old", 0)
+    assert partition is not None
+    for _ in range(2):
+        partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    reported: list[StorageError] = []
+    monkeypatch.setattr(PartitionLog, failing, fail)
+    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    assert {error.path for error in reported} == {partition.log.path}
+
+
 async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
     """One directory takes up to a millisecond: requests are served between two of them."""
     config = path.partitions.get("old", 0).log.config  # type: ignore[union-attr]
