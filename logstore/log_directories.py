@@ -61,6 +61,17 @@ class LogDirectories:
         """True if a directory is offline or could not be opened."""
         return bool(self.offline or self.unopened)
 
+    @property
+    def was_clean(self) -> bool:
+        """True if the last stop was clean in every directory."""
+        return not self.has_failed and all(directory.was_clean for directory in self.online.values())
+
+    @property
+    def clean_broker_epoch(self) -> int:
+        """As of `LogDirectory`, if it is the same in every directory; else -1: one may have lost records."""
+        epochs = {directory.clean_broker_epoch for directory in self.online.values()}
+        return -1 if self.has_failed or len(epochs) > 1 else epochs.pop()
+
     def id_of(self, topic: str, partition: int) -> bytes | None:
         """Id of the directory that has a log; None if none has."""
         for directory_id, directory in self.online.items():

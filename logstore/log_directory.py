@@ -124,6 +124,11 @@ class LogDirectory(DirectoryCheckpoints):
         directory._read_clean_shutdown()
         return directory
 
+    @property
+    def clean_broker_epoch(self) -> int:
+        """The broker epoch of the last stop; -1 if that was not clean, or the epoch is unknown (KIP-966)."""
+        return self.previous_broker_epoch if self.was_clean else -1
+
     # Identity
 
     def meta_properties(self) -> MetaProperties | None:

@@ -114,7 +114,13 @@ class BrokerServer:
         if parts.peers is None:
             # No other node can reach this node's controller, so the cluster has no other broker, now or later.
             registration = await register_at_once(
-                controller, config, endpoints, parts.directory, directory_ids(parts), parts.host
+                controller,
+                config,
+                endpoints,
+                parts.directory,
+                directory_ids(parts),
+                parts.host,
+                is_clean_restart=parts.log_directories.was_clean,
             )
             if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
                 nursery.start_soon(register_again, controller, registration)
@@ -122,7 +128,6 @@ class BrokerServer:
                 report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
             )
         else:
-            epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
             channel = make_channel(parts, self._call, "heartbeat")
             self._registration = Registration(
                 config,
@@ -134,7 +139,7 @@ class BrokerServer:
                 controller,
                 channel,
                 parts.host,
-                epoch,
+                parts.log_directories.clean_broker_epoch,
                 partial(is_quorum_gone, parts),
             )
             controller.subscribe(self._registration.on_metadata_change)

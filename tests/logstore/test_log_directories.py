@@ -101,6 +101,7 @@ def test_what_was_written_is_found_after_a_stop() -> None:
     assert {key[1]: log.path for key, log in again.logs.items()} == {0: "/a/t-0", 2: "/a/t-2", 1: "/b/t-1", 3: "/b/t-3"}
     assert again.high_watermarks() == {("t", number): number for number in range(4)}
     assert [directory.previous_broker_epoch for directory in again.online.values()] == [7, 7]
+    assert (again.was_clean, again.clean_broker_epoch) == (True, 7)
     found = again.get("t", 1)
     assert found is not None
     assert found.log_end_offset == 1
@@ -368,6 +369,28 @@ def test_a_second_copy_is_deleted() -> None:
     assert again.future_id_of("t", 0) == B
     assert again.online[C].futures == {}
     assert again.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
+
+
+@pytest.mark.parametrize(
+    ("marks", "was_clean", "epoch"),
+    [
+        ({"a": 7, "b": 7}, True, 7),
+        ({"a": 7, "b": 8}, True, -1),
+        ({"a": 7}, False, -1),
+        ({"b": 7}, False, -1),
+        ({}, False, -1),
+    ],
+)
+def test_a_stop_is_clean_if_it_was_in_every_directory(marks: dict[str, int], was_clean: bool, epoch: int) -> None:
+    """P-276."""
+    filesystem = FakeFileSystem()
+    opened(filesystem).abandon()
+    for name, number in marks.items():
+        filesystem.write_file(f"/{name}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":%d}' % number)
+    again = opened(filesystem)
+    assert (again.was_clean, again.clean_broker_epoch) == (was_clean, epoch)
+    without_one = LogDirectories(again.online, ["/gone"])
+    assert (without_one.was_clean, without_one.clean_broker_epoch) == (False, -1)
 
 
 @pytest.mark.parametrize("path", ["/a/lost+found", "/b/t-x"])

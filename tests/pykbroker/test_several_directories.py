@@ -16,6 +16,9 @@ from pykbroker.cli.errors import CliError
 from pykbroker.cli.format.command import format_directory
 from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import incremental_alter_configs
@@ -365,6 +368,36 @@ def test_a_directory_fails_that_nobody_uses_under_three_nodes() -> None:
         with trio.fail_after(70):
             while any(node in partition.isr_nodes for partition in await partitions_of_t(cluster, node % 3 + 1, lost)):
                 await trio.sleep(0.5)
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+def test_a_stop_counts_as_clean_if_it_was_in_every_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-276: the controller takes a broker with an unclean directory out of the eligible replicas (KIP-966)."""
+    registered: list[tuple[int, bool]] = []
+    plan = RegisterBroker.plan
+
+    def noted(self: RegisterBroker, image: ClusterImage, context: PlanContext) -> Plan[int]:
+        before = image.brokers.get(self.broker_id)
+        registered.append((self.broker_id, before is not None and before.epoch == self.previous_epoch))
+        return plan(self, image, context)
+
+    monkeypatch.setattr(RegisterBroker, "plan", noted)
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        machine = cluster.world.machines["n1"]
+        for mark in ("", "/data/.kafka_cleanshutdown", "/more/.kafka_cleanshutdown"):
+            await machine.stop()
+            if mark:
+                del machine.disk.files[mark]
+            registered.clear()
+            machine.start()
+            with trio.fail_after(30):
+                while not registered:
+                    await trio.sleep(0.1)
+            assert registered == [(1, not mark)]
+            await trio.sleep(5)
 
     Cluster("three", log_dirs="/data,/more").run(scenario)
 
