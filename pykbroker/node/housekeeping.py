@@ -150,18 +150,19 @@ async def _delete_old_segments(services: BrokerServices) -> None:
                 "%s: %d segment(s) deleted by retention, log start is %d", partition, count, partition.log_start_offset
             )
         if partition.future is not None:
-            _delete_old_segments_of(services, partition.future, now_ms, partition)
+            _delete_old_segments_of(partition.future, now_ms, partition)
 
 
-def _delete_old_segments_of(services: BrokerServices, future: PartitionLog, now_ms: int, partition: Partition) -> None:
+def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partition) -> None:
     """Retention of the copy of a log that moves; else its log start would only move with the next copied slice."""
     try:
         end_offset = min(partition.log_start_offset, future.log_end_offset)
         future.advance_log_start(end_offset)
         future.delete_old_segments(now_ms, end_offset)
     except LogError as error:
-        _report(services, error)
         log.error("retention of the copy of %s failed: %s", partition, error)
+        if isinstance(error, StorageError):
+            partition.on_storage_error(error)
 
 
 async def _flush_and_checkpoint(services: BrokerServices) -> None:

@@ -294,7 +294,7 @@ class Partition:
             self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
-        """Reports a failed write to this follower's log."""
+        """Reports a failed write to this follower's log, or to the copy of a log that moves."""
         self._environment.storage_failures.report(error)
 
     def replace_log_by_future(self, log: PartitionLog) -> None:

@@ -579,7 +579,10 @@ def test_retention_of_a_copy_follows_its_log(log_start: int, expected: int) -> N
     assert copy.calls == [expected, (5, expected)]
 
 
-def test_retention_of_a_copy_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_of_a_copy_that_fails_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[StorageError] = []
     copy: Any = Copy(StorageError("/b/t-0", "Input/output error"))
-    housekeeping._delete_old_segments_of(copy, 5, cast("Any", SimpleNamespace(log_start_offset=3)))
+    partition: Any = SimpleNamespace(log_start_offset=3, on_storage_error=reported.append)
+    housekeeping._delete_old_segments_of(copy, 5, partition)
     assert "retention of the copy of" in caplog.text
+    assert reported == [copy.error]
