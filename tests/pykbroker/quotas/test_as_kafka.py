@@ -112,17 +112,17 @@ def test_throttle_times_are_kafkas() -> None:
 
 def always_busy(kind: str, size: int, limit: int, seconds: int) -> tuple[list[dict[str, Any]], list[int]]:
     """Requests of a client that sends the next one when a throttle is over, and our throttle times of them."""
-    client = {"user": "alice", "client": "app"}
-    steps: list[dict[str, Any]] = [{"do": "set", "at_ms": START_MS, "user": "alice", "value": limit}]
+    user, client_id = "alice", "app"
+    steps: list[dict[str, Any]] = [{"do": "set", "at_ms": START_MS, "user": user, "value": limit}]
     limits = ClientLimits()
-    limits.set("alice", None, limit)
+    limits.set(user, None, limit)
     rates, now_ms, throttles = MeasuredRates(QuotaWindows(11, 1000)), START_MS, list[int]()
     rates.limits = limits
     while now_ms < START_MS + seconds * 1000:
-        steps.append({"do": kind, "at_ms": now_ms, "value": size, **client})
-        throttles.append(rates.record(*client.values(), size, now_ms))
+        steps.append({"do": kind, "at_ms": now_ms, "value": size, "user": user, "client": client_id})
+        throttles.append(rates.record(user, client_id, size, now_ms))
         if kind == "fetch" and throttles[-1]:
-            rates.count(*client.values(), -size, now_ms)
+            rates.count(user, client_id, -size, now_ms)
         now_ms += 3 + throttles[-1]
     return steps, throttles
 
