@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
 
 
+log = logging.getLogger(__name__)
+
+_BOUNDED = "assignment.interval.ms"
+_BOUNDED_KEYS = frozenset(f"group.{kind}.{_BOUNDED}" for kind in ("consumer", "share", "streams"))
 _OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
 
 
@@ -107,6 +112,22 @@ def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[
             del usable[name]
             ignored.append(name)
     return usable, ignored
+
+
+def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+    """Stored dynamic settings of a broker with assignment intervals within the bounds of its static settings.
+
+    The bounds may have been changed since the intervals were stored; Kafka takes the nearest one, and logs it.
+    """
+    found = dict(settings)
+    for key in _BOUNDED_KEYS.intersection(settings):
+        kind = key.removesuffix(_BOUNDED)
+        value = java_int(settings[key].strip())
+        least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))
+        if value is not None and not least <= value <= most:
+            found[key] = str(min(max(value, least), most))
+            log.warning("%s is %s, and has to be between %d and %d; %s is used", key, value, least, most, found[key])
+    return found
 
 
 def _may_be_value(name: str, text: str) -> bool:
