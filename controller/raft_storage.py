@@ -36,7 +36,7 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import parse_directory_name
+from pykbroker.logstore.log_directory import parse_log_name
 from pykbroker.logstore.log_loader import base_offset_of
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
@@ -434,10 +434,16 @@ def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _E
     ends = [base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     with suppress(CorruptFile):  # it is rebuilt from the log
         ends += [start_offset for _, start_offset in LeaderEpochs(filesystem, f"{directory}/{EPOCHS_FILE}").entries]
-    if any(key[0] != TOPIC for entry in filesystem.list(data_directory) if (key := parse_directory_name(entry.name))):
+    if any(_is_partition(entry.name) for entry in filesystem.list(data_directory)):
         # A node with partitions has a BrokerRegistration, after the LeaderChange of the leader.
         ends.append(2)
     return _Evidence(files, max(ends, default=0))
+
+
+def _is_partition(name: str) -> bool:
+    """True for the directory of a partition that is no topic of the controller."""
+    found = parse_log_name(name)
+    return found is not None and not found.mark and found.topic != TOPIC
 
 
 def _check_end(filesystem: FileSystem, directory: str, evidence: _Evidence, end_offset: int) -> None:

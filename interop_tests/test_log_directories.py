@@ -306,3 +306,19 @@ def test_moves_under_load(two_directories: BrokerProcess, folders: tuple[Path, P
     for message in kafka_python_consume(bootstrap, [compacted]):
         stored[message.key or b""] = int((message.value or b"")[:10])
     assert stored == keyed.latest()
+
+
+def test_a_foreign_directory_ends_the_start(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    """P-480: a directory that is no log, in either of the log directories, is named; then the process ends with 1."""
+    folders = tmp_path / "first", tmp_path / "second"
+    broker = start_broker("foreign-directory", {"log.dirs": ",".join(map(str, folders))})
+    for folder in folders:
+        broker.stop()
+        (folder / "lost+found").mkdir()
+        with pytest.raises(RuntimeError, match="ended with code 1 at its start"):
+            broker.start()
+        assert f"{folder}/lost+found" in broker.log_text()
+        (folder / "lost+found").rmdir()
+        (folder / "remote-log-index-cache").mkdir()
+        (folder / "a-file").touch()
+        broker.start()

@@ -61,6 +61,17 @@ class LogDirectories:
         """True if a directory is offline or could not be opened."""
         return bool(self.offline or self.unopened)
 
+    @property
+    def was_clean(self) -> bool:
+        """True if the last stop was clean in every directory."""
+        return not self.has_failed and all(directory.was_clean for directory in self.online.values())
+
+    @property
+    def clean_broker_epoch(self) -> int:
+        """As of `LogDirectory`, if it is the same in every directory; else -1: one may have lost records."""
+        epochs = {directory.clean_broker_epoch for directory in self.online.values()}
+        return -1 if self.has_failed or len(epochs) > 1 else epochs.pop()
+
     def id_of(self, topic: str, partition: int) -> bytes | None:
         """Id of the directory that has a log; None if none has."""
         for directory_id, directory in self.online.items():
@@ -100,6 +111,14 @@ class LogDirectories:
                 load.
             StorageError: the last directory cannot be read.
         """
+        for directory in self.online.values():
+            # A start that is refused leaves all directories with the marks of their clean stops.
+            try:
+                directory.find_logs()
+            except InconsistentDirectory:
+                raise
+            except StorageError:
+                continue  # it goes offline below
         places: dict[TopicPartition, bytes] = {}
         for directory_id, directory in list(self.online.items()):
             try:
@@ -313,9 +332,9 @@ class LogDirectories:
         """As `LogDirectory.mark_future_stray`."""
         _each(self, lambda directory: directory.mark_future_stray(topic, partition))
 
-    def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
+    def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""
-        return sum(_each(self, lambda directory: directory.delete_due_logs(now_ms, count_max)))
+        return sum(_each(self, lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
 
     def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
         """Gives up a directory until the next start; returns the partitions whose logs were in it.

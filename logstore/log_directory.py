@@ -13,7 +13,8 @@ cleaner-offset-checkpoint          offset up to which compacted logs were cleane
 
 from __future__ import annotations
 
-import heapq
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -26,12 +27,13 @@ from pykbroker.logstore.directory_checkpoints import (
     DirectoryCheckpoints,
     TopicPartition,
 )
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
@@ -43,22 +45,44 @@ VOLUME_SYNC_LOGS_MIN: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
 plus the data that other programs have written."""
 _NAME_MAX: Final = 255
+_DELETE_MARK: Final = "-delete"
 _FUTURE_MARK: Final = "-future"
+_STRAY_MARK: Final = "-stray"
 _NO_ID: Final = bytes(16)
+_OTHER_DIRECTORIES: Final = frozenset({"remote-log-index-cache"})
+"""Directories that Kafka itself makes in a log directory, and that are no logs."""
+_PARTITION_MAX: Final = 2**31 - 1
+
+# As in Kafka, the pattern is for the whole name, and the log's own name ends at the last dot. Space is Java's.
+_PLAIN: Final = re.compile(r"(.+)-\+?(\d+)", re.DOTALL)
+_MARKED: Final = re.compile(r"[^ \t-\r]+-[^ \t-\r]+\.[^ \t-\r]+(-delete|-future|-stray)")
 
 
-def parse_directory_name(name: str) -> TopicPartition | None:
-    """(topic, partition) of a log's directory; None for other names, such as those of deleted and stray logs."""
-    topic, dash, partition = name.rpartition("-")
-    if not topic or not dash or not partition.isdecimal():
+class LogName(NamedTuple):
+    """What the name of a log's directory says.
+
+    Attributes:
+        mark: "-delete", "-future" or "-stray"; "" for the log of a partition.
+    """
+
+    topic: str
+    partition: int
+    mark: str
+
+
+def parse_log_name(name: str) -> LogName | None:
+    """The meaning of a directory's name, None where Kafka knows none (`LocalLog.parseTopicPartitionName`)."""
+    mark = ""
+    if name.endswith((_DELETE_MARK, _FUTURE_MARK, _STRAY_MARK)):
+        marked = _MARKED.fullmatch(name)
+        if marked is None:
+            return None
+        mark = marked[1]
+        name = name[: name.rindex(".")]
+    plain = _PLAIN.fullmatch(name)
+    if plain is None or int(plain[2]) > _PARTITION_MAX:
         return None
-    return topic, int(partition)
-
-
-def parse_future_name(name: str) -> TopicPartition | None:
-    """(topic, partition) of the directory of a future log, `<topic>-<partition>.<32 hex>-future`; None for others."""
-    stem, dot, unique = name.removesuffix(_FUTURE_MARK).rpartition(".")
-    return parse_directory_name(stem) if dot and unique and name.endswith(_FUTURE_MARK) else None
+    return LogName(plain[1], int(plain[2]), mark)
 
 
 class LogDirectory(DirectoryCheckpoints):
@@ -76,7 +100,8 @@ class LogDirectory(DirectoryCheckpoints):
         self.was_clean = False
         self.previous_broker_epoch = -1
         self._lock_handle = -1
-        self._deleted_directories: list[tuple[int, str]] = []
+        # Time of the deletion and path of directories that are to be removed, in order.
+        self._deleted_directories: deque[tuple[int, str]] = deque()
         # New logs whose directories are still to be created, and the number of directories that were created or renamed
         # at once since the last `finish_directories`.
         self._due_directories: dict[TopicPartition, PartitionLog] = {}
@@ -98,6 +123,11 @@ class LogDirectory(DirectoryCheckpoints):
         directory._lock_handle = filesystem.lock(f"{path}/{LOCK}")
         directory._read_clean_shutdown()
         return directory
+
+    @property
+    def clean_broker_epoch(self) -> int:
+        """The broker epoch of the last stop; -1 if that was not clean, or the epoch is unknown (KIP-966)."""
+        return self.previous_broker_epoch if self.was_clean else -1
 
     # Identity
 
@@ -121,29 +151,54 @@ class LogDirectory(DirectoryCheckpoints):
 
     # Logs
 
+    def find_logs(self) -> list[tuple[str, LogName]]:
+        """Names of the logs' directories, without that of the controller.
+
+        Raises:
+            InconsistentDirectory: a directory is no log, so that `log.dirs` may name a directory of something else; or
+                two have the log of one partition.
+            StorageError: the directory cannot be read.
+        """
+        found: list[tuple[str, LogName]] = []
+        seen: dict[LogName, str] = {}
+        for name, is_directory in self.filesystem.list(self.path):
+            if not is_directory or name in _OTHER_DIRECTORIES:
+                continue
+            log_name = parse_log_name(name)
+            if log_name is None:
+                raise InconsistentDirectory(
+                    f"{self.path}/{name}",
+                    "is no directory of a log, and a log directory may have no others: move it elsewhere, "
+                    "or name another directory in log.dirs",
+                )
+            if log_name.topic == METADATA_TOPIC:
+                continue
+            if not log_name.mark and seen.setdefault(log_name, name) != name:
+                raise InconsistentDirectory(
+                    f"{self.path}/{name}", f"has a log of the same partition as {seen[log_name]}; remove one of the two"
+                )
+            found.append((name, log_name))
+        return found
+
     def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
         """Finds every log in the directory, and recovers the logs unless the last stop was clean (P-171).
 
-        `config_for` returns the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
-        The clean-shutdown mark is removed; the next clean stop writes it again. `report` is called with a text for each
-        damage that was repaired or cut off, also for one that is found later. Raises StorageError.
+        `config_for` returns the settings of a topic. The clean-shutdown mark is removed; the next clean stop writes it
+        again. `report` is called with a text for each damage that was repaired or cut off, also for one that is found
+        later. Raises what `find_logs` raises.
         """
         self._report = report
+        found = self.find_logs()
         recovery_points = self._read_checkpoint(RECOVERY_POINTS)
         start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
         self.filesystem.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
         configs: dict[str, LogConfig] = {}
-        for name, is_directory in self.filesystem.list(self.path):
-            if not is_directory:
+        for name, (topic, partition, mark) in found:
+            if mark == _DELETE_MARK:
+                self._deleted_directories.append((now_ms, f"{self.path}/{name}"))
+            if mark in (_DELETE_MARK, _STRAY_MARK):
                 continue
-            if name.endswith("-delete"):
-                heapq.heappush(self._deleted_directories, (now_ms, f"{self.path}/{name}"))
-                continue
-            future_key = parse_future_name(name)
-            key = future_key or parse_directory_name(name)
-            if key is None or key[0] == METADATA_TOPIC:
-                continue
-            topic = key[0]
+            key = topic, partition
             config = configs.get(topic)
             if config is None:
                 config = configs[topic] = config_for(topic)
@@ -158,7 +213,7 @@ class LogDirectory(DirectoryCheckpoints):
                 is_clean=self.was_clean,
                 end_offset=recovery_point if self.was_clean else None,
             )
-            if future_key is None:
+            if not mark:
                 self.logs[key] = log
             elif key not in self.futures:
                 log.is_bulk = True
@@ -250,7 +305,7 @@ class LogDirectory(DirectoryCheckpoints):
         log = self.logs.get(key)
         if log is not None:
             if not log.is_directory_due:
-                self._rename_away(log, "-delete")
+                self._rename_away(log, _DELETE_MARK)
             del self.logs[key]
             self._note_removed(key)
         return log
@@ -269,7 +324,7 @@ class LogDirectory(DirectoryCheckpoints):
             self._close_deleted(log, now_ms)
 
     def _remove(self, log: PartitionLog, now_ms: int) -> None:
-        self._rename_away(log, "-delete")
+        self._rename_away(log, _DELETE_MARK)
         self._close_deleted(log, now_ms)
 
     def _note_removed(self, key: TopicPartition) -> None:
@@ -278,7 +333,7 @@ class LogDirectory(DirectoryCheckpoints):
 
     def _close_deleted(self, log: PartitionLog, now_ms: int) -> None:
         log.close_files()
-        heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
+        self._deleted_directories.append((now_ms, log.path))
 
     def create_log(
         self,
@@ -328,7 +383,7 @@ class LogDirectory(DirectoryCheckpoints):
         return bool(self._due_directories or self._unrenamed)
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """Deletes a log: renames its directory, which `delete_due_logs` removes after `file.delete.delay.ms`.
+        """Deletes a log: renames its directory, which `delete_due_logs` removes.
 
         Of many deleted logs, most are renamed by `finish_directories`; the next start after a crash treats those that
         are left as stray. Raises StorageError if the directory cannot be renamed; the log is deleted even then, and the
@@ -351,7 +406,7 @@ class LogDirectory(DirectoryCheckpoints):
         """Renames the directory of a deleted log, if that was not done yet. Raises StorageError."""
         log = self._unrenamed.get(key)
         if log is not None:
-            self._rename_away(log, "-delete")
+            self._rename_away(log, _DELETE_MARK)
             del self._unrenamed[key]
             self._close_deleted(log, now_ms)
 
@@ -360,7 +415,7 @@ class LogDirectory(DirectoryCheckpoints):
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             self._note_removed((topic, partition))
-            self._rename_away(log, "-stray")
+            self._rename_away(log, _STRAY_MARK)
             log.close_files()
 
     def mark_future_stray(self, topic: str, partition: int) -> None:
@@ -368,7 +423,7 @@ class LogDirectory(DirectoryCheckpoints):
         log = self.futures.pop((topic, partition), None)
         if log is not None:
             self._mark_removed((topic, partition))  # as in `drop_future`
-            self._rename_away(log, "-stray")
+            self._rename_away(log, _STRAY_MARK)
             log.close_files()
 
     def _open_log(self, path: str, key: TopicPartition, config: LogConfig, now_ms: int, **options: Any) -> PartitionLog:
@@ -387,23 +442,31 @@ class LogDirectory(DirectoryCheckpoints):
         # The topic id distinguishes the names of two deletions; without an id a number does.
         unique = int.from_bytes(topic_id or _NO_ID, "big")
         while True:
-            suffix = f".{unique:032x}{mark}"
-            name = f"{topic}-{partition}"[: _NAME_MAX - len(suffix)] + suffix
+            suffix = f"-{partition}.{unique:032x}{mark}"
+            name = topic[: _NAME_MAX - len(suffix)] + suffix
             if not self.filesystem.exists(f"{self.path}/{name}"):
                 return f"{self.path}/{name}"
             unique = (unique + 1) & ((1 << 128) - 1)
 
-    def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
-        """Removes at most `count_max` directories of deleted logs whose delay has passed; returns their number.
+    def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
+        """Removes at most `count_max` directories of deleted logs; returns their number.
 
-        Raises StorageError.
+        `delay_ms` is the time between deletion and removal. As in Kafka it is that of the broker
+        (`log.segment.delete.delay.ms`) also where a topic has its own; for what an earlier run has deleted it begins
+        with the start.
+
+        Raises StorageError; the directory that cannot be removed is tried again after another delay, behind the others.
         """
         for key in list(islice(self._unrenamed, count_max)):
             self._rename_deleted(key, now_ms)
         count = 0
-        while count < count_max and self._deleted_directories and self._deleted_directories[0][0] <= now_ms:
-            self.filesystem.remove_tree(self._deleted_directories[0][1])
-            heapq.heappop(self._deleted_directories)
+        while count < count_max and self._deleted_directories and self._deleted_directories[0][0] + delay_ms <= now_ms:
+            _, path = self._deleted_directories.popleft()
+            try:
+                self.filesystem.remove_tree(path)
+            except StorageError:
+                self._deleted_directories.append((now_ms, path))
+                raise
             count += 1
         return count
 

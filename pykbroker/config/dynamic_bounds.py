@@ -5,23 +5,24 @@ Numbers of threads have no effect here, as there are no thread pools; clients ge
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.definitions import CLASS, ConfigDefinition, class_not_found
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX
-from pykbroker.config.update_modes import ONLY_PER_LISTENER
+from pykbroker.config.update_modes import ONLY_PER_LISTENER, is_dynamic
 from pykbroker.config.validation.log import check_local_retention
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pykbroker.config.broker_config import BrokerConfig
 
-_POOLS = (
-    "background.threads",
-    "num.io.threads",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
+_POOLS = ("background.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
+_REMOTE_POOLS = (
     "remote.log.manager.copier.thread.pool.size",
     "remote.log.manager.expiration.thread.pool.size",
     "remote.log.manager.follower.thread.pool.size",
@@ -61,6 +62,21 @@ _LISTENER_KEYS = frozenset(
 )
 """Keys without a listener's prefix with whose change Kafka looks at the settings of all listeners."""
 _CHANGING_PER_LISTENER = frozenset({*ONLY_PER_LISTENER, *_LIMITS_PER_LISTENER, _POOL_PER_LISTENER})
+_CLEANER_KEYS = (
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
+    "message.max.bytes",
+)
+_PACKAGES = ("java.", "javax.", "org.apache.kafka.")
+_REPORTERS_KEY = "metric.reporters"
+_KAFKAS_REPORTERS = frozenset(
+    {"org.apache.kafka.common.metrics.JmxReporter", "org.apache.kafka.tools.PushHttpMetricsReporter"}
+)
+"""Classes of Kafka itself, which have no effect here."""
 _LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms)
 
 
@@ -69,9 +85,48 @@ def refusal_of_change(static: BrokerConfig, current: BrokerConfig, new: BrokerCo
 
     `static` are the settings of the start, without dynamic ones.
     """
-    reason = _reason(current, new) or _reason_of_listeners(static, current, new)
-    if reason is None:
-        return None
+    reason = (
+        _reason_of_limits(current, new)
+        or _reason_of_reporters(static, current, new)
+        or _reason_of_pools(_POOLS, current, new)
+        or _reason_of_retention(current, new)
+        or _reason_of_listeners(static, current, new)
+        or _reason_of_pools(_REMOTE_POOLS, current, new)
+        or _reason_of_cleaner(current, new)
+    )
+    return None if reason is None else _of_a_part(reason)
+
+
+def check_type(key: str, text: str, definition: ConfigDefinition) -> None:
+    """Checks the text of a setting by its definition, and a class by what can be known of Java's.
+
+    Raises:
+        ConfigError: the text is refused.
+    """
+    definition.parse(key, text)
+    # A class of a plugin is not there, as nothing of Java is; those of Kafka and of the JDK are in every Kafka.
+    if definition.type == CLASS and ":" not in text and not text.startswith(_PACKAGES):
+        raise class_not_found(key, text)
+
+
+def refusal_of_listener_values(config: BrokerConfig, settings: Mapping[str, str]) -> str | None:
+    """Kafka's error text for changed settings of a listener whose keys are not dynamic; None if it would accept them.
+
+    Its listeners read all of their settings when one changes, also those that then have no effect.
+    """
+    for listener in config.network.listeners:
+        for key, text in _with_prefix(settings, listener.name).items():
+            definition = BROKER_CONFIGS.get(key)
+            if definition is not None and not is_dynamic(key):
+                try:
+                    check_type(key, text, definition)
+                except ConfigError as error:
+                    return _of_a_part(error.kafkas_text)
+    return None
+
+
+def _of_a_part(reason: str) -> str:
+    """Kafka's error text for a change that a part of the broker refuses."""
     # Kafka passes the exception as the value, and a text as the name of the key.
     return (
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
@@ -79,7 +134,11 @@ def refusal_of_change(static: BrokerConfig, current: BrokerConfig, new: BrokerCo
     )
 
 
-def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
+def _has_changed(keys: Iterable[str], current: BrokerConfig, new: BrokerConfig) -> bool:
+    return any(current.static_properties.get(key) != new.static_properties.get(key) for key in keys)
+
+
+def _reason_of_limits(current: BrokerConfig, new: BrokerConfig) -> str | None:
     for listener in new.network.listeners:
         before, after = (_limits(config, listener.name) for config in (current, new))
         if before != after:
@@ -90,17 +149,53 @@ def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
         reason = _reason_of_pool(_POOL_PER_LISTENER, old, number)
         if reason is not None:
             return reason
-    for key in _POOLS:
-        reason = _reason_of_pool(key, current.value(key), new.value(key))
-        if reason is not None:
-            return reason
-    if current.log.cleaner_enable:
-        old, number = (config.value("log.cleaner.threads") for config in (current, new))
-        if number < old // 2:
-            return f"Log cleaner threads cannot be reduced to less than half the current value {old}"
-        if number > old * 2:
-            return f"Log cleaner threads cannot be increased to more than double the current value {old}"
-    if any(current.static_properties.get(key) != new.static_properties.get(key) for key in _LOG_KEYS):
+    return None
+
+
+def _reason_of_reporters(static: BrokerConfig, current: BrokerConfig, new: BrokerConfig) -> str | None:
+    """Kafka's DynamicMetricsReporters: classes that cannot be loaded are refused. Java's classes of the start stay."""
+    if not _has_changed((_REPORTERS_KEY,), current, new):
+        return None
+    known = _KAFKAS_REPORTERS.union(static.broker.metric_reporters)
+    if all(name in known or _is_receiver(name) for name in new.broker.metric_reporters):
+        return None
+    keys = current.static_properties.keys() | new.static_properties.keys()
+    changed = sorted(key for key in keys if _has_changed((key,), current, new))
+    return (
+        f"Validation of dynamic config update of Set({', '.join(changed)}) failed with class "
+        "class kafka.server.DynamicMetricsReporters"
+    )
+
+
+def _is_receiver(name: str) -> bool:
+    """True for `module:Class` if it can be imported; `telemetry.receivers` makes one later."""
+    module, colon, attribute = name.partition(":")
+    try:
+        return bool(colon) and callable(getattr(import_module(module), attribute))
+    except Exception:
+        return False
+
+
+def _reason_of_pools(keys: Iterable[str], current: BrokerConfig, new: BrokerConfig) -> str | None:
+    reasons = (_reason_of_pool(key, current.value(key), new.value(key)) for key in keys)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _reason_of_cleaner(current: BrokerConfig, new: BrokerConfig) -> str | None:
+    if not current.log.cleaner_enable or not _has_changed(_CLEANER_KEYS, current, new):
+        return None
+    old, number = (config.value("log.cleaner.threads") for config in (current, new))
+    if number < 1:
+        return "Log cleaner threads should be at least 1"
+    if number < old // 2:
+        return f"Log cleaner threads cannot be reduced to less than half the current value {old}"
+    if number > old * 2:
+        return f"Log cleaner threads cannot be increased to more than double the current value {old}"
+    return None
+
+
+def _reason_of_retention(current: BrokerConfig, new: BrokerConfig) -> str | None:
+    if _has_changed(_LOG_KEYS, current, new):
         try:
             check_local_retention(new)
         except ConfigError as error:
@@ -110,7 +205,7 @@ def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
 
 def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: BrokerConfig) -> str | None:
     """P-311: Kafka's DynamicListenerConfig holds the new settings of a listener against those of the start."""
-    if any(current.static_properties.get(key) != new.static_properties.get(key) for key in _LISTENER_KEYS):
+    if _has_changed(_LISTENER_KEYS, current, new):
         for listener in new.network.listeners:
             if _unchanging(static, listener.name) != _unchanging(new, listener.name):
                 return (
@@ -122,9 +217,14 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
 
 def _unchanging(config: BrokerConfig, listener: str) -> dict[str, str]:
     """Settings of a listener that Kafka does not change while it runs, by key without the prefix."""
-    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
-    given = {key.removeprefix(prefix): text for key, text in config.static_properties.items() if key.startswith(prefix)}
+    given = _with_prefix(config.static_properties, listener)
     return {key: text for key, text in given.items() if key not in _CHANGING_PER_LISTENER}
+
+
+def _with_prefix(settings: Mapping[str, str], listener: str) -> dict[str, str]:
+    """Settings with the prefix of a listener, by key without it."""
+    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+    return {key.removeprefix(prefix): text for key, text in settings.items() if key.startswith(prefix)}
 
 
 def _reason_of_pool(key: str, old: int, new: int) -> str | None:

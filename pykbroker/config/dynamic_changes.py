@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,15 @@ from typing import TYPE_CHECKING
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions import LIST, PROVIDERS_KEY, ProviderError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.dynamic_bounds import refusal_of_change
-from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broker_key, is_fixed, is_per_broker
+from pykbroker.config.dynamic_bounds import check_type, refusal_of_change, refusal_of_listener_values
+from pykbroker.config.listener_addresses import base_of_listener_key
+from pykbroker.config.update_modes import (
+    ONLY_PER_LISTENER,
+    definition_of_broker_key,
+    is_dynamic,
+    is_fixed,
+    is_per_broker,
+)
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
@@ -22,6 +30,10 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
 
 
+log = logging.getLogger(__name__)
+
+_BOUNDED = "assignment.interval.ms"
+_BOUNDED_KEYS = frozenset(f"group.{kind}.{_BOUNDED}" for kind in ("consumer", "share", "streams"))
 _OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
 
 
@@ -107,6 +119,22 @@ def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[
     return usable, ignored
 
 
+def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+    """Stored dynamic settings of a broker with assignment intervals within the bounds of its static settings.
+
+    The bounds may have been changed since the intervals were stored; Kafka takes the nearest one, and logs it.
+    """
+    found = dict(settings)
+    for key in _BOUNDED_KEYS.intersection(settings):
+        kind = key.removesuffix(_BOUNDED)
+        value = java_int(settings[key].strip())
+        least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))
+        if value is not None and not least <= value <= most:
+            found[key] = str(min(max(value, least), most))
+            log.warning("%s is %s, and has to be between %d and %d; %s is used", key, value, least, most, found[key])
+    return found
+
+
 def _may_be_value(name: str, text: str) -> bool:
     """False for a text that the key cannot have; the value of a variable of a config provider is not known here."""
     definition = definition_of_broker_key(name)
@@ -153,22 +181,36 @@ def check_settings(
         config: static settings of this broker.
         image: has the current dynamic settings, of this broker and of all.
     """
-    error = _check_names(settings, is_one_broker=bool(resource_name))
+    error = _check_form_of_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
     cluster_wide, own = usable_levels(image, config.node_id)
     try:
-        for name, text in settings.items():
-            definition = definition_of_broker_key(name)
-            if definition is not None:
-                definition.parse(name, text)
+        _check_types(settings)
+        error = _check_level_of_names(settings, is_one_broker=bool(resource_name))
+        if error.is_failure:
+            return error
+        reason = refusal_of_listener_values(config, settings)
+        if reason is not None:
+            return ApiError(ErrorCode.INVALID_REQUEST, reason)
         new = config.with_dynamic(cluster_wide, settings) if resource_name else config.with_dynamic(settings, own)
-    except ProviderError as problem:
-        return ApiError(ErrorCode.INVALID_REQUEST, problem.text)
     except ConfigError as problem:
-        return ApiError(ErrorCode.INVALID_REQUEST, str(problem))
+        return ApiError(ErrorCode.INVALID_REQUEST, problem.kafkas_text)
     reason = refusal_of_change(config, _current(config, cluster_wide, own), new)
     return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _check_types(settings: Mapping[str, str]) -> None:
+    """Checks the values of Kafka's dynamic keys; a key of a listener counts as the one that it overrides.
+
+    Raises:
+        ConfigError: of the key without the listener's prefix.
+    """
+    for name, text in settings.items():
+        key = base_of_listener_key(name) or name
+        definition = definition_of_broker_key(key)
+        if definition is not None and is_dynamic(key):
+            check_type(key, text, definition)
 
 
 def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
@@ -180,7 +222,18 @@ def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping
 
 
 def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
-    fixed = [name for name in settings if name in BROKER_CONFIGS and is_fixed(name)]
+    error = _check_form_of_names(settings, is_one_broker=is_one_broker)
+    return error if error.is_failure else _check_level_of_names(settings, is_one_broker=is_one_broker)
+
+
+def _check_form_of_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
+    """Refuses keys that a running broker does not change, and those that need a listener's prefix."""
+    fixed = [
+        name
+        for name in settings
+        # A key that Kafka changes and we do not is refused by it too, with the other text, for all brokers at once.
+        if name in BROKER_CONFIGS and is_fixed(name) and (is_one_broker or not is_per_broker(name))
+    ]
     if fixed:
         return ApiError(
             ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
@@ -192,12 +245,16 @@ def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiErro
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"[{', '.join(sorted(bare))}]",
         )
-    if not is_one_broker:
-        per_broker = [name for name in settings if is_per_broker(name)]
-        if per_broker:
-            return ApiError(
-                ErrorCode.INVALID_REQUEST,
-                "Cannot update these configs at default cluster level, broker id must be specified: "
-                f"[{', '.join(sorted(per_broker))}]",
-            )
     return NO_ERROR
+
+
+def _check_level_of_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
+    """Refuses settings of one broker for all brokers."""
+    per_broker = [] if is_one_broker else [name for name in settings if is_per_broker(name)]
+    if not per_broker:
+        return NO_ERROR
+    return ApiError(
+        ErrorCode.INVALID_REQUEST,
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        f"[{', '.join(sorted(per_broker))}]",
+    )

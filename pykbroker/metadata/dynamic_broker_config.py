@@ -61,7 +61,7 @@ class DynamicBrokerConfig:
     def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         if own or any(not _is_of_elr(name, text) for name, text in cluster_wide.items()):
             # Imported late: most brokers start without other dynamic settings.
-            from pykbroker.config.dynamic_changes import usable_settings
+            from pykbroker.config.dynamic_changes import usable_settings, within_bounds
 
             cluster_wide, ignored = usable_settings(cluster_wide, is_one_broker=False)
             own, more = usable_settings(own, is_one_broker=True)
@@ -70,20 +70,26 @@ class DynamicBrokerConfig:
                     "stored dynamic settings that this broker ignores, as it could not change them while it runs: %s",
                     ", ".join(sorted({*ignored, *more})),
                 )
+            cluster_wide, own = (within_bounds(level, self.static) for level in (cluster_wide, own))
         try:
             return self.static.with_dynamic(cluster_wide, own)
         except ProviderError as error:
             log.error("the changed dynamic settings of this broker are not used: %s", error)
             return self._effective
         except ConfigError as error:
-            # Changes are checked before they are stored, so these settings come from a log that Kafka has written.
-            log.warning("the dynamic settings of this broker are not used: %s", error)
-            return self.static
+            # Changes are checked before they are stored, but not at a controller's port or against new static settings.
+            log.warning("the changed dynamic settings of this broker are not used: %s", error)
+            return self._effective
 
     def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
         """Log settings of a topic under an image. Topics with the same settings of their own share one value."""
-        config = self.under(image)
-        own = image.topic_config(topic)
+        return self._log_config(self.under(image), image.topic_config(topic))
+
+    def default_log_config(self, image: ClusterImage) -> LogConfig:
+        """Log settings of a topic without any of its own."""
+        return self._log_config(self.under(image), _NOTHING)
+
+    def _log_config(self, config: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
         settings = tuple(own.items())
         found = self._log_configs.get(settings)
         if found is None:

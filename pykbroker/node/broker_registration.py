@@ -80,8 +80,12 @@ async def register_at_once(
     directory: LogDirectory,
     directory_ids: Sequence[bytes],
     host: Host,
+    *,
+    is_clean_restart: bool,
 ) -> RegisterBroker:
     """Registers this broker, unfenced, at the controller of its own process, which no other node can reach.
+
+    `is_clean_restart`: the last stop was clean in all log directories.
 
     Returns the command, for `register_again`.
 
@@ -98,7 +102,7 @@ async def register_at_once(
         log_dirs=directory_ids,
         rack=config.broker.rack,
         is_fenced=False,
-        is_clean_restart=directory.was_clean,
+        is_clean_restart=is_clean_restart,
     )
     try:
         await controller.submit(registration, LOCAL_TIMEOUT_MS)
@@ -191,7 +195,7 @@ class Registration:
         directory_ids: returns the ids of the log directories that are online.
         offline_directory_ids: returns the ids of those that have failed since the start.
         cordoned_directory_ids: returns the ids of those that get no new replicas (KIP-1066).
-        previous_broker_epoch: broker epoch at the last clean stop of this directory, else -1 (KIP-966).
+        previous_broker_epoch: broker epoch at the last stop, if it was clean in all log directories, else -1 (KIP-966).
         is_quorum_gone: returns True while too few controllers answer to elect a leader.
     """
 

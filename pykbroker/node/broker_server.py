@@ -132,7 +132,13 @@ class BrokerServer:
         parts = self._parts
         config, controller = parts.config, parts.controller
         registration = await register_at_once(
-            controller, config, endpoints, parts.directory, directory_ids(parts), parts.host
+            controller,
+            config,
+            endpoints,
+            parts.directory,
+            directory_ids(parts),
+            parts.host,
+            is_clean_restart=parts.log_directories.was_clean,
         )
         if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
             nursery.start_soon(register_again, controller, registration)
@@ -153,7 +159,7 @@ class BrokerServer:
             parts.controller,
             make_channel(parts, self._call, "heartbeat"),
             parts.host,
-            parts.directory.previous_broker_epoch if parts.directory.was_clean else -1,
+            parts.log_directories.clean_broker_epoch,
             partial(is_quorum_gone, parts),
         )
         parts.controller.subscribe(self._registration.on_metadata_change)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.logstore.errors import LogError
+from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.node.process_memory import FreedMemory
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ LOGS_PER_TURN = 50
 
 DIRECTORIES_INTERVAL_S = 0.5
 
+DELETION_INTERVAL_MIN_S = 1.0
+DELETION_INTERVAL_MAX_S = 60.0
+"""Bounds of the time between two deletions of removed files; a topic may have a shorter delay than the broker."""
+
 DIRECTORIES_PER_TURN = 1
 """Directories of logs that a task creates, renames or removes before it yields to other tasks: with thousands of others
 in the data directory one takes 1 ms."""
@@ -71,6 +75,7 @@ def start_housekeeping(
         (config.log.flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
     ):
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
+    nursery.start_soon(_delete_removed, delay_ms, services)
     # In Kafka each log has such a task, which waits for one interval first.
     interval_ms = config.transactions.producer_id_expiration_check_interval_ms
     nursery.start_soon(_every, interval_ms, interval_ms, _expire_producers, services)
@@ -122,6 +127,12 @@ async def _every(
         await trio.sleep(interval_ms / 1000)
 
 
+def _report(services: BrokerServices, error: LogError) -> None:
+    """Has the log directory checked after a failure: no client may have used it since it failed."""
+    if isinstance(error, StorageError):
+        services.partitions.environment.storage_failures.report(error)
+
+
 async def _delete_old_segments(services: BrokerServices) -> None:
     """Retention by time and size (P-164) of every log; an error of one log is logged and does not stop the others."""
     now_ms = services.clock.now_ms()
@@ -131,6 +142,7 @@ async def _delete_old_segments(services: BrokerServices) -> None:
         try:
             count = partition.log.delete_old_segments(now_ms, partition.high_watermark)
         except LogError as error:
+            _report(services, error)
             log.error("retention of %s failed: %s", partition, error)
             continue
         if count:
@@ -149,15 +161,16 @@ def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partit
         future.delete_old_segments(now_ms, end_offset)
     except LogError as error:
         log.error("retention of the copy of %s failed: %s", partition, error)
+        if isinstance(error, StorageError):
+            partition.on_storage_error(error)
 
 
 async def _flush_and_checkpoint(services: BrokerServices) -> None:
-    """Flushes sealed segments, writes checkpoints, and deletes files and logs whose delay is over.
+    """Flushes sealed segments and writes checkpoints.
 
     Active segments are not flushed, as in Kafka: their bytes in the page cache survive a crash of the process, and
     replicas protect against a crash of the machine.
     """
-    directory = services.log_directory
     for number, partition in enumerate(list(services.partitions.all())):
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
@@ -166,15 +179,42 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
         if partition.future is not None and partition.future.has_unflushed_segments:
             await _flush(services, partition.future, include_active=False)
     try:
-        await _run_steps(services, directory.write_checkpoints(high_watermarks(services)))
-        for number, partition_log in enumerate(list(directory)):
-            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-                await trio.lowlevel.checkpoint()
+        await _run_steps(services, services.log_directory.write_checkpoints(high_watermarks(services)))
+    except LogError as error:
+        _report(services, error)
+        log.error("checkpoints could not be written: %s", error)
+
+
+async def _delete_removed(initial_delay_ms: int, services: BrokerServices) -> None:
+    """Deletes files and logs that were removed some time ago.
+
+    The broker's delay, which may change, is also the interval of the checks, so what waits for it is deleted before a
+    second one is over.
+    """
+    await trio.sleep(initial_delay_ms / 1000)
+    while True:
+        delay_ms = services.metadata.settings.default_log_config(services.metadata.image).file_delete_delay_ms
+        await _delete_due(services, delay_ms)
+        await trio.sleep(min(max(delay_ms / 1000, DELETION_INTERVAL_MIN_S), DELETION_INTERVAL_MAX_S))
+
+
+async def _delete_due(services: BrokerServices, delay_ms: int) -> None:
+    """Deletes what is due; an error of one log is logged and does not stop the others."""
+    directory = services.log_directory
+    for number, partition_log in enumerate(list(directory)):
+        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+            await trio.lowlevel.checkpoint()
+        try:
             partition_log.delete_due_files(services.clock.now_ms())
-        while directory.delete_due_logs(services.clock.now_ms(), DIRECTORIES_PER_TURN):
+        except LogError as error:
+            _report(services, error)
+            log.error("a removed file could not be deleted: %s", error)
+    try:
+        while directory.delete_due_logs(services.clock.now_ms(), delay_ms, DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
     except LogError as error:
-        log.error("checkpoints could not be written: %s", error)
+        _report(services, error)
+        log.error("a deleted log could not be removed: %s", error)
 
 
 async def _checkpoint_log_starts(services: BrokerServices) -> None:
@@ -182,6 +222,7 @@ async def _checkpoint_log_starts(services: BrokerServices) -> None:
     try:
         await _run_steps(services, services.log_directory.write_log_starts())
     except LogError as error:
+        _report(services, error)
         log.error("the checkpoint of log starts could not be written: %s", error)
 
 
@@ -243,6 +284,7 @@ async def _flush(services: BrokerServices, partition_log: PartitionLog, *, inclu
             finally:
                 work.finish()
     except LogError as error:
+        _report(services, error)
         log.error("flushing %s failed: %s", partition_log, error)
 
 
@@ -300,6 +342,7 @@ async def _clean_logs(services: BrokerServices) -> None:
                     cleaner.finish(work, services.clock.now_ms())
                 await _run_steps(services, cleaner.write_checkpoint())
         except LogError as error:
+            _report(services, error)
             log.error("compaction failed and will be tried again: %s", error)
 
 
@@ -332,6 +375,7 @@ async def _finish_directories(services: BrokerServices) -> None:
                 await trio.lowlevel.checkpoint()
             is_failing = False
         except LogError as error:
+            _report(services, error)
             if not is_failing:
                 log.error("directories of logs could not be made or renamed, which will be tried again: %s", error)
             is_failing = True

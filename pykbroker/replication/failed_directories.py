@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.logstore.errors import StorageError, StorageFull
+from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
 from pykbroker.replication.full_disk_rules import can_write
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ class FailedDirectories:
         self._wake = trio.Event()
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created. The task then checks the directory."""
-        self._reported.append(error)
-        self._wake.set()
+        """Reports that a file could not be written or read. The task then checks the directory."""
+        if not isinstance(error, CorruptSegment):  # each read of a damaged batch would write to the directory
+            self._reported.append(error)
+            self._wake.set()
 
     async def run(self, partitions: Partitions) -> None:
         """Takes failed directories offline until it is cancelled.

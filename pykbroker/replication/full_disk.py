@@ -17,7 +17,7 @@ import trio
 
 from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import StorageFull
+from pykbroker.logstore.errors import CorruptSegment, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
 from pykbroker.replication.full_disk_rules import (
@@ -73,8 +73,9 @@ class ReportedFailures:
         return self.room.is_full
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created."""
-        if self.room.is_full:
+        """Reports that a file could not be written or read."""
+        if self.room.is_full or isinstance(error, CorruptSegment):
+            # A damaged batch says nothing about the disk, and each read of it would write there.
             return
         if isinstance(error, StorageFull):
             self.fill(str(error))

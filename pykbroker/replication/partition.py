@@ -273,7 +273,7 @@ class Partition:
             self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
-        """Reports a failed write to this follower's log."""
+        """Reports a failed write to this follower's log, or to the copy of a log that moves."""
         self._environment.storage_failures.report(error)
 
     def replace_log_by_future(self, log: PartitionLog) -> None:
@@ -457,6 +457,7 @@ class Partition:
 
         Raises:
             OffsetOutOfRange: the offset is below the log start or above the log end (P-65).
+            StorageError: the log cannot be read.
         """
         if last_fetched_epoch != NO_EPOCH:
             diverging = self.divergence(offset, last_fetched_epoch)
@@ -465,7 +466,11 @@ class Partition:
                 return PartitionRead(
                     replica.high_watermark, replica.last_stable_offset, self.log_start_offset, None, diverging
                 )
-        return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
+        try:
+            return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
+        except StorageError as error:
+            self._environment.storage_failures.report(error)
+            raise
 
     def divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) where the log of a reader diverges from this one, None if it does not (P-70).

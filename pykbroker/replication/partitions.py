@@ -208,6 +208,7 @@ class Partitions:
             self._log_directory.delete_log(partition.topic, partition.partition, self._clock.now_ms())
         except StorageError as error:
             log.error("the log of %s could not be deleted: %s", partition, error)
+            self.environment.storage_failures.report(error)
 
     def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
         """Applies changed topic settings, or changed defaults of this broker, to the open logs."""

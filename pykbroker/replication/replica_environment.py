@@ -43,7 +43,7 @@ class StorageFailures(Protocol):
         """True while this broker gives up replicas that others hold too: it neither appends to them nor fetches."""
 
     def report(self, error: StorageError) -> None:
-        """Reports that a record could not be written, or a log not created."""
+        """Reports that a file of a log, or of its directory, could not be written or read."""
 
 
 class NoOtherBroker:
@@ -68,7 +68,7 @@ class ReplicaEnvironment:
         brokers: registered brokers, for the in-sync sets of leaders.
         now: returns the time for lags, in seconds of a monotonic clock.
         proposals: sends changed in-sync sets to the controller.
-        storage_failures: receives failed writes.
+        storage_failures: receives failed writes and reads.
     """
 
     __slots__ = ("brokers", "now", "proposals", "storage_failures")

@@ -16,7 +16,7 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_batch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
 from pykbroker.protocol.records.record import Record
 
@@ -80,6 +80,10 @@ class MarkerWriter:
         """Writes one marker.
 
         All errors but INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED may be retried.
+
+        Raises:
+            KafkaError: the marker has no producer. In Kafka no batch can be made of it, which fails the whole request;
+                in `__consumer_offsets` the coordinator makes the batch, and it fails for that partition alone.
         """
         found = self._partitions.get(topic, partition)
         if found is None:
@@ -88,6 +92,10 @@ class MarkerWriter:
         if holds_offsets and not self._groups.is_loaded(partition):
             # Offsets that are still being loaded would miss their marker. Coordinators retry after this error.
             return WrittenMarker(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+            if holds_offsets:
+                return WrittenMarker(ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker without a producer cannot be written")
         now_ms = self._clock.now_ms()
         try:
             found.check_enough_replicas()

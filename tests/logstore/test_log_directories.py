@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from pykbroker.logstore.directory_checkpoints import (
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
-from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory, parse_future_name
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.records.batch import build_batch
@@ -27,6 +28,7 @@ from tests.support.fake_filesystem import FakeFileSystem
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 UNASSIGNED = bytes(15) + b"\1"
 CONFIG = LogConfig()
+DELAY_MS = 60_000
 NOW_MS = 1_000_000
 
 
@@ -99,6 +101,7 @@ def test_what_was_written_is_found_after_a_stop() -> None:
     assert {key[1]: log.path for key, log in again.logs.items()} == {0: "/a/t-0", 2: "/a/t-2", 1: "/b/t-1", 3: "/b/t-3"}
     assert again.high_watermarks() == {("t", number): number for number in range(4)}
     assert [directory.previous_broker_epoch for directory in again.online.values()] == [7, 7]
+    assert (again.was_clean, again.clean_broker_epoch) == (True, 7)
     found = again.get("t", 1)
     assert found is not None
     assert found.log_end_offset == 1
@@ -365,7 +368,42 @@ def test_a_second_copy_is_deleted() -> None:
     again = opened(filesystem, A, B, C)
     assert again.future_id_of("t", 0) == B
     assert again.online[C].futures == {}
-    assert again.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+    assert again.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
+
+
+@pytest.mark.parametrize(
+    ("marks", "was_clean", "epoch"),
+    [
+        ({"a": 7, "b": 7}, True, 7),
+        ({"a": 7, "b": 8}, True, -1),
+        ({"a": 7}, False, -1),
+        ({"b": 7}, False, -1),
+        ({}, False, -1),
+    ],
+)
+def test_a_stop_is_clean_if_it_was_in_every_directory(marks: dict[str, int], was_clean: bool, epoch: int) -> None:
+    """P-276."""
+    filesystem = FakeFileSystem()
+    opened(filesystem).abandon()
+    for name, number in marks.items():
+        filesystem.write_file(f"/{name}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":%d}' % number)
+    again = opened(filesystem)
+    assert (again.was_clean, again.clean_broker_epoch) == (was_clean, epoch)
+    without_one = LogDirectories(again.online, ["/gone"])
+    assert (without_one.was_clean, without_one.clean_broker_epoch) == (False, -1)
+
+
+@pytest.mark.parametrize("path", ["/a/lost+found", "/b/t-x"])
+def test_a_foreign_directory_refuses_the_start_of_all_and_costs_no_recovery(path: str) -> None:
+    """P-480: in whichever of the directories it is; the mark of the clean stop stays in each."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    append(directories.online[A].create_log("t", 0, bytes(16), CONFIG, NOW_MS))
+    directories.close()
+    filesystem.make_directory(path)
+    with pytest.raises(InconsistentDirectory, match=f"^{re.escape(path)}: is no directory of a log, .* log.dirs$"):
+        opened(filesystem)
+    assert all(filesystem.exists(f"/{name}/{CLEAN_SHUTDOWN}") for name in "ab")
 
 
 def test_the_log_stays_if_its_copy_cannot_be_renamed() -> None:
@@ -387,7 +425,7 @@ def test_the_log_stays_if_its_copy_cannot_be_renamed() -> None:
     assert directories.futures["t", 0].log_end_offset == 3
     append(directories.logs["t", 0])
     assert directories.replace_by_future("t", 0, NOW_MS).path == "/b/t-0"
-    assert directories.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+    assert directories.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
 
 
 def test_a_copy_that_cannot_be_renamed_does_not_keep_the_log_from_its_deletion() -> None:
@@ -409,12 +447,6 @@ def test_a_copy_that_cannot_be_renamed_does_not_keep_the_log_from_its_deletion()
         directories.delete_log("t", 0, NOW_MS)
     assert directories.get("t", 0) is None
     assert directories.create_log("t", 0, bytes(16), CONFIG, NOW_MS).log_end_offset == 0
-
-
-def test_names_of_copies() -> None:
-    assert parse_future_name(f"a-b.c-7.{'0' * 32}-future") == ("a-b.c", 7)
-    for name in ("t-0", f"t-0.{'0' * 32}-delete", "t-0-future", "-future", "t-0.-future", "t.1-future"):
-        assert parse_future_name(name) is None, name
 
 
 def finish(steps: Iterator[BlockingStep | None]) -> None:
@@ -482,7 +514,7 @@ def test_copies_beside_their_log_and_second_ones_are_deleted() -> None:
     """Such directories are left by kills in the middle of moves to and fro."""
     filesystem, directories = moving()
     directories.close()
-    (name,) = [name for name, _ in filesystem.list("/b") if parse_future_name(name)]
+    (name,) = [name for name, _ in filesystem.list("/b") if name.endswith("-future")]
     for file, _ in filesystem.list(f"/b/{name}"):
         content = filesystem.read_file(f"/b/{name}/{file}")
         assert content is not None
@@ -493,7 +525,7 @@ def test_copies_beside_their_log_and_second_ones_are_deleted() -> None:
         directory = LogDirectory.open(path, filesystem=filesystem)
         directory.load_logs(lambda topic: CONFIG, NOW_MS)
         assert (len(directory.logs), len(directory.futures)) == (logs, futures)
-        assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+        assert directory.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
         assert len([entry for entry in filesystem.list(path) if entry.is_directory]) == 1
         directory.close()
 
@@ -506,7 +538,7 @@ def test_a_deleted_log_whose_directory_could_not_be_renamed_is_renamed_before_ot
     with pytest.raises(StorageError):
         directory.delete_log("t", 0, NOW_MS)
     assert filesystem.exists("/a/t-0")
-    assert directory.delete_due_logs(NOW_MS) == 0
+    assert directory.delete_due_logs(NOW_MS, DELAY_MS) == 0
     assert not filesystem.exists("/a/t-0")
-    assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == 1
+    assert directory.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
     assert not [entry for entry in filesystem.list("/a") if entry.is_directory]

@@ -12,7 +12,7 @@ from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_o
 from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import UNDELAYED_DIRECTORIES_MAX, LogDirectory, parse_directory_name
+from pykbroker.logstore.log_directory import UNDELAYED_DIRECTORIES_MAX, LogDirectory, parse_log_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
@@ -20,7 +20,9 @@ from pykbroker.protocol.uuids import uuid_from_text
 from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
 from tests.support.fake_filesystem import FakeFileSystem
 
-CONFIG = LogConfig(file_delete_delay_ms=1000)
+CONFIG = LogConfig(file_delete_delay_ms=5)
+DELAY_MS = 1000
+"""Delay of the broker, which counts for whole logs; that of the topic is for the files of its segments."""
 
 
 def start(place: Place) -> LogDirectory:
@@ -406,7 +408,7 @@ def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> No
         pass
     assert len([name for name in names(place) if name.endswith("-delete")]) == MANY
     assert f"t-{MANY - 1}" in names(place)
-    assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == MANY
+    assert directory.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == MANY
 
     make_many(directory)
     for partition in range(MANY):
@@ -427,8 +429,8 @@ def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
     append(again, batch(2))
     directory.delete_log("t", 0, NOW_MS)
     assert len([name for name in names(place) if name.endswith("-delete")]) == 2, "no name is used twice"
-    assert directory.delete_due_logs(NOW_MS + 999) == 0
-    assert directory.delete_due_logs(NOW_MS + 1000) == 2
+    assert directory.delete_due_logs(NOW_MS + 999, DELAY_MS) == 0
+    assert directory.delete_due_logs(NOW_MS + 1000, DELAY_MS) == 2
     assert not [name for name in names(place) if name.startswith("t-0")]
 
 
@@ -437,14 +439,14 @@ def test_many_deleted_logs_go_a_few_at_a_time(place: Place) -> None:
     directory = start(place)
     for number in range(5):
         directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
-    for number in (3, 0, 4, 1, 2):
-        directory.delete_log("t", number, NOW_MS + number)
-    assert directory.delete_due_logs(NOW_MS + 5000, 0) == 0
-    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 2
-    assert sorted(name[:3] for name in names(place) if name.startswith("t-")) == ["t-2", "t-3", "t-4"]
-    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 1
-    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 0
-    assert directory.delete_due_logs(NOW_MS + 5000) == 2
+    for time_ms, number in enumerate((3, 0, 4, 1, 2)):
+        directory.delete_log("t", number, NOW_MS + time_ms)
+    assert directory.delete_due_logs(NOW_MS + 5000, DELAY_MS, 0) == 0
+    assert directory.delete_due_logs(NOW_MS + 1002, DELAY_MS, 2) == 2
+    assert sorted(name[:3] for name in names(place) if name.startswith("t-")) == ["t-1", "t-2", "t-4"]
+    assert directory.delete_due_logs(NOW_MS + 1002, DELAY_MS, 2) == 1
+    assert directory.delete_due_logs(NOW_MS + 1002, DELAY_MS, 2) == 0
+    assert directory.delete_due_logs(NOW_MS + 5000, DELAY_MS) == 2
 
 
 def test_a_deletion_that_was_interrupted_is_finished(place: Place) -> None:
@@ -454,7 +456,8 @@ def test_a_deletion_that_was_interrupted_is_finished(place: Place) -> None:
     directory.abandon()
     directory = start(place)
     assert len(directory) == 0
-    assert directory.delete_due_logs(NOW_MS) == 1
+    assert directory.delete_due_logs(NOW_MS + 999, DELAY_MS) == 0
+    assert directory.delete_due_logs(NOW_MS + 1000, DELAY_MS) == 1
     assert not [name for name in names(place) if name.endswith("-delete")]
 
 
@@ -465,7 +468,7 @@ def test_bytes_on_their_way_outlive_the_deletion_of_their_log(place: Place) -> N
     result = log.read(0, 1000, 4, at_least_one=True)
     assert result.range is not None
     directory.delete_log("t", 0, NOW_MS)
-    directory.delete_due_logs(NOW_MS + 10_000)
+    directory.delete_due_logs(NOW_MS + 10_000, DELAY_MS)
     assert len(result.range.read()) == len(result.range)
     result.range.release()
 
@@ -565,22 +568,99 @@ def test_a_damaged_checkpoint_costs_time_not_the_start(place: Place) -> None:
     assert log.log_end_offset == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("t-0", ("t", 0)),
-        ("a-b-12", ("a-b", 12)),
-        ("t-0.0123-delete", None),
-        ("t-0.0123-stray", None),
-        ("t-0.0123-future", None),
-        ("t", None),
-        ("-1", None),
-        ("t-x", None),
-        ("t-\N{SUPERSCRIPT TWO}", None),
-    ],
-)
-def test_folder_names(name: str, expected: tuple[str, int] | None) -> None:
-    assert parse_directory_name(name) == expected
+NAMES = {
+    "t-0": ("t", 0, ""),
+    "a-b-12": ("a-b", 12, ""),
+    "a b-00": ("a b", 0, ""),
+    "t-+1": ("t", 1, ""),
+    "t--1": ("t-", 1, ""),
+    "--0": ("-", 0, ""),
+    "t-\N{ARABIC-INDIC DIGIT ONE}": ("t", 1, ""),
+    f"t-{2**31 - 1}": ("t", 2**31 - 1, ""),
+    "t-0.0123-delete": ("t", 0, "-delete"),
+    "t-0.0123-stray": ("t", 0, "-stray"),
+    "t-0.0123-future": ("t", 0, "-future"),
+    "a.b-7.x-delete-delete": ("a.b", 7, "-delete"),
+    "a-x.b-0.-delete": ("a-x.b", 0, "-delete"),
+}
+"""Names of directories of logs, and what they say."""
+FOREIGN_NAMES = [
+    *("t", "lost+found", ".hidden", "-1", "t-", "t-x", "t- 1", "t-1_0", "-", "t-0.x", f"t-{2**31}"),
+    *("t-\N{SUPERSCRIPT TWO}", "t-delete", "t-0-delete", "t-0.-delete", "-0.x-delete", "t-x.1-delete"),
+    *("__cluster_metadata", "a b-0.1-delete"),
+    *("t-stray", "t-0-future", "-future", "t.1-future", "t-0.a.b-future", "t-0.x-stray.y-delete"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_logs(name: str) -> None:
+    """P-480."""
+    assert parse_log_name(name) == NAMES[name]
+
+
+@pytest.mark.parametrize("name", FOREIGN_NAMES)
+def test_a_directory_that_is_no_log_refuses_the_start(place: Place, name: str) -> None:
+    """P-480: the text names it, and the mark of the last clean stop stays."""
+    start(place).close()
+    place.filesystem.make_directory(f"{place.folder}/data/{name}")
+    with pytest.raises(InconsistentDirectory, match="is no directory of a log") as refused:
+        start(place)
+    assert refused.value.path == f"{place.folder}/data/{name}"
+    assert ".kafka_cleanshutdown" in names(place)
+
+
+def test_files_and_the_cache_of_remote_logs_do_not_refuse_the_start(place: Place) -> None:
+    """P-480."""
+    start(place).close()
+    place.filesystem.write_file(f"{place.folder}/data/lost+found", b"")
+    place.filesystem.make_directory(f"{place.folder}/data/remote-log-index-cache")
+    assert len(start(place)) == 0
+
+
+def test_two_logs_of_one_partition_refuse_the_start(place: Place) -> None:
+    """P-480: `t-0` and `t-00` are both that of partition 0."""
+    directory = start(place)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.close()
+    place.filesystem.make_directory(f"{place.folder}/data/t-00")
+    with pytest.raises(InconsistentDirectory, match="has a log of the same partition as t-0"):
+        start(place)
+
+
+@pytest.mark.parametrize("length", [200, 240, 249])
+def test_a_deleted_or_stray_log_of_a_long_name_has_a_name_that_says_so(place: Place, length: int) -> None:
+    """P-480: the topic is cut, and not the partition, without which neither broker would start."""
+    directory = start(place)
+    for partition in (0, 17):
+        directory.create_log("t" * length, partition, TOPIC_ID, CONFIG, NOW_MS)
+    directory.delete_log("t" * length, 17, NOW_MS)
+    directory.mark_stray("t" * length, 0)
+    directory.close()
+    found = {parse_log_name(name) for name in names(place) if name.startswith("tt")}
+    assert {(name.partition, name.mark) for name in found if name} == {(17, "-delete"), (0, "-stray")}
+    assert all(len(name) <= 255 for name in names(place))
+    start(place)
+
+
+def test_a_directory_that_cannot_be_removed_keeps_no_other_back(memory: Place) -> None:
+    directory = start(memory)
+    for partition in range(3):
+        directory.create_log("t", partition, TOPIC_ID, CONFIG, NOW_MS)
+        directory.delete_log("t", partition, NOW_MS)
+    remove_tree = memory.filesystem.remove_tree
+
+    def failing(path: str) -> None:
+        if "/t-0." in path:
+            raise StorageError(path, "Input/output error")
+        remove_tree(path)
+
+    memory.filesystem.remove_tree = failing  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="Input/output"):
+        directory.delete_due_logs(NOW_MS + 1000, DELAY_MS)
+    assert directory.delete_due_logs(NOW_MS + 1000, DELAY_MS) == 2
+    memory.filesystem.remove_tree = remove_tree  # type: ignore[method-assign]
+    assert directory.delete_due_logs(NOW_MS + 1999, DELAY_MS) == 0
+    assert directory.delete_due_logs(NOW_MS + 2000, DELAY_MS) == 1
 
 
 def test_the_controllers_log_is_left_alone(place: Place) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import _arrays_with_error_codes, error_codes
 from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -11,7 +13,8 @@ from pykbroker.protocol.messages.metadata import MetadataResponse, MetadataRespo
 def test_error_codes_are_looked_for_only_where_there_are_some() -> None:
     """The configs of a thousand created topics are encoded, and have no error code."""
     failed = CreatableTopicResult(name="t", error_code=ErrorCode.INVALID_CONFIG)
-    created = CreatableTopicResult(name="u", configs=[b"encoded"])
+    encoded_config: Any = b"encoded"
+    created = CreatableTopicResult(name="u", configs=[encoded_config])
     assert list(error_codes(CreateTopicsResponse(topics=[failed, created]))) == [ErrorCode.INVALID_CONFIG]
     assert _arrays_with_error_codes(CreateTopicsResponse) == ("topics",)
     assert _arrays_with_error_codes(CreatableTopicResult) == ()
@@ -21,8 +24,9 @@ def test_error_codes_are_looked_for_only_where_there_are_some() -> None:
 
 def test_at_any_depth_and_none_of_those_that_are_no_failure() -> None:
     partitions = [MetadataResponsePartition(), MetadataResponsePartition(error_code=ErrorCode.LEADER_NOT_AVAILABLE)]
+    encoded_topic: Any = b"encoded"
     topic = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, partitions=partitions)
-    response = MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, topics=[b"encoded", topic])
+    response = MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, topics=[encoded_topic, topic])
     assert list(error_codes(response)) == [
         ErrorCode.REBOOTSTRAP_REQUIRED,
         ErrorCode.UNKNOWN_TOPIC_ID,

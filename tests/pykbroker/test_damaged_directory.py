@@ -336,14 +336,24 @@ def test_no_metadata_beside_partitions(directories: dict[str, Path], tmp_path: P
 def test_files_and_folders_of_others_are_left_alone(directories: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     shutil.copytree(directories["killed"], folder)
-    for name in ("lost+found", "x-y-z", "no-topic-7", "data-0/backup", "remote-log-index-cache"):
+    for name in ("no-topic-7", "data-0/backup", "remote-log-index-cache"):
         (folder / name).mkdir()
         (folder / name / "note").write_text("mine")
     for name in ("notes.txt", "data-0/notes.txt", "data-0/00000000000000000009.log.bak", "bootstrap.checkpoint"):
         (folder / name).write_text("mine")
     assert outcome(folder, may_lose_witness=False) == ""
     found = [path for path in folder.rglob("*") if path.is_file() and path.read_bytes() == b"mine"]
-    assert len(found) == 9
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("name", ["lost+found", "x-y-z"])
+def test_a_folder_of_others_beside_the_logs_is_named(directories: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """P-480."""
+    folder = tmp_path / "data"
+    shutil.copytree(directories["killed"], folder)
+    (folder / name).mkdir()
+    check_text(outcome(folder, may_lose_witness=False), folder, name)
+    assert (folder / name).is_dir()
 
 
 def records_of(log: Path) -> bytes:

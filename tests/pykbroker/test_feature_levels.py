@@ -87,10 +87,12 @@ def test_nodes_register_at_the_oldest_level_and_again_when_it_rises(kind: str) -
 
 async def test_a_broker_alone_registers_again_when_the_level_rises() -> None:
     config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None, unstable_feature_versions_enable=False))
-    directory: Any = SimpleNamespace(was_clean=True, path="/data")
+    directory: Any = SimpleNamespace(path="/data")
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
     async with running(FakeFileSystem(), bootstrap_levels={METADATA_VERSION: 16}) as node:
-        registration = await register_at_once(node, config, [], directory, [directory_id(1)], host)
+        registration = await register_at_once(
+            node, config, [], directory, [directory_id(1)], host, is_clean_restart=True
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(register_again, node, registration)
             await trio.testing.wait_all_tasks_blocked()
@@ -125,10 +127,10 @@ async def test_a_snapshot_of_an_old_level_is_read_again() -> None:
     disk = FakeFileSystem()
     options: dict[str, Any] = {"bootstrap_levels": {METADATA_VERSION: 7}, "snapshot_bytes": 1}
     config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None, unstable_feature_versions_enable=False))
-    directory: Any = SimpleNamespace(was_clean=True, path="/data")
+    directory: Any = SimpleNamespace(path="/data")
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
     async with running(disk, **options) as node:
-        await register_at_once(node, config, [], directory, [directory_id(1)], host)
+        await register_at_once(node, config, [], directory, [directory_id(1)], host, is_clean_restart=True)
         await trio.sleep(1)
         before = node.image
     assert any(name.endswith(".checkpoint") for name, _ in disk.list("/data/__cluster_metadata-0"))

@@ -12,8 +12,13 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from pykbroker.cli.errors import CliError
 from pykbroker.cli.format.command import format_directory
+from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import incremental_alter_configs
@@ -29,6 +34,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 )
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykbroker.protocol.messages.metadata import MetadataResponsePartition
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import iter_batches
 from tests.pykbroker.test_three_nodes import Cluster
@@ -103,6 +109,21 @@ def test_a_second_directory_is_added(tmp_path: Path) -> None:
         assert broker.create_topic("new", 2) == 0
         assert described(broker)["b"] == (0, [("new", 0), ("new", 1)])
         assert broker.produce("new", bytes(batch(1)), 1) == 0
+
+
+def test_a_directory_that_is_no_log_ends_the_start_in_one_line(tmp_path: Path) -> None:
+    """P-480: here the one that a file system makes where it is mounted; without it the broker starts as before."""
+    properties = settings(tmp_path, "a", "b")
+    with WholeBroker(tmp_path, properties) as broker:
+        assert broker.create_topic("t", 2) == 0
+    (tmp_path / "b" / "lost+found").mkdir()
+    with pytest.raises(ExceptionGroup) as refused:
+        WholeBroker(tmp_path, properties).start()
+    with pytest.raises(CliError, match=rf"^{tmp_path}/b/lost\+found: is no directory of a log, .*log.dirs$"):
+        raise_expected(refused.value)
+    (tmp_path / "b" / "lost+found").rmdir()
+    with WholeBroker(tmp_path, properties) as broker:
+        assert described(broker) == {"a": (0, [("t", 0)]), "b": (0, [("t", 1)])}
 
 
 def test_the_metadata_may_be_apart(tmp_path: Path) -> None:
@@ -325,6 +346,58 @@ def test_a_directory_fails_under_three_nodes() -> None:
                 if all(len(partition.isr_nodes) == 3 for partition in topic.partitions):
                     break
                 await trio.sleep(0.2)
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+async def partitions_of_t(cluster: Cluster, ask: int, numbers: set[int]) -> list[MetadataResponsePartition]:
+    topic = (await cluster.topics(ask))["t"]
+    return [partition for partition in topic.partitions if partition.partition_index in numbers]
+
+
+def test_a_directory_fails_that_nobody_uses_under_three_nodes() -> None:
+    """P-276: the next checkpoint meets the failure, and others lead what was there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(2)
+        node = (await leaders(cluster, 1))[0]
+        lost = {int(name[2:]) for name in replicas_in(cluster, node, "/more")}
+        assert lost
+        cluster.world.machines[f"n{node}"].disk.failing_path = "/more"
+        with trio.fail_after(70):
+            while any(node in partition.isr_nodes for partition in await partitions_of_t(cluster, node % 3 + 1, lost)):
+                await trio.sleep(0.5)
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+def test_a_stop_counts_as_clean_if_it_was_in_every_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-276: the controller takes a broker with an unclean directory out of the eligible replicas (KIP-966)."""
+    registered: list[tuple[int, bool]] = []
+    plan = RegisterBroker.plan
+
+    def noted(self: RegisterBroker, image: ClusterImage, context: PlanContext) -> Plan[int]:
+        before = image.brokers.get(self.broker_id)
+        registered.append((self.broker_id, before is not None and before.epoch == self.previous_epoch))
+        return plan(self, image, context)
+
+    monkeypatch.setattr(RegisterBroker, "plan", noted)
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        machine = cluster.world.machines["n1"]
+        for mark in ("", "/data/.kafka_cleanshutdown", "/more/.kafka_cleanshutdown"):
+            await machine.stop()
+            if mark:
+                del machine.disk.files[mark]
+            registered.clear()
+            machine.start()
+            with trio.fail_after(30):
+                while not registered:
+                    await trio.sleep(0.1)
+            assert registered == [(1, not mark)]
+            await trio.sleep(5)
 
     Cluster("three", log_dirs="/data,/more").run(scenario)
 

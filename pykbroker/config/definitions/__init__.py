@@ -48,13 +48,18 @@ _is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 
 
 class ConfigError(ValueError):
-    """A configuration value that Kafka refuses; the text names the key, the value and what is allowed."""
+    """A configuration value that Kafka refuses; the text names the key, the value and what is allowed.
 
-    def __init__(self, name: str, value: object, reason: str) -> None:
+    Attributes:
+        kafkas_text: text for responses, Kafka's own; that of the exception unless another one is given.
+    """
+
+    def __init__(self, name: str, value: object, reason: str, kafkas_text: str | None = None) -> None:
         super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
         self.name = name
         self.value = value
         self.reason = reason
+        self.kafkas_text = str(self) if kafkas_text is None else kafkas_text
 
 
 class ProviderError(ConfigError):
@@ -67,7 +72,7 @@ class ProviderError(ConfigError):
         ValueError.__init__(self, f"{text}: {reason}" if reason else text)
         self.name = PROVIDERS_KEY
         self.value = ""
-        self.text = text
+        self.text = self.kafkas_text = text
         self.reason = str(self)
 
 
@@ -117,7 +122,8 @@ class OneOf:
 
     def check(self, name: str, value: Any) -> None:
         if (value.upper() if self.fold_case else value) not in self.choices:
-            raise ConfigError(name, value, f"String must be one of: {', '.join(self.choices)}")
+            how = " (case insensitive)" if self.fold_case else ""
+            raise ConfigError(name, value, f"String must be one of{how}: {', '.join(self.choices)}")
 
 
 class ListOf:
@@ -132,10 +138,12 @@ class ListOf:
     def check(self, name: str, value: Any) -> None:
         if not value and not self.may_be_empty:
             allowed = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
-            raise ConfigError(name, "[]", f"must not be empty. Valid values include: {allowed}")
+            reason = f"must not be empty. Valid values include: {allowed}"
+            raise ConfigError(name, "[]", reason, f"Configuration '{name}' {reason}")
         for member in value:
             if not member:
-                raise ConfigError(name, f"[{', '.join(value)}]", "Values must not be empty.")
+                text = f"Configuration '{name}' values must not be empty."
+                raise ConfigError(name, f"[{', '.join(value)}]", "Values must not be empty.", text)
             if self.choices and member not in self.choices:
                 raise ConfigError(name, member, f"String must be one of: {', '.join(self.choices)}")
 
@@ -267,8 +275,16 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
     if config_type == LIST:
         return list(dict.fromkeys(part.strip() for part in trimmed.split(","))) if trimmed else []
     if config_type == CLASS and not trimmed:
-        raise ConfigError(name, text, "Class could not be found.")
+        raise class_not_found(name, text)
     return trimmed
+
+
+def class_not_found(name: str, text: str) -> ConfigError:
+    """The error for a class that is not there."""
+    reason = "Class could not be found."
+    return ConfigError(
+        name, text, reason, f"Invalid value {text} for configuration {name}: Class {text} could not be found."
+    )
 
 
 def format_value(value: Any) -> str:

@@ -38,11 +38,17 @@ def check_limits_per_address(config: ConfigValues) -> None:
     for entry in given.split(",") if given else ():
         host, colon, count = entry.rpartition(":")
         if not colon or not re.fullmatch(r"[+-]?\d{1,99}", count.strip()) or abs(int(count)) > _INT_MAX:
-            raise ConfigError(key, text, f"{entry!r} is not of the form host:count")
+            # The texts of Java's exceptions.
+            problem = f"Error parsing configuration property '{key}': begin 0, end -1, length {len(entry)}"
+            if colon:
+                problem = f'For input string: "{count.strip()}"'
+            raise ConfigError(key, text, f"{entry!r} is not of the form host:count", problem)
         if not is_host(host.strip()):
             raise ConfigError(key, text, f"{host!r} is not the name or address of a host")
     if config.connections.max_per_ip == 0 and not text:
-        raise ConfigError("max.connections.per.ip", 0, f"can be zero only where {key} allows connections of an address")
+        reason = f"can be zero only where {key} allows connections of an address"
+        problem = f"requirement failed: max.connections.per.ip can be set to zero only if {key} property is set."
+        raise ConfigError("max.connections.per.ip", 0, reason, problem)
 
 
 CHECKS = (check_request_memory, check_idle_time, check_limits_per_address)

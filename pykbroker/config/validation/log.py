@@ -22,11 +22,14 @@ def check_topic_times(config: ConfigValues) -> None:
     """Times that can be set by several broker keys, none of which has these bounds itself."""
     defaults = config.topics.defaults
     if int(defaults["retention.ms"]) == 0:
-        raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
+        text = "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+        raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1", text)
     if int(defaults["segment.ms"]) < 1:
-        raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
+        text = "requirement failed: log.roll.ms must be greater than or equal to 1"
+        raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1", text)
     if int(defaults["segment.jitter.ms"]) < 0:
-        raise ConfigError("log.roll.jitter.ms", defaults["segment.jitter.ms"], "must be at least 0")
+        text = "requirement failed: log.roll.jitter.ms must be greater than or equal to 0"
+        raise ConfigError("log.roll.jitter.ms", defaults["segment.jitter.ms"], "must be at least 0", text)
 
 
 def check_compaction_lags(config: ConfigValues) -> None:
@@ -54,12 +57,13 @@ def check_cleaner(config: ConfigValues) -> None:
     size_key, threads_key = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
     size, threads = config.value(size_key), config.value(threads_key)
     if threads < 1:
-        raise ConfigError(threads_key, threads, "must be at least 1")
+        raise ConfigError(threads_key, threads, "must be at least 1", "/ by zero")
     if size // threads <= _MIB:
         reason = f"must be more than 1 MiB ({_MIB}) for each of the {threads} threads of {threads_key}"
+        text = f"requirement failed: {size_key} must be at least 1MB per cleaner thread."
         if size_key in config.static_properties:
-            raise ConfigError(size_key, size, reason)
-        raise ConfigError(threads_key, threads, f"{size_key}, which is {size}, {reason}")
+            raise ConfigError(size_key, size, reason, text)
+        raise ConfigError(threads_key, threads, f"{size_key}, which is {size}, {reason}", text)
 
 
 def check_cordoned(config: ConfigValues) -> None:
@@ -67,11 +71,14 @@ def check_cordoned(config: ConfigValues) -> None:
     cordoned = config.value(key)
     if cordoned == ["*"] or not config.is_broker:
         return
-    for directory in cordoned:
-        if directory == "*":
-            raise ConfigError(key, config.static_properties[key], "* stands for all directories and must be alone")
-        if directory not in config.log.dirs:
-            raise ConfigError(key, directory, "must be one of log.dirs")
+    if "*" in cordoned:
+        reason = "* stands for all directories and must be alone"
+        text = f"requirement failed: When {key} is set to *, it must not contain other values"
+        raise ConfigError(key, config.static_properties[key], reason, text)
+    missing = [directory for directory in cordoned if directory not in config.log.dirs]
+    if missing:
+        text = f"requirement failed: All entries in {key} must be present in log.dirs or log.dir. Missing entries : "
+        raise ConfigError(key, missing[0], "must be one of log.dirs", text + ", ".join(missing))
 
 
 def check_local_retention_of_tiers(config: ConfigValues) -> None:

@@ -66,6 +66,7 @@ def check_principal_builder(config: ConfigValues) -> None:
             "principal.builder.class",
             name,
             f"only {DEFAULT_PRINCIPAL_BUILDER} and classes in Python, module:Class, are available",
+            "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
         )
 
 

@@ -31,6 +31,7 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _SUBJECT_ALT_NAME = "2.5.29.17"
+_IP_ADDRESS = 7
 _ESCAPED = frozenset(',=+<>#;"\\')
 # Types of strings that Java prints as text, whatever their encoding is, as if it were UTF-8: UTF8String,
 # PrintableString, T61String, IA5String, GeneralString, BMPString.
@@ -106,3 +107,15 @@ def _alternative_names(extensions: Element) -> frozenset[bytes]:
             # The last part is an octet string with the names, after an optional flag.
             return frozenset(name.encoded for name in parse(parts[-1].content).children())
     return frozenset()
+
+
+def shown_name(name: bytes) -> str:
+    """An encoded general name as people read it; one that is no address and no text in hexadecimal."""
+    from ipaddress import ip_address  # only errors show names
+
+    element = parse(name)
+    content = element.content
+    if element.tag & 0x1F == _IP_ADDRESS and len(content) in (4, 16):
+        return str(ip_address(content))
+    text = content.decode("latin-1")
+    return text if text.isascii() and text.isprintable() else content.hex()

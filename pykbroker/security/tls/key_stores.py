@@ -20,7 +20,7 @@ from pykbroker.security.tls.certificate_names import CertificateNames, names_of
 from pykbroker.security.tls.der import DerError
 from pykbroker.security.tls.jks import MAGIC as JKS_MAGIC
 from pykbroker.security.tls.jks import JksError, read_jks
-from pykbroker.security.tls.settings import HIDDEN, PEM
+from pykbroker.security.tls.settings import HIDDEN, PEM, not_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,6 +181,9 @@ def _pkcs12_keys(store: StoreSettings, data: bytes) -> list[KeyMaterial]:
     found = _pkcs12(store, data)
     if found.key is None or found.cert is None:
         return []
+    if store.key_password is not None and store.key_password != store.password:
+        # `cryptography` has opened the key with the password of the store, with which Java would not open it.
+        raise _failed(store, "ssl.key.password is not the password of the key, which is that of the store")
     key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     chain = _chain(
         found.cert.certificate.public_bytes(Encoding.DER),
@@ -249,8 +252,10 @@ def _failed(store: StoreSettings, why: str) -> ConfigError:
     key = f"ssl.{store.kind}.location"
     if store.location is None:
         key = "ssl.truststore.certificates" if store.kind == "truststore" else "ssl.keystore.certificate.chain"
-    shown = HIDDEN if store.location is None else store.location
-    return ConfigError(key, shown, f"Failed to load SSL {store.kind} of type {store.type}: {why}")
+    reason = f"Failed to load SSL {store.kind} of type {store.type}: {why}"
+    if store.location is None:
+        return ConfigError(key, HIDDEN, reason)
+    return ConfigError(key, store.location, reason, not_loaded(store.location, store.type))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from pykbroker.config.definitions import ConfigError
-from pykbroker.security.tls.certificate_names import names_of
+from pykbroker.security.tls.certificate_names import names_of, shown_name
 from pykbroker.security.tls.cipher_suites import TLS13_SUITES
 from pykbroker.security.tls.contexts import Stores, client_context, server_context
 from pykbroker.security.tls.key_stores import openssl_reason
@@ -183,7 +183,7 @@ def _check_names(old: _Loaded, new: _Loaded) -> None:
             )
         missing = one.alternative_names - other.alternative_names
         if missing and not settings.allows_alternative_name_changes:
-            shown = ", ".join(sorted(name[2:].decode("latin-1") for name in missing))
+            shown = ", ".join(sorted(map(shown_name, missing)))
             raise _incompatible(f"Keystore SubjectAltNames do not match: the new certificate lacks {shown}")
 
 

@@ -60,10 +60,11 @@ class NodeTls:
             for name, settings in _settings(config).items():
                 self._listeners[name].check(settings)
         except ConfigError as error:
+            reason = error.reason if error.kafkas_text == str(error) else error.kafkas_text
             # Kafka passes the exception as the value, and a text as the name of the key.
             return (
                 "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
-                f"SSLFactory failed: {error.reason} for configuration Invalid dynamic configuration"
+                f"SSLFactory failed: {reason} for configuration Invalid dynamic configuration"
             )
         return None
 
@@ -112,7 +113,8 @@ def _settings(config: BrokerConfig) -> Mapping[str, TlsSettings]:
 
 
 def _of_listener(name: str, error: ConfigError) -> ConfigError:
-    return ConfigError(error.name, error.value, f"{error.reason} (listener {name})")
+    kafkas_text = None if error.kafkas_text == str(error) else error.kafkas_text
+    return ConfigError(error.name, error.value, f"{error.reason} (listener {name})", kafkas_text)
 
 
 def _client_auth(config: BrokerConfig, name: str, protocol: str) -> str | None:

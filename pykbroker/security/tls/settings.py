@@ -138,7 +138,7 @@ def _key_store(text: Callable[[str], str | None]) -> StoreSettings | None:
     if is_pem and password is not None and (key is not None or location is not None):
         raise _refusal(
             "ssl.keystore.password",
-            "SSL key store password cannot be specified with PEM format, only key password may be specified.",
+            "SSL key store password cannot be specified with PEM format, only key password may be specified",
         )
     if key is None and location is None:
         if password is not None:
@@ -178,11 +178,18 @@ def _trust_store(text: Callable[[str], str | None]) -> StoreSettings | None:
 
 
 def _common(text: Callable[[str], str | None], kind: str) -> tuple[str, str | None, str | None]:
-    store_type = (text(f"ssl.{kind}.type") or "JKS").upper()
+    given, location = text(f"ssl.{kind}.type"), text(f"ssl.{kind}.location") or None
+    store_type = "JKS" if given is None else given.upper()
     if store_type not in STORE_TYPES:
-        raise ConfigError(f"ssl.{kind}.type", store_type, f"must be among {', '.join(STORE_TYPES)}")
-    return store_type, text(f"ssl.{kind}.location") or None, text(f"ssl.{kind}.password")
+        problem = not_loaded(location or "", str(given))
+        raise ConfigError(f"ssl.{kind}.type", store_type, f"must be among {', '.join(STORE_TYPES)}", problem)
+    return store_type, location, text(f"ssl.{kind}.password")
+
+
+def not_loaded(location: str, store_type: str) -> str:
+    """Kafka's text for a store that cannot be read, which has no reason; it calls trust stores so, too."""
+    return f"org.apache.kafka.common.KafkaException: Failed to load SSL keystore {location} of type {store_type}"
 
 
 def _refusal(key: str, reason: str) -> ConfigError:
-    return ConfigError(key, HIDDEN, reason)
+    return ConfigError(key, HIDDEN, reason, f"org.apache.kafka.common.errors.InvalidConfigurationException: {reason}")

@@ -75,3 +75,162 @@ def test_an_unknown_operation_is_found_before_all_others() -> None:
     with pytest.raises(ItemRefused) as refused:
         edited(edits[:1], "1", EMPTY_IMAGE)
     assert refused.value.error == ApiError(ErrorCode.INVALID_CONFIG, "Unknown config name: no.such.key")
+
+
+WRAPPED = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
+)
+LEVEL = "Cannot update these configs at default cluster level, broker id must be specified: [{}]"
+REPORTERS = WRAPPED.format(
+    "Validation of dynamic config update of Set(metric.reporters) failed with class "
+    "class kafka.server.DynamicMetricsReporters"
+)
+NOT_FOUND = "Invalid value {} for configuration {}: Class {} could not be found."
+CORDONED = (
+    "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : {}"
+).format("a, b")
+PER_ADDRESS = (
+    "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+    "property is set."
+)
+JITTER = "requirement failed: log.roll.jitter.ms must be greater than or equal to 0"
+PREFIX = "listener.name.plaintext."
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "text"),
+    [
+        ({"metric.reporters": "x"}, "1", REPORTERS),
+        ({"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,no.such.Class"}, "", REPORTERS),
+        ({"metric.reporters": "tests.no_such_module:Class"}, "1", REPORTERS),
+        ({"metric.reporters": "tests.support.data_path:NO_SUCH"}, "1", REPORTERS),
+        ({"metric.reporters": ","}, "1", "Configuration 'metric.reporters' values must not be empty."),
+        # The type is looked at under the name without the prefix, and before the level.
+        (
+            {f"{PREFIX}background.threads": "x"},
+            "1",
+            "Invalid value x for configuration background.threads: Not a number of type INT",
+        ),
+        (
+            {f"{PREFIX}background.threads": "0"},
+            "",
+            "Invalid value 0 for configuration background.threads: Value must be at least 1",
+        ),
+        ({f"{PREFIX}background.threads": "5"}, "", LEVEL.format(f"{PREFIX}background.threads")),
+        (
+            {"cordoned.log.dirs": "/x", "num.io.threads": "x"},
+            "",
+            "Invalid value x for configuration num.io.threads: Not a number of type INT",
+        ),
+        # Values of keys that are not dynamic are read by the listener that has them.
+        (
+            {f"{PREFIX}connections.max.idle.ms": ""},
+            "1",
+            WRAPPED.format("Invalid value  for configuration connections.max.idle.ms: Not a number of type LONG"),
+        ),
+        ({"listener.name.none.sasl.login.class": "1"}, "1", None),
+        (
+            {f"{PREFIX}sasl.login.class": "1"},
+            "1",
+            WRAPPED.format("Invalid value 1 for configuration sasl.login.class: Class 1 could not be found."),
+        ),
+        # Classes that are not there.
+        (
+            {"ssl.engine.factory.class": "x"},
+            "1",
+            NOT_FOUND.format("x", "ssl.engine.factory.class", "x"),
+        ),
+        (
+            {"ssl.engine.factory.class": ""},
+            "1",
+            "Invalid value  for configuration ssl.engine.factory.class: Class  could not be found.",
+        ),
+        (
+            {f"{PREFIX}principal.builder.class": "no.such.Class"},
+            "1",
+            NOT_FOUND.format("no.such.Class", "principal.builder.class", "no.such.Class"),
+        ),
+        (
+            {"principal.builder.class": "java.lang.String"},
+            "1",
+            "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
+        ),
+        # Keys of Kafka's that need a restart here.
+        ({"listeners": "PLAINTEXT://:1"}, "1", "Cannot update these configs dynamically: [listeners]"),
+        ({"listeners": "PLAINTEXT://:1"}, "", LEVEL.format("listeners")),
+        # Bounds, in Kafka's words and order.
+        (
+            {"cordoned.log.dirs": "a,b"},
+            "1",
+            CORDONED,
+        ),
+        (
+            {"cordoned.log.dirs": "*,x"},
+            "1",
+            "requirement failed: When cordoned.log.dirs is set to *, it must not contain other values",
+        ),
+        ({"log.cleaner.threads": "0"}, "", "/ by zero"),
+        (
+            {"log.cleaner.dedupe.buffer.size": "1048576"},
+            "",
+            "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+        ),
+        (
+            {"log.retention.ms": "0"},
+            "1",
+            "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        ),
+        ({"log.roll.ms": "0"}, "1", "requirement failed: log.roll.ms must be greater than or equal to 1"),
+        (
+            {"log.roll.jitter.ms": "-1"},
+            "1",
+            "requirement failed: log.roll.jitter.ms must be greater than or equal to 0",
+        ),
+        (
+            {"max.connections.per.ip": "0"},
+            "",
+            PER_ADDRESS,
+        ),
+        (
+            {"max.connections.per.ip.overrides": "127.0.0.1:1,abc"},
+            "",
+            "Error parsing configuration property 'max.connections.per.ip.overrides': begin 0, end -1, length 3",
+        ),
+        ({"max.connections.per.ip.overrides": "127.0.0.1:x"}, "", 'For input string: "x"'),
+        (
+            {"num.io.threads": "100", "log.cleaner.threads": "100"},
+            "1",
+            WRAPPED.format(
+                "Dynamic thread count update validation failed for num.io.threads=100, value should not be greater "
+                "than double the current value 8"
+            ),
+        ),
+        (
+            {"log.retention.ms": "10", "log.local.retention.ms": "20", "log.cleaner.threads": "3"},
+            "1",
+            WRAPPED.format(
+                "Invalid value 20 for configuration log.local.retention.ms: Value must not be more than "
+                "log.retention.ms property value: 10"
+            ),
+        ),
+    ],
+)
+def test_refused_changes_in_kafkas_words(settings: dict[str, str], level: str, text: str | None) -> None:
+    """P-483."""
+    config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": "/data"})
+    error = check_settings(settings, level, config, EMPTY_IMAGE)
+    assert (error.code, error.message) == ((ErrorCode.INVALID_REQUEST, text) if text else (ErrorCode.NONE, None))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "org.apache.kafka.common.metrics.JmxReporter",
+        "com.acme.Reporter,tests.support.data_path:ManualClock",
+        "",
+    ],
+)
+def test_reporters_that_are_taken(names: str) -> None:
+    """P-483: classes of Kafka, in Python, and what the broker was started with; a class is not made for the check."""
+    config = BrokerConfig.from_properties({"node.id": "1", "metric.reporters": "com.acme.Reporter"})
+    assert not check_settings({"metric.reporters": names}, "1", config, EMPTY_IMAGE).is_failure

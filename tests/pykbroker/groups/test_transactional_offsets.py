@@ -429,3 +429,11 @@ async def test_a_partition_named_twice_is_answered_twice(tmp_path: Path) -> None
     rig = TransactionRig(tmp_path)
     async with rig.running():
         assert await rig.commit_in_transaction(5, [99, 99]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
+@pytest.mark.parametrize("fields", [{"producer_id": -1}, {"epoch": -1}])
+async def test_a_marker_without_a_producer_fails_for_its_partition(tmp_path: Path, fields: dict[str, int]) -> None:
+    """P-133: here the coordinator makes the batch, so the rest of the request goes on."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await rig.mark(commit=True, **fields) == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -79,7 +79,7 @@ def test_the_answer_has_all_configs_from_version_5() -> None:
 
 def test_topics_with_the_same_settings_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may create a thousand topics, each with 33 configs in the answer."""
-    described: list[dict[str, str]] = []
+    described: list[dict[str, str | None]] = []
     describe = ConfigViews.created_topic
 
     def counted(views: ConfigViews, settings: Mapping[str, str]) -> list[ConfigEntry]:
@@ -87,7 +87,7 @@ def test_topics_with_the_same_settings_are_described_once(monkeypatch: pytest.Mo
         return describe(views, settings)
 
     monkeypatch.setattr(ConfigViews, "created_topic", counted)
-    own = {"retention.ms": "007"}
+    own: dict[str, str | None] = {"retention.ms": "007"}
     results = _create(
         make_context(7), _topic("a"), _topic("b", configs=own), _topic("c"), _topic("d", configs=own)
     ).topics

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.errors import KafkaError
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -95,6 +96,18 @@ async def test_every_marker_and_partition_gets_its_answer(path: DataPath) -> Non
         (9, "a", 0): 0,
     }
     assert await write(path) == {}
+
+
+@pytest.mark.parametrize("fields", [{"producer_id": -1}, {"epoch": -1}])
+async def test_a_marker_without_a_producer_fails_the_request(path: DataPath, fields: dict[str, Any]) -> None:
+    """P-133: the markers before it are written; on partitions that are not here alone it is refused like any other."""
+    with pytest.raises(KafkaError) as refused:
+        await write(path, marker(("a", 1)), marker(("none", 0), ("a", 0), **fields), marker(("a", 0)))
+    assert refused.value.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert partition_of(path, number=0).log.log_end_offset == 0
+    assert partition_of(path, number=1).log.log_end_offset == 1
+    written = await write(path, marker(("none", 0), **fields))
+    assert list(written.values()) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 async def test_a_coordinator_of_an_earlier_epoch_is_fenced(path: DataPath) -> None:

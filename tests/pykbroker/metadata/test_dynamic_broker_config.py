@@ -67,6 +67,33 @@ def test_dynamic_settings_that_cannot_be_are_not_used() -> None:
     assert settings.log_config(image, "t").max_message_bytes == 1048588
 
 
+def test_what_was_used_before_stays_where_new_settings_cannot_be() -> None:
+    """P-371: as in Kafka all settings stay, and not those of the start alone come back."""
+    settings = DynamicBrokerConfig(BrokerConfig.from_properties({}), 1)
+    good = _with_configs(EMPTY_IMAGE, (4, "1", "message.max.bytes", "5"), (4, "", "log.cleaner.threads", "2"))
+    assert settings.log_config(good, "t").max_message_bytes == 5
+    bad = _with_configs(good, (4, "", "log.cleaner.dedupe.buffer.size", "1048576"), (4, "1", "message.max.bytes", "6"))
+    assert settings.log_config(bad, "t").max_message_bytes == 5
+    assert settings.under(bad).value("log.cleaner.threads") == 2
+    mended = _with_configs(bad, (4, "", "log.cleaner.dedupe.buffer.size", None))
+    assert settings.log_config(mended, "t").max_message_bytes == 6
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+@pytest.mark.parametrize(("level", "stored", "used"), [("1", 100, 1000), ("", 9000, 5000), ("1", 1000, 1000)])
+def test_stored_assignment_intervals_are_held_within_their_bounds(
+    kind: str, level: str, stored: int, used: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-371: the bounds are static, and a restart may have changed them; other dynamic settings are used as well."""
+    prefix, suffix = f"group.{kind}.", "assignment.interval.ms"
+    static = {f"{prefix}min.{suffix}": "1000", f"{prefix}max.{suffix}": "5000", f"{prefix}{suffix}": "2000"}
+    settings = DynamicBrokerConfig(BrokerConfig.from_properties(static), 1)
+    image = _with_configs(EMPTY_IMAGE, (4, level, f"{prefix}{suffix}", str(stored)), (4, "1", "message.max.bytes", "5"))
+    assert settings.under(image).value(f"{prefix}{suffix}") == used
+    assert settings.log_config(image, "t").max_message_bytes == 5
+    assert (f"{used} is used" in caplog.text) is (used != stored)
+
+
 def test_dynamic_settings_are_ignored_one_by_one() -> None:
     """P-371: a controller's port stores what no broker has checked."""
     settings = DynamicBrokerConfig(BrokerConfig.from_properties({}), 1)

@@ -265,10 +265,12 @@ async def test_a_single_node_whose_registration_is_refused_does_not_start(
     code: ErrorCode, kind: type[Exception]
 ) -> None:
     host: Any = SimpleNamespace(random=random.Random(1))
-    directory: Any = SimpleNamespace(path="/data", was_clean=True)
+    directory: Any = SimpleNamespace(path="/data")
     controller: Any = Refusing(1, code)
     with pytest.raises(kind, match="no time"):
-        await register_at_once(controller, BrokerConfig.from_properties({}), [], directory, [bytes(16)], host)
+        await register_at_once(
+            controller, BrokerConfig.from_properties({}), [], directory, [bytes(16)], host, is_clean_restart=True
+        )
 
 
 async def test_a_controller_whose_registration_fails_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -126,6 +126,97 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_checkpoint_back(
     assert directory.high_watermarks()
 
 
+async def test_a_deleted_log_goes_after_the_delay_of_the_broker(tmp_path: Path) -> None:
+    """P-481: within twice the delay, and not by the delay of the topic or the interval of the checkpoints."""
+    settings = {"log.segment.delete.delay.ms": "2000", "log.initial.task.delay.ms": "0"}
+    image = cluster_image(topic_image("t"), configs={"t": {"file.delete.delay.ms": "1"}})
+    path = DataPath(tmp_path, image, settings)
+
+    def deleted() -> list[str]:
+        return [name for name, _ in path.directory.filesystem.list(path.directory.path) if name.endswith("-delete")]
+
+    path.directory.delete_log("t", 0, NOW_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        path.clock.time_ms += 1999
+        await trio.sleep(1.9)
+        assert deleted()
+        path.clock.time_ms += 1
+        await trio.sleep(2.2)
+        assert not deleted()
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_others_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = DataPath(tmp_path, cluster_image(topic_image("bad"), topic_image("good"), topic_image("gone")))
+    asked: list[str] = []
+
+    def delete(self: PartitionLog, now_ms: int) -> int:
+        asked.append(self.topic)
+        if self.topic == "bad":
+            raise StorageError(self.path, "Input/output error")
+        return 0
+
+    monkeypatch.setattr(PartitionLog, "delete_due_files", delete)
+    path.directory.delete_log("gone", 0, NOW_MS - HOUR_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    assert asked == ["bad", "good"]
+    assert not [name for name, _ in path.directory.filesystem.list(path.directory.path) if name.endswith("-delete")]
+    assert f"a removed file could not be deleted: {path.directory.path}/bad-0: Input/output error" in caplog.text
+    path.close()
+
+
+@pytest.mark.parametrize(
+    "failing",
+    ["write_checkpoints", "write_log_starts", "delete_due_logs", "finish_directories"],
+)
+async def test_a_failure_of_the_directory_is_reported(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """P-276: also where no client uses the directory, so that it goes offline."""
+
+    def fail(*_: object) -> Any:
+        raise StorageError(path.directory.path, "Input/output error")
+
+    reported: list[StorageError] = []
+    monkeypatch.setattr(path.directory, failing, fail)
+    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    assert {error.path for error in reported} == {path.directory.path}
+
+
+@pytest.mark.parametrize("failing", ["delete_due_files", "delete_old_segments", "begin_flush"])
+async def test_a_failure_of_a_log_is_reported(path: DataPath, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """P-276."""
+
+    def fail(log: PartitionLog, *_: object, **__: object) -> Any:
+        raise StorageError(log.path, "Input/output error")
+
+    partition = path.partitions.get("old", 0)
+    assert partition is not None
+    for _ in range(2):
+        partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    reported: list[StorageError] = []
+    monkeypatch.setattr(PartitionLog, failing, fail)
+    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    assert {error.path for error in reported} == {partition.log.path}
+
+
 async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
     """One directory takes up to a millisecond: requests are served between two of them."""
     config = path.partitions.get("old", 0).log.config  # type: ignore[union-attr]
@@ -488,7 +579,10 @@ def test_retention_of_a_copy_follows_its_log(log_start: int, expected: int) -> N
     assert copy.calls == [expected, (5, expected)]
 
 
-def test_retention_of_a_copy_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_of_a_copy_that_fails_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[StorageError] = []
     copy: Any = Copy(StorageError("/b/t-0", "Input/output error"))
-    housekeeping._delete_old_segments_of(copy, 5, cast("Any", SimpleNamespace(log_start_offset=3)))
+    partition: Any = SimpleNamespace(log_start_offset=3, on_storage_error=reported.append)
+    housekeeping._delete_old_segments_of(copy, 5, partition)
     assert "retention of the copy of" in caplog.text
+    assert reported == [copy.error]

@@ -108,3 +108,30 @@ def test_throttle_times_are_kafkas() -> None:
             assert abs(ours - theirs) <= 1, f"history {seed}, request {number}: {requests[number]}"
             throttled += bool(theirs)
     assert throttled > 1000
+
+
+def always_busy(kind: str, size: int, limit: int, seconds: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """Requests of a client that sends the next one when a throttle is over, and our throttle times of them."""
+    user, client_id = "alice", "app"
+    steps: list[dict[str, Any]] = [{"do": "set", "at_ms": START_MS, "user": user, "value": limit}]
+    limits = ClientLimits()
+    limits.set(user, None, limit)
+    rates, now_ms, throttles = MeasuredRates(QuotaWindows(11, 1000)), START_MS, list[int]()
+    rates.limits = limits
+    while now_ms < START_MS + seconds * 1000:
+        steps.append({"do": kind, "at_ms": now_ms, "value": size, "user": user, "client": client_id})
+        throttles.append(rates.record(user, client_id, size, now_ms))
+        if kind == "fetch" and throttles[-1]:
+            rates.count(user, client_id, -size, now_ms)
+        now_ms += 3 + throttles[-1]
+    return steps, throttles
+
+
+def test_a_client_that_always_has_more_is_throttled_at_kafkas_times() -> None:
+    """P-267, P-271: over two minutes, with requests of 20 kB to half of the burst of ten seconds."""
+    cases = [(kind, size) for kind in ("record", "fetch") for size in (20_000, 200_000, 1_000_000, 2_000_000)]
+    played = [always_busy(kind, size, 400_000, 120) for kind, size in cases]
+    kafkas = ask("QuotaCheck", [{"windows": 11, "seconds": 1, "steps": steps} for steps, _ in played])
+    for case, (_, ours), theirs in zip(cases, played, kafkas, strict=True):
+        assert sum(map(bool, theirs)) > 10, case
+        assert max(abs(one - other) for one, other in zip(ours, theirs, strict=True)) <= 1, case

@@ -172,7 +172,7 @@ async def test_the_copy_replaces_the_log_when_the_controller_has_the_directory()
     assert offsets(future) == list(range(320))
     rig.append()
     assert rig.partition.high_watermark == 330
-    rig.directories.delete_due_logs(NOW_MS + 10**9)
+    rig.directories.delete_due_logs(NOW_MS + 10**9, 0)
     assert rig.names("a") == []
     rig.kill()
     assert offsets(rig.partition.log) == list(range(330))

@@ -10,11 +10,12 @@ import trio
 
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import StorageError, StorageFull
+from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from pykbroker.replication.directory_reports import RETRY_S, DirectoryReports
 from pykbroker.replication.failed_directories import FailedDirectories
+from pykbroker.replication.full_disk import ReportedFailures
 from tests.logstore.test_log_directories import A, B, create, opened
 from tests.support.fake_filesystem import FakeFileSystem
 from tests.support.replicas import broker_image, image_of
@@ -59,6 +60,21 @@ async def test_a_directory_with_one_file_that_failed_stays_online() -> None:
     await broker.run(1)
     assert list(broker.directories.online) == [A, B]
     assert (broker.failure_count, broker.taken_offline) == (0, [])
+
+
+async def test_a_damaged_batch_says_nothing_about_the_directory() -> None:
+    """P-380: whoever reads it again and again would otherwise have as many files written."""
+    broker = Broker()
+    calls = broker.filesystem.calls
+    calls.clear()
+    broker.failed.report(CorruptSegment("/b/t-1/0.log", 0, "no record batch where one should begin"))
+    await broker.run(1)
+    assert not calls
+    failures = ReportedFailures()
+    failures.report(CorruptSegment("/b/t-1/0.log", 0, "no record batch where one should begin"))
+    assert not failures.is_suspect
+    failures.report(StorageError("/b/t-1/0.log", "Input/output error"))
+    assert failures.is_suspect
 
 
 async def test_a_full_directory_has_failed_although_small_files_fit() -> None:

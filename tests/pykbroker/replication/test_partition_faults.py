@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pytest
 
@@ -15,11 +15,13 @@ from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
 from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import NO_PLACE
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import TOPIC_RESOURCE, directory_of
+from pykbroker.replication.replica import FetchBound
 from pykbroker.replication.transaction_markers import AppendedMarker
 from tests.pykbroker.replication.test_directory_moves import A, B, Failures, Rig
 from tests.pykbroker.replication.test_partition import Replicated
@@ -303,3 +305,22 @@ async def test_a_copy_that_takes_over_and_cannot_note_the_epoch_is_reported(monk
         rig.partition.replace_log_by_future(future)
     assert rig.failures.reported == [BROKEN]
     assert rig.partition.log is future
+
+
+async def test_a_log_that_cannot_be_read_or_deleted_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-276: its directory may have failed, and no record may be written to it that would show it."""
+    rig = Rig()
+    rig.append()
+
+    def refuse(*_: object, **__: object) -> Never:
+        raise BROKEN
+
+    monkeypatch.setattr(PartitionLog, "read", refuse)
+    with pytest.raises(StorageError):
+        rig.partition.read(0, 1000, FetchBound.HIGH_WATERMARK, at_least_one=True)
+    assert rig.failures.reported == [BROKEN]
+    monkeypatch.setattr(rig.directories, "delete_log", refuse)
+    image = rig.new_image()
+    image.delta = delta_between(rig.image, image)._replace(deleted_topics=tuple(image.topics_by_name.values()))
+    rig.partitions.apply(rig.image, image)
+    assert rig.failures.reported == [BROKEN, BROKEN]

@@ -150,6 +150,12 @@ def test_a_host_name_that_is_not_in_the_certificate() -> None:
         ("jks", JKS, {"ssl.keystore.type": "JKS", "ssl.keystore.password": SECRET}, "the password is wrong"),
         ("p12", PKCS12, {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": SECRET}, "the password is wrong"),
         (
+            "p12",
+            PKCS12,
+            {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": STORE_PASSWORD, "ssl.key.password": SECRET},
+            "ssl.key.password is not the password of the key",
+        ),
+        (
             "trust",
             JKS_TRUST,
             {"ssl.keystore.type": "JKS", "ssl.keystore.password": STORE_PASSWORD},

@@ -102,6 +102,59 @@ def test_changes_of_settings(caplog: pytest.LogCaptureFixture) -> None:
     assert "listener SSL keeps its TLS settings, as the new ones are refused" in caplog.text
 
 
+NOT_LOADED = "org.apache.kafka.common.KafkaException: Failed to load SSL keystore {} of type {}"
+NOT_VALID = "org.apache.kafka.common.errors.InvalidConfigurationException: {}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"keystore.location": "/no/such/file"}, NOT_LOADED.format("/no/such/file", "JKS")),
+        ({"keystore.password": "wrong"}, NOT_LOADED.format("{store}", "JKS")),
+        ({"key.password": "wrong"}, None),
+        ({"keystore.type": "XYZ"}, NOT_LOADED.format("{store}", "XYZ")),
+        ({"keystore.type": ""}, NOT_LOADED.format("{store}", "")),
+        (
+            {"keystore.type": "PEM"},
+            NOT_VALID.format(
+                "SSL key store password cannot be specified with PEM format, only key password may be specified"
+            ),
+        ),
+        (
+            {"truststore.certificates": "x"},
+            NOT_VALID.format("SSL trust store certs can be specified only for PEM, but trust store type is JKS."),
+        ),
+        (
+            {"truststore.location": "/no/file", "truststore.password": "x"},
+            NOT_LOADED.format("/no/file", "JKS"),
+        ),
+    ],
+)
+def test_stores_that_cannot_be_used_in_kafkas_words(
+    tmp_path: Path, changes: dict[str, str], reason: str | None
+) -> None:
+    """P-244: texts of responses have neither the cause nor the listener, as Kafka's."""
+    store = tmp_path / "store"
+    store.write_bytes(JKS)
+    first = {
+        "listeners": "SSL://localhost:0",
+        "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+        "log.dirs": "/nowhere",
+        "ssl.keystore.type": "JKS",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": JKS_KEY_PASSWORD,
+    }
+    static = BrokerConfig.from_properties(first)
+    own = {f"listener.name.ssl.ssl.{key}": text for key, text in changes.items()}
+    text = NodeTls(static).refusal_of_change(static.with_dynamic({}, own))
+    start = "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
+    assert text is not None
+    if reason is not None:
+        end = " for configuration Invalid dynamic configuration"
+        assert text == f"{start}SSLFactory failed: {reason.replace('{store}', str(store))}{end}"
+
+
 async def handshake(of_client: ListenerTls, of_server: ListenerTls, host: str) -> None:
     """Connects by `with_tls`, sends a byte there and back."""
     ours, theirs = trio.testing.memory_stream_pair()
