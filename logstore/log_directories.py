@@ -166,7 +166,7 @@ class LogDirectories:
         if report is not None:
             kept = self.online[kept_id].path
             report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
-        stray.mark_stray(*key)
+        stray.mark_stray(stray.logs[key])
         return kept_id
 
     def _drop_second_futures(self, now_ms: int) -> None:
@@ -324,13 +324,9 @@ class LogDirectories:
         self._preferred.pop((topic, partition), None)
         _each(self, lambda directory: directory.delete_log(topic, partition, now_ms))
 
-    def mark_stray(self, topic: str, partition: int) -> None:
-        """As `LogDirectory.mark_stray`."""
-        _each(self, lambda directory: directory.mark_stray(topic, partition))
-
-    def mark_future_stray(self, topic: str, partition: int) -> None:
-        """As `LogDirectory.mark_future_stray`."""
-        _each(self, lambda directory: directory.mark_future_stray(topic, partition))
+    def mark_stray(self, log: PartitionLog) -> None:
+        """As `LogDirectory.mark_stray`, in the directory that has it."""
+        next(directory for directory in self.online.values() if log in directory).mark_stray(log)
 
     def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""

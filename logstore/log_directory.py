@@ -410,21 +410,17 @@ class LogDirectory(DirectoryCheckpoints):
             del self._unrenamed[key]
             self._close_deleted(log, now_ms)
 
-    def mark_stray(self, topic: str, partition: int) -> None:
-        """Renames the directory of a log that is not in the cluster's metadata. It is kept for the operator."""
-        log = self.logs.pop((topic, partition), None)
-        if log is not None:
-            self._note_removed((topic, partition))
-            self._rename_away(log, _STRAY_MARK)
-            log.close_files()
-
-    def mark_future_stray(self, topic: str, partition: int) -> None:
-        """As `mark_stray`, for the copy of a log."""
-        log = self.futures.pop((topic, partition), None)
-        if log is not None:
-            self._mark_removed((topic, partition))  # as in `drop_future`
-            self._rename_away(log, _STRAY_MARK)
-            log.close_files()
+    def mark_stray(self, log: PartitionLog) -> None:
+        """Renames the directory of a log, or of a copy, that is not in the metadata. It is kept for the operator."""
+        key = log.topic, log.partition
+        if self.logs.get(key) is log:
+            del self.logs[key]
+            self._note_removed(key)
+        else:
+            del self.futures[key]
+            self._mark_removed(key)  # as in `drop_future`
+        self._rename_away(log, _STRAY_MARK)
+        log.close_files()
 
     def _open_log(self, path: str, key: TopicPartition, config: LogConfig, now_ms: int, **options: Any) -> PartitionLog:
         """Opens or creates a log; `options` are those of `PartitionLog.open`. Raises StorageFull, StorageError."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -112,8 +113,6 @@ class GroupCoordinator:
         self._group_topics: GroupTopics | None = None
         self._share_states = share_states
         self._consumer: ConsumerGroupRequests | None = None  # made with the first request about a consumer group
-        self._share: ShareGroupRequests | None = None  # likewise
-        self._streams: StreamsGroupRequests | None = None  # likewise
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             environment,
@@ -316,23 +315,19 @@ class GroupCoordinator:
             self._consumer = ConsumerGroupRequests(self._runtime, self._settings.consumer, self._topics, self._random)
         return self._consumer
 
-    @property
+    @cached_property
     def share(self) -> ShareGroupRequests:
         """Requests about share groups."""
-        if self._share is None:
-            from pykbroker.groups.share.requests import ShareGroupRequests
+        from pykbroker.groups.share.requests import ShareGroupRequests
 
-            self._share = ShareGroupRequests(self._runtime, self._share_states)
-        return self._share
+        return ShareGroupRequests(self._runtime, self._share_states)
 
-    @property
+    @cached_property
     def streams(self) -> StreamsGroupRequests:
         """Requests about Streams groups."""
-        if self._streams is None:
-            from pykbroker.groups.streams.requests import StreamsGroupRequests
+        from pykbroker.groups.streams.requests import StreamsGroupRequests
 
-            self._streams = StreamsGroupRequests(self._runtime)
-        return self._streams
+        return StreamsGroupRequests(self._runtime)
 
     # Offsets
 

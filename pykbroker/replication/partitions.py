@@ -119,14 +119,10 @@ class Partitions:
         While this broker was down the topic was deleted, or created again with another id, or the partition was moved
         to other brokers, and its directory could not be deleted. Kafka marks it stray too, and deletes nothing.
         """
-        for found in list(self._log_directory.logs.values()):
-            if is_stray(image, self._node_id, found):
-                log.warning("%s-%d is not in the metadata; its directory is marked stray", found.topic, found.partition)
-                self._log_directory.mark_stray(found.topic, found.partition)
-        for found in list(self._log_directory.futures.values()):
+        for found in list(self._log_directory):
             if is_stray(image, self._node_id, found):
                 log.warning("%s is not in the metadata; it is marked stray", found.path)
-                self._log_directory.mark_future_stray(found.topic, found.partition)
+                self._log_directory.mark_stray(found)
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
         held = self._by_name.setdefault(topic.name, {})

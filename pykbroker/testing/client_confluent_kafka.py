@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewTopic as ConfluentTopic
 
 from pykbroker.testing.client_library import (
     COORDINATOR_NOT_READY,
@@ -17,7 +17,9 @@ from pykbroker.testing.client_library import (
     GroupStates,
     LocalBrokerError,
     NewRecord,
+    NewTopic,
     Position,
+    Reading,
     Record,
 )
 from pykbroker.testing.client_settings import Access
@@ -30,18 +32,11 @@ class ConfluentKafka:
 
     name = "confluent-kafka"
 
-    def create_topic(
-        self,
-        access: Access,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        config: Mapping[str, str],
-        timeout_s: float,
-    ) -> None:
+    def create_topic(self, access: Access, topic: NewTopic, timeout_s: float) -> None:
         """Creates a topic and waits for it."""
+        name, partitions, replication_factor, config = topic
         admin = AdminClient(_settings(access))
-        new_topic = NewTopic(
+        new_topic = ConfluentTopic(
             name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config)
         )
         try:
@@ -91,16 +86,9 @@ class ConfluentKafka:
             raise LocalBrokerError(f"record {number} was not written to {topic}: {outcomes[number]}")
         return positions
 
-    def consume(
-        self,
-        access: Access,
-        topic: str,
-        count: int | None,
-        timeout_s: float,
-        from_beginning: bool,
-        isolation_level: str,
-    ) -> list[Record]:
+    def consume(self, access: Access, reading: Reading) -> list[Record]:
         """Reads up to `count` records, or to the ends of the partitions."""
+        topic, count, timeout_s, from_beginning, isolation_level = reading
         deadline = time.monotonic() + timeout_s
         consumer = Consumer(
             {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import kafka.errors
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import NewTopic as KafkaTopic
 from kafka.errors import KafkaError
 
 from pykbroker.testing.client_library import (
@@ -18,7 +19,9 @@ from pykbroker.testing.client_library import (
     GroupStates,
     LocalBrokerError,
     NewRecord,
+    NewTopic,
     Position,
+    Reading,
     Record,
 )
 from pykbroker.testing.client_settings import Access
@@ -69,22 +72,15 @@ class KafkaPython:
 
     name = "kafka-python"
 
-    def create_topic(
-        self,
-        access: Access,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        config: Mapping[str, str],
-        timeout_s: float,
-    ) -> None:
+    def create_topic(self, access: Access, topic: NewTopic, timeout_s: float) -> None:
         """Creates a topic and waits for it."""
+        name, partitions, replication_factor, config = topic
         with _errors(f"topic {name} was not created"), closing(_admin(access, timeout_s)) as admin:
             try:
-                new_topic = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
+                new_topic = KafkaTopic(name, partitions, replication_factor, topic_configs=dict(config))
             except KafkaError:  # pragma: no cover  kafka-python 2, which is not installed beside 3
                 # kafka-python 2.0 cannot leave the factor to the broker.
-                new_topic = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
+                new_topic = KafkaTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
             deadline = time.monotonic() + timeout_s
             while True:
                 try:
@@ -120,16 +116,9 @@ class KafkaPython:
                 positions.append(Position(done.partition, done.offset))
         return positions
 
-    def consume(
-        self,
-        access: Access,
-        topic: str,
-        count: int | None,
-        timeout_s: float,
-        from_beginning: bool,
-        isolation_level: str,
-    ) -> list[Record]:
+    def consume(self, access: Access, reading: Reading) -> list[Record]:
         """Reads up to `count` records, or to the ends of the partitions."""
+        topic, count, timeout_s, from_beginning, isolation_level = reading
         deadline = time.monotonic() + timeout_s
         settings = {
             "enable_auto_commit": False,

@@ -42,6 +42,25 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class NewTopic(NamedTuple):
+    """A topic to be created."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+class Reading(NamedTuple):
+    """A read of a topic: up to `record_count` records, fewer at the timeout; None for those up to the ends."""
+
+    topic: str
+    record_count: int | None
+    timeout_s: float
+    from_beginning: bool
+    isolation_level: str
+
+
 class NewRecord(NamedTuple):
     """A record to be written; `partition` None leaves the choice to the client library."""
 
@@ -63,28 +82,10 @@ class ClientLibrary(Protocol):
 
     name: str
 
-    def create_topic(
-        self,
-        access: Access,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        config: Mapping[str, str],
-        timeout_s: float,
-    ) -> None: ...
+    def create_topic(self, access: Access, topic: NewTopic, timeout_s: float) -> None: ...
 
     def produce(self, access: Access, topic: str, records: Sequence[NewRecord], timeout_s: float) -> list[Position]: ...
 
-    def consume(
-        self,
-        access: Access,
-        topic: str,
-        count: int | None,
-        timeout_s: float,
-        from_beginning: bool,
-        isolation_level: str,
-    ) -> list[Record]:
-        """Up to `count` records, fewer at the timeout; with None those up to the ends of the partitions."""
-        ...
+    def consume(self, access: Access, reading: Reading) -> list[Record]: ...
 
     def group_states(self, access: Access, group: str) -> AbstractContextManager[GroupStates]: ...

@@ -17,7 +17,15 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from pykbroker.security.tls.development import CA_FILE, CLIENT_FILE
-from pykbroker.testing.client_library import ClientLibrary, LocalBrokerError, NewRecord, Position, Record
+from pykbroker.testing.client_library import (
+    ClientLibrary,
+    LocalBrokerError,
+    NewRecord,
+    NewTopic,
+    Position,
+    Reading,
+    Record,
+)
 from pykbroker.testing.client_settings import Access
 
 __all__ = ["ClientLibrary", "LocalBrokerError", "LocalClient", "NewRecord", "Position", "Record", "client_library"]
@@ -106,7 +114,7 @@ class LocalClient:
         """
         settings = {key: as_property(value) for key, value in (config or {}).items()}
         factor = -1 if replication_factor is None else replication_factor
-        client_library().create_topic(self._access, name, partitions, factor, settings, timeout_s)
+        client_library().create_topic(self._access, NewTopic(name, partitions, factor, settings), timeout_s)
 
     def produce(
         self,
@@ -171,7 +179,9 @@ class LocalClient:
             raise ValueError("from_beginning=False needs a count: nothing that is there now would be read")
         if count is not None and count < 1:
             raise ValueError(f"count={count}: expected at least 1, or None for all that is there")
-        found = client_library().consume(self._access, topic, count, timeout_s, from_beginning, isolation_level)
+        found = client_library().consume(
+            self._access, Reading(topic, count, timeout_s, from_beginning, isolation_level)
+        )
         if count is not None and len(found) < count:
             last = f"; the last was {found[-1]}" if found else ""
             raise LocalBrokerError(f"{len(found)} of {count} records of {topic} came within {timeout_s:g} s{last}")

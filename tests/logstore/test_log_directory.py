@@ -313,7 +313,7 @@ def test_what_was_noted_of_a_log_that_is_gone_is_not_said_of_a_new_one(
     directory.checkpoint_recovery_points()
     directory.checkpoint_log_start_offsets()
     directory.checkpoint_high_watermarks({("t", 0): 9, ("other", 0): 9})
-    directory.delete_log("t", 0, NOW_MS) if goes == "deleted" else directory.mark_stray("t", 0)
+    directory.delete_log("t", 0, NOW_MS) if goes == "deleted" else directory.mark_stray(directory.logs["t", 0])
     if stop_between:
         directory.abandon()
         directory = start(place)
@@ -476,7 +476,7 @@ def test_bytes_on_their_way_outlive_the_deletion_of_their_log(place: Place) -> N
 def test_a_stray_log_is_kept_but_not_served(place: Place) -> None:
     directory = start(place)
     append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
-    directory.mark_stray("t", 0)
+    directory.mark_stray(directory.logs["t", 0])
     directory.close()
     directory = start(place)
     assert len(directory) == 0

@@ -12,7 +12,7 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from pykbroker.testing.client_kafka_python import KafkaPython
-from pykbroker.testing.client_library import LocalBrokerError
+from pykbroker.testing.client_library import LocalBrokerError, NewTopic
 from pykbroker.testing.client_settings import Access
 from pykbroker.testing.local_broker import LocalBroker
 
@@ -20,14 +20,15 @@ from pykbroker.testing.local_broker import LocalBroker
 _SUITE = """
 import gc, socket
 from pykbroker.testing.local_broker import LocalBroker
-from pykbroker.testing.client_kafka_python import KafkaPython
+from pykbroker.testing.client_kafka_python import KafkaPython, NewTopic
 from pykbroker.testing.client_settings import Access
 
 with socket.create_server(("127.0.0.1", 0)) as server:
     refused = f"127.0.0.1:{server.getsockname()[1]}"
 with LocalBroker() as broker:
     for number in range(8):
-        KafkaPython().create_topic(Access(f"{refused},{broker.bootstrap_servers}"), f"t{number}", 1, 1, {}, 10)
+        servers = f"{refused},{broker.bootstrap_servers}"
+        KafkaPython().create_topic(Access(servers), NewTopic(f"t{number}", 1, 1, {}), 10)
 gc.collect()
 """
 
@@ -56,7 +57,7 @@ def test_a_dead_bootstrap_server_that_is_chosen_again_and_again_costs_little(mon
     with LocalBroker() as broker, monkeypatch.context() as context:
         context.setattr(manager.random, "choice", choose)
         servers = f"127.0.0.1:{refused_port},{broker.bootstrap_servers}"
-        KafkaPython().create_topic(Access(servers), "found", 1, 1, {}, 10)
+        KafkaPython().create_topic(Access(servers), NewTopic("found", 1, 1, {}), 10)
     assert chosen.count(refused_port) == 12
 
 
@@ -76,7 +77,7 @@ def test_a_controller_that_is_away_for_a_moment_is_asked_again(monkeypatch: pyte
 
     monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
     with LocalBroker() as broker:
-        KafkaPython().create_topic(Access(broker.bootstrap_servers), "t", 1, 1, {}, 10)
+        KafkaPython().create_topic(Access(broker.bootstrap_servers), NewTopic("t", 1, 1, {}), 10)
         with pytest.raises(LocalBrokerError, match="exists"):
-            KafkaPython().create_topic(Access(broker.bootstrap_servers), "t", 1, 1, {}, 10)
+            KafkaPython().create_topic(Access(broker.bootstrap_servers), NewTopic("t", 1, 1, {}), 10)
     assert len(refused) == 2

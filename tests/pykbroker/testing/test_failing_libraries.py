@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pykbroker.testing import client_confluent_kafka, client_kafka_python
 from pykbroker.testing.client_confluent_kafka import ConfluentKafka
 from pykbroker.testing.client_kafka_python import KafkaPython
-from pykbroker.testing.client_library import LocalBrokerError, NewRecord
+from pykbroker.testing.client_library import LocalBrokerError, NewRecord, NewTopic, Reading
 from pykbroker.testing.client_settings import Access
 
 ACCESS = Access("127.0.0.1:1")
@@ -75,7 +75,7 @@ def raising(*errors: BaseException | Any) -> Callable[..., Any]:
 def read_by_kafka_python(monkeypatch: pytest.MonkeyPatch, *outcomes: Any) -> Any:
     monkeypatch.setattr(client_kafka_python, "KafkaConsumer", Closeable)
     monkeypatch.setattr(client_kafka_python, "_read", raising(*outcomes))
-    return KafkaPython().consume(ACCESS, "t", 1, 1.0, True, "read_committed")
+    return KafkaPython().consume(ACCESS, Reading("t", 1, 1.0, True, "read_committed"))
 
 
 def test_a_partition_without_leader_is_read_again(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
@@ -122,7 +122,7 @@ def test_a_controller_that_stays_away(monkeypatch: pytest.MonkeyPatch, clock: Cl
     admin = type("Admin", (Closeable,), {"create_topics": raising(client_kafka_python._NOT_SENT[0](1))})
     monkeypatch.setattr(client_kafka_python, "KafkaAdminClient", admin)
     with pytest.raises(LocalBrokerError, match="topic t was not created"):
-        KafkaPython().create_topic(ACCESS, "t", 1, 1, {}, 1.0)
+        KafkaPython().create_topic(ACCESS, NewTopic("t", 1, 1, {}), 1.0)
     assert clock.now == pytest.approx(1.0, abs=0.11)
 
 
@@ -139,7 +139,7 @@ def test_a_record_that_librdkafka_refuses(monkeypatch: pytest.MonkeyPatch) -> No
 def read_by_librdkafka(monkeypatch: pytest.MonkeyPatch, consumer: dict[str, Any]) -> Any:
     calls = {"assign": lambda partitions: None, "close": lambda: None, **consumer}
     monkeypatch.setattr(client_confluent_kafka, "Consumer", lambda settings: SimpleNamespace(**calls))
-    return ConfluentKafka().consume(ACCESS, "t", None, 1.0, True, "read_committed")
+    return ConfluentKafka().consume(ACCESS, Reading("t", None, 1.0, True, "read_committed"))
 
 
 def topic(*partitions: int, error: Any = None) -> Callable[..., Any]:
