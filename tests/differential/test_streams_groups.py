@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.result import LogRecord
-from pykbroker.groups.streams.group import StreamsGroupKey
+from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS
 from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.records.record import Record
 from tests.differential.group_worlds import Brokers, Worlds, played, records_of_both
@@ -42,7 +42,7 @@ def test_answers_are_kafkas(differences: list[Difference]) -> None:
 
 def is_encoded_alike(record: Record, decoded: LogRecord, _: dict[bytes, str]) -> None:
     """Asserts that the records of Streams groups are encoded as by Kafka, byte for byte."""
-    if isinstance(decoded.key, StreamsGroupKey):
+    if isinstance(decoded.key, STREAMS_GROUP_KEYS):
         assert encode_record(decoded) == (record.key, record.value)
 
 
