@@ -387,8 +387,10 @@ class SocketConnection(Connection):
 
     @property
     def _ends_turn(self) -> bool:
-        """True if the turn ends with the reply that is to be sent now."""
-        return self._reader.is_drained and not self.info.muted_until and self.info.close_reason is None
+        """True if the turn ends with the reply that is to be sent now, and no work follows that may take long."""
+        info = self.info
+        is_last = self._reader.is_drained and info.follow_up is None
+        return is_last and not info.muted_until and info.close_reason is None
 
     def send_now(self, data: bytes | bytearray) -> int:
         """Sends as many bytes as the socket takes now; returns their number. Raises OSError."""

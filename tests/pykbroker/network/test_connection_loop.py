@@ -413,6 +413,21 @@ async def test_replies_in_front_of_more_requests_are_not_held(steps: list[str]) 
             assert steps.index(f"-{10 * number}") == steps.index(f"+{10 * number}") + 1
 
 
+async def test_replies_with_work_behind_them_are_not_held(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        number = context.correlation_id
+        context.connection.after_reply(lambda: steps.append(f"work {number}"))
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients] == list(range(5))
+        assert [step[1:] for step in steps[::2]] == [step[5:].lstrip() for step in steps[1::2]]
+
+
 async def test_held_replies_are_sent_before_a_request_waits(steps: list[str]) -> None:
     async with running() as connect:
         clients = [await connect() for _ in range(6)]
