@@ -438,16 +438,39 @@ async def test_held_replies_are_sent_before_a_request_waits(steps: list[str]) ->
         assert await answered(clients[5]) == 5
 
 
+def fill(client: Client) -> int:
+    """Fills the socket to a client; returns the number of bytes."""
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += client.connection._socket.send(bytes(256))
+    return filled
+
+
+@pytest.mark.parametrize("is_closed_here", [False, True])
+async def test_a_client_that_is_gone_before_it_has_its_whole_reply(steps: list[str], is_closed_here: bool) -> None:
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        fill(clients[0])
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients[1:]] == [1, 2, 3, 4]
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients[0].connection.is_sending
+        if is_closed_here:
+            clients[0].connection.close("as the broker stops")
+        else:
+            await clients[0].stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients[0].connection.has_ended
+
+
 async def test_a_client_that_does_not_read_gets_a_held_reply_later(steps: list[str]) -> None:
     """The others are served meanwhile, and its own next request is behind the reply."""
     async with running() as connect:
         clients = [await connect() for _ in range(5)]
         slow = clients[0]
-        rubbish = b"\0\0\1\0" + bytes(256)
-        filled = 0
-        with suppress(BlockingIOError):
-            while True:
-                filled += slow.connection._socket.send(rubbish)
+        filled = fill(slow)
         for number, client in enumerate(clients):
             beat_now(client, number)
         assert [await answered(client) for client in clients[1:]] == [1, 2, 3, 4]
