@@ -248,14 +248,31 @@ class Suspended(Protocol):
         """Ends the turn where it waits."""
 
 
+class Held(Protocol):
+    """The replies that a loop holds back; True if there are any."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while the connection that is served now may leave its reply here."""
+
+    def __bool__(self) -> bool: ...
+
+    def add(self, connection: SocketConnection, reply: bytes | bytearray) -> None:
+        """Holds a reply; its connection sends nothing else and is not served before `send`."""
+
+    def send(self) -> None:
+        """Sends all replies, in order."""
+
+
 class SocketConnection(Connection):
     """A connection over a non-blocking socket, which a `ConnectionLoop` serves in turns.
 
     Attributes:
         suspended: the turn that waits without a task; None if no turn does.
+        held: the replies that its loop holds back; None before it is added to one.
     """
 
-    __slots__ = ("_now", "_socket", "suspended")
+    __slots__ = ("_now", "_socket", "held", "suspended")
 
     def __init__(
         self,
@@ -270,6 +287,7 @@ class SocketConnection(Connection):
         self._socket = connected
         self._now = 0.0
         self.suspended: Suspended | None = None
+        self.held: Held | None = None
 
     def fileno(self) -> int:
         """Descriptor of the socket; -1 when the connection has ended."""
@@ -277,6 +295,8 @@ class SocketConnection(Connection):
 
     def end(self, error: Exception | None = None) -> None:
         if not self.has_ended:
+            if self.held:
+                self.held.send()
             super().end(error)
             if self.suspended is not None:
                 self.suspended.close()
@@ -354,14 +374,41 @@ class SocketConnection(Connection):
         data = chunks[0]
         if len(data) > SENT_WITHOUT_COROUTINE_MAX:
             return False
-        try:
-            sent = self._socket.send(data)
-        except BlockingIOError:
-            return False
+        held = self.held
+        if held is not None and held.is_open and self._ends_turn:
+            held.add(self, data)
+            return True
+        sent = self.send_now(data)
         if sent == len(data):
             return True
-        chunks[0] = memoryview(data)[sent:]
+        if sent:
+            chunks[0] = memoryview(data)[sent:]
         return False
+
+    @property
+    def _ends_turn(self) -> bool:
+        """True if the turn ends with the reply that is to be sent now, and no work follows that may take long."""
+        info = self.info
+        is_last = self._reader.is_drained and info.follow_up is None
+        return is_last and not info.muted_until and info.close_reason is None
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        """Sends as many bytes as the socket takes now; returns their number. Raises OSError."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def send_rest(self, rest: memoryview) -> bool:
+        """Sends the rest of a reply of a turn that is over; then the loop may give the next turn, as after `turn`."""
+        self.is_sending = True
+        try:
+            await self._send_chunks(self._connected, [rest], self._memory)
+        except Exception as error:
+            self.end(error)
+            return False
+        self.is_sending = False
+        return True
 
     def _receive(self, now: float) -> bool:
         """Receives bytes without waiting; False if there were none. Ends the connection at the end of the stream."""

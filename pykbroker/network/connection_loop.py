@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.completion import Completion, suspend_in_this_task, wait_in_this_task
+from pykbroker.network.held_replies import READY_MIN, HeldReplies
 from pykbroker.network.poller import make_poller
 from pykbroker.network.short_waits import ShortWaits
 from pykbroker.network.suspended_turns import SuspendedTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Awaitable, Coroutine, Generator
 
     from pykbroker.network.connection import SocketConnection
     from pykbroker.network.poller import Poller
@@ -45,6 +46,7 @@ class ConnectionLoop:
         self._ready: deque[SocketConnection] = deque()
         self._again: list[SocketConnection] = []
         self._suspended = SuspendedTurns(self._wake)
+        self._held = HeldReplies(self._send_rest)
         self._short_waits = ShortWaits()
         # Scope of the task that waits for the poller, while turns are suspended.
         self._sleep: trio.CancelScope | None = None
@@ -53,6 +55,7 @@ class ConnectionLoop:
 
     def add(self, connection: SocketConnection) -> None:
         """Watches a connection and serves its requests."""
+        connection.held = self._held
         self._poller.add(connection.fileno(), connection)
 
     def remove(self, connection: SocketConnection) -> None:
@@ -90,8 +93,23 @@ class ConnectionLoop:
         self.remove(connection)
         self._continue_in_another_task()
         connection.served_by = scope
+        await self._serve_to_the_end(connection, waiting.rest())
+
+    def _send_rest(self, connection: SocketConnection, rest: memoryview) -> None:
+        """Has a task send the rest of a reply that was held; the connection is not served meanwhile."""
+        self.remove(connection)
+        connection.served_by = trio.CancelScope()
+        assert self._nursery is not None
+        self._nursery.start_soon(self._finish_reply, connection, rest, connection.served_by)
+
+    async def _finish_reply(self, connection: SocketConnection, rest: memoryview, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._serve_to_the_end(connection, connection.send_rest(rest))
+
+    async def _serve_to_the_end(self, connection: SocketConnection, first: Awaitable[bool]) -> None:
+        """Awaits a turn of a connection and gives it further ones, until nothing is left and the poller watches it."""
         try:
-            has_more = await waiting.rest()
+            has_more = await first
             while has_more:
                 await trio.lowlevel.checkpoint()
                 has_more = await connection.turn(trio.current_time())
@@ -112,15 +130,24 @@ class ConnectionLoop:
     async def _serve_until_one_waits(self) -> WaitingTurn:
         """Serves the connections that are ready, in turns, until one has to wait."""
         poller, ready, again, suspended = self._poller, self._ready, self._again, self._suspended
-        short_waits = self._short_waits
+        short_waits, held = self._short_waits, self._held
         now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
         while True:
             while ready or suspended.ready:
                 # Those that waited come first.
-                waiting = self._continue(now) if suspended.ready else self._serve(ready.popleft(), now)
+                if suspended.ready:
+                    waiting = self._continue(now)
+                else:
+                    connection = ready.popleft()
+                    held.is_open = len(ready) >= READY_MIN
+                    waiting = self._serve(connection, now)
+                    held.is_open = False
+                is_over = time.perf_counter() > turn_ends
+                if held and (is_over or waiting is not None or len(ready) < READY_MIN):
+                    held.send()
                 if waiting is not None:
                     return waiting
-                if (ready or suspended.ready) and time.perf_counter() > turn_ends:
+                if is_over and (ready or suspended.ready):
                     await trio.lowlevel.checkpoint()
                     now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
             ready.extend(poller.poll())

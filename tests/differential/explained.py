@@ -123,9 +123,10 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "streams_group_describe",
         ".groups.topology.subtopologies.(state_changelog|repartition_source)_topics.partitions",
-        lambda kafka, ours: kafka == 0 and ours > 0,
-        "topics of a topology that a heartbeat has matched without a record: Kafka shows their partitions after the "
-        "next write to the group's partition of __consumer_offsets",
+        lambda kafka, ours: 0 in (kafka, ours),
+        "topics of a topology that a heartbeat has matched without a record, or has found without their source topics: "
+        "Kafka shows their partitions, or that there are none, after the next write to the group's partition of "
+        "__consumer_offsets",
     ),
     Explained(
         "incremental_alter_configs",

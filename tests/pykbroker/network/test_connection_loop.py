@@ -27,6 +27,8 @@ from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.support.connections import FRAME_SIZE_MAX, MEMORY_MAX, Client
 
+REPLY_SIZE = 14
+"""Bytes of the response to a heartbeat."""
 AT_ONCE = 0
 """Generation of a heartbeat that is answered without a wait; other generations are seconds to wait."""
 
@@ -341,3 +343,167 @@ async def test_the_end_of_the_loop_ends_what_waits(served: list[int]) -> None:
         await trio.testing.wait_all_tasks_blocked()
     assert waiting.connection.has_ended
     assert idle.connection.has_ended
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Requests ("+1") and replies ("-1") by correlation id, as they are served and sent in one turn without an end."""
+    found: list[str] = []
+    send_now = SocketConnection.send_now
+
+    async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        found.append(f"+{context.correlation_id}")
+        if request.generation_id != AT_ONCE:
+            await sleep_suspended(request.generation_id)
+        return HeartbeatResponse()
+
+    def noted(connection: SocketConnection, data: bytes | bytearray) -> int:
+        found.append(f"-{int.from_bytes(data[4:8], 'big')}")
+        return send_now(connection, data)
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+    monkeypatch.setattr(SocketConnection, "send_now", noted)
+    monkeypatch.setattr(connection_loop, "TURN_S", 60)
+    monkeypatch.setattr(connection_loop, "READY_MIN", 2)
+    return found
+
+
+def beat_now(client: Client, *numbers: int, seconds: int = AT_ONCE) -> None:
+    """Sends heartbeats in one piece, before the loop gets its next turn."""
+    body = encode(HeartbeatRequest(generation_id=seconds), 1)
+    frames = b""
+    for number in numbers:
+        frame = b"\0\x0c\0\1" + number.to_bytes(4, "big") + b"\0\4test" + body
+        frames += len(frame).to_bytes(4, "big") + frame
+    os.write(client.stream.socket.fileno(), frames)
+
+
+async def test_replies_are_sent_together_while_many_connections_are_ready(steps: list[str]) -> None:
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients] == list(range(5))
+        served = [step for step in steps if step[0] == "+"]
+        first, second, third, fourth, fifth = (step[1:] for step in served)
+        held = [f"-{first}", f"-{second}", f"-{third}"]
+        # Beside the fourth one a single connection is ready: its own reply is not held, nor what was.
+        assert steps == [*served[:4], f"-{fourth}", *held, f"+{fifth}", f"-{fifth}"]
+
+
+async def test_replies_are_sent_at_the_end_of_a_turn(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_loop, "TURN_S", 0)
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients] == list(range(5))
+        assert [step[1:] for step in steps[::2]] == [step[1:] for step in steps[1::2]]
+
+
+async def test_replies_in_front_of_more_requests_are_not_held(steps: list[str]) -> None:
+    """P-8: the next request of the client may wait, or have a reply that is not held."""
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        for number, client in enumerate(clients):
+            beat_now(client, 10 * number, 10 * number + 1)
+        for number, client in enumerate(clients):
+            assert [await answered(client), await answered(client)] == [10 * number, 10 * number + 1]
+        for number in range(5):
+            assert steps.index(f"-{10 * number}") == steps.index(f"+{10 * number}") + 1
+
+
+async def test_replies_with_work_behind_them_are_not_held(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        number = context.correlation_id
+        context.connection.after_reply(lambda: steps.append(f"work {number}"))
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients] == list(range(5))
+        assert [step[1:] for step in steps[::2]] == [step[5:].lstrip() for step in steps[1::2]]
+
+
+async def test_held_replies_are_sent_before_a_request_waits(steps: list[str]) -> None:
+    async with running() as connect:
+        clients = [await connect() for _ in range(6)]
+        for number, client in enumerate(clients):
+            beat_now(client, number, seconds=60 if number == 5 else AT_ONCE)
+        assert [await answered(client) for client in clients[:5]] == list(range(5))
+        assert "-5" not in steps
+        assert await answered(clients[5]) == 5
+
+
+def fill(client: Client) -> int:
+    """Fills the socket to a client; returns the number of bytes."""
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += client.connection._socket.send(bytes(256))
+    return filled
+
+
+@pytest.mark.parametrize("is_closed_here", [False, True])
+async def test_a_client_that_is_gone_before_it_has_its_whole_reply(steps: list[str], is_closed_here: bool) -> None:
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        fill(clients[0])
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients[1:]] == [1, 2, 3, 4]
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients[0].connection.is_sending
+        if is_closed_here:
+            clients[0].connection.close("as the broker stops")
+        else:
+            await clients[0].stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients[0].connection.has_ended
+
+
+async def test_a_client_that_does_not_read_gets_a_held_reply_later(steps: list[str]) -> None:
+    """The others are served meanwhile, and its own next request is behind the reply."""
+    async with running() as connect:
+        clients = [await connect() for _ in range(5)]
+        slow = clients[0]
+        filled = fill(slow)
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients[1:]] == [1, 2, 3, 4]
+        beat_now(slow, 7)
+        for number, client in enumerate(clients[1:], 11):
+            beat_now(client, number)
+        assert [await answered(client) for client in clients[1:]] == [11, 12, 13, 14]
+        assert "+7" not in steps
+        received = b""
+        while len(received) < filled + 2 * REPLY_SIZE:
+            received += await slow.stream.receive_some()
+        first, second = received[filled:-REPLY_SIZE], received[-REPLY_SIZE:]
+        assert (first[4:8], second[4:8]) == (b"\0\0\0\0", b"\0\0\0\7")
+        assert not slow.connection.has_ended
+
+
+async def test_a_client_that_is_gone_ends_its_connection_when_replies_are_sent(steps: list[str]) -> None:
+    async with running() as connect:
+        clients = [await connect() for _ in range(6)]
+        for number, client in enumerate(clients):
+            beat_now(client, number)
+        await clients[0].stream.aclose()
+        assert [await answered(client) for client in clients[1:]] == [1, 2, 3, 4, 5]
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients[0].connection.has_ended
+
+
+async def test_the_end_of_a_connection_sends_what_is_held(steps: list[str]) -> None:
+    """Its own last reply among it."""
+    async with running() as connect:
+        clients = [await connect() for _ in range(6)]
+        for number, client in enumerate(clients[:5]):
+            beat_now(client, number)
+        os.write(clients[5].stream.socket.fileno(), b"\xff" * 4)
+        assert [await answered(client) for client in clients[:5]] == list(range(5))
+        assert await clients[5].frame() is None
