@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.broker_config import ConfigError, default_text
 from pykbroker.config.definitions import CLASS, ConfigDefinition, class_not_found
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS
@@ -159,8 +159,13 @@ def _reason_of_reporters(static: BrokerConfig, current: BrokerConfig, new: Broke
     known = _KAFKAS_REPORTERS.union(static.broker.metric_reporters)
     if all(name in known or _is_receiver(name) for name in new.broker.metric_reporters):
         return None
-    keys = current.static_properties.keys() | new.static_properties.keys()
-    changed = sorted(key for key in keys if _has_changed((key,), current, new))
+    before, after = current.static_properties, new.static_properties
+    # A setting with its default is in the texts only if another one has changed; ids are added to them.
+    changed = sorted(
+        key
+        for key in (before.keys() | after.keys()) - {"broker.id", "node.id"}
+        if before.get(key, default_text(key)) != after.get(key, default_text(key))
+    )
     return (
         f"Validation of dynamic config update of Set({', '.join(changed)}) failed with class "
         "class kafka.server.DynamicMetricsReporters"

@@ -55,7 +55,8 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, name: str, value: object, reason: str, kafkas_text: str | None = None) -> None:
-        super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
+        shown = format_double(value) if isinstance(value, float) else value
+        super().__init__(f"Invalid value {shown} for configuration {name}: {reason}")
         self.name = name
         self.value = value
         self.reason = reason

@@ -73,7 +73,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "connections.max.idle.ms": ConfigDefinition(LONG, "600000", attribute="connections.max_idle_ms"),
     "connections.max.reauth.ms": ConfigDefinition(LONG, "0", per_listener=True),
     "controlled.shutdown.enable": ConfigDefinition(BOOLEAN, "true", attribute="broker.controlled_shutdown_enable"),
-    "controller.listener.names": ConfigDefinition(LIST, None, attribute="network.controller_listener_names"),
+    "controller.listener.names": ConfigDefinition(
+        LIST, None, SOME_MEMBERS, attribute="network.controller_listener_names"
+    ),
     "controller.quorum.append.linger.ms": ConfigDefinition(INT, "25", AT_LEAST_0, attribute="quorum.append_linger_ms"),
     "controller.quorum.auto.join.enable": ConfigDefinition(BOOLEAN, "false", attribute="quorum.auto_join_enable"),
     "controller.quorum.bootstrap.servers": ConfigDefinition(LIST, "", part_of="quorum.bootstrap_servers"),
@@ -284,7 +286,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         PER_BROKER,
         part_of="network.listeners",
     ),
-    "listeners": ConfigDefinition(LIST, "PLAINTEXT://:9092", None, PER_BROKER, part_of="network.listeners"),
+    "listeners": ConfigDefinition(LIST, "PLAINTEXT://:9092", SOME_MEMBERS, PER_BROKER, part_of="network.listeners"),
     "log.cleaner.backoff.ms": ConfigDefinition(
         LONG, "15000", AT_LEAST_0, CLUSTER_WIDE, attribute="log.cleaner_backoff_ms"
     ),
@@ -431,7 +433,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         PER_BROKER,
         attribute="security.principal_builder_class",
     ),
-    "process.roles": ConfigDefinition(LIST, None, ListOf("broker", "controller"), attribute="process_roles"),
+    "process.roles": ConfigDefinition(
+        LIST, None, ListOf("broker", "controller", may_be_empty=False), attribute="process_roles"
+    ),
     "producer.id.expiration.ms": ConfigDefinition(
         INT, "86400000", AT_LEAST_1, CLUSTER_WIDE, attribute="transactions.producer_id_expiration_ms"
     ),

@@ -155,6 +155,16 @@ PREFIX = "listener.name.plaintext."
             "1",
             "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
         ),
+        (
+            {"listeners": ""},
+            "",
+            "Configuration 'listeners' must not be empty. Valid values include: any non-empty value",
+        ),
+        (
+            {"log.cleaner.min.cleanable.ratio": "3000000000"},
+            "",
+            "Invalid value 3.0E9 for configuration log.cleaner.min.cleanable.ratio: Value must be no more than 1",
+        ),
         # Keys of Kafka's that need a restart here.
         ({"listeners": "PLAINTEXT://:1"}, "1", "Cannot update these configs dynamically: [listeners]"),
         ({"listeners": "PLAINTEXT://:1"}, "", LEVEL.format("listeners")),
@@ -220,6 +230,14 @@ def test_refused_changes_in_kafkas_words(settings: dict[str, str], level: str, t
     config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": "/data"})
     error = check_settings(settings, level, config, EMPTY_IMAGE)
     assert (error.code, error.message) == ((ErrorCode.INVALID_REQUEST, text) if text else (ErrorCode.NONE, None))
+
+
+def test_a_refusal_of_reporters_names_what_has_changed() -> None:
+    """P-483: not a stored setting that is the default, nor the id of the broker."""
+    config = BrokerConfig.from_properties({"log.dirs": "/data"})
+    record = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
+    error = check_settings({"metric.reporters": "x"}, "1", config, apply_records(EMPTY_IMAGE, [record]))
+    assert error.message == REPORTERS
 
 
 @pytest.mark.parametrize(
