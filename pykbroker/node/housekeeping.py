@@ -152,7 +152,7 @@ def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partit
 
 
 async def _flush_and_checkpoint(services: BrokerServices) -> None:
-    """Flushes sealed segments, writes checkpoints, and deletes files and logs whose delay is over.
+    """Flushes sealed segments, writes checkpoints, and deletes files of removed segments whose delay is over.
 
     Active segments are not flushed, as in Kafka: their bytes in the page cache survive a crash of the process, and
     replicas protect against a crash of the machine.
@@ -171,8 +171,6 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
             if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await trio.lowlevel.checkpoint()
             partition_log.delete_due_files(services.clock.now_ms())
-        while directory.delete_due_logs(services.clock.now_ms(), DIRECTORIES_PER_TURN):
-            await trio.lowlevel.checkpoint()
     except LogError as error:
         log.error("checkpoints could not be written: %s", error)
 
@@ -322,9 +320,13 @@ async def _trim_idle_logs(services: NodeServices) -> None:
 
 
 async def _finish_directories(services: BrokerServices) -> None:
-    """Creates directories of new logs and renames those of deleted logs, one at a time, when there are many."""
+    """Creates directories of new logs, renames those of deleted logs and removes them after their delay (P-470).
+
+    It does so with one at a time, when there are many. Directories that cannot be made keep none from being removed:
+    the disk may be full.
+    """
     directory = services.log_directory
-    is_failing = False
+    is_failing = is_removal_failing = False
     while True:
         await trio.sleep(DIRECTORIES_INTERVAL_S)
         try:
@@ -335,6 +337,14 @@ async def _finish_directories(services: BrokerServices) -> None:
             if not is_failing:
                 log.error("directories of logs could not be made or renamed, which will be tried again: %s", error)
             is_failing = True
+        try:
+            while directory.delete_due_logs(services.clock.now_ms(), DIRECTORIES_PER_TURN):
+                await trio.lowlevel.checkpoint()
+            is_removal_failing = False
+        except LogError as error:
+            if not is_removal_failing:
+                log.error("directories of deleted logs could not be removed, which will be tried again: %s", error)
+            is_removal_failing = True
 
 
 async def _close_idle_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:

@@ -403,6 +403,58 @@ async def test_directories_that_cannot_be_made_are_made_later(
     assert caplog.text.count("directories of logs could not be made or renamed, which will be tried again") == 1
 
 
+@pytest.fixture
+def deleted(tmp_path: Path) -> Any:
+    """A broker whose only log was deleted a moment ago; `file.delete.delay.ms` is 1 s."""
+    data_path = DataPath(tmp_path, cluster_image(topic_image("t"), configs={"t": {"file.delete.delay.ms": "1000"}}))
+    data_path.services.run_in_thread = InPlace().run
+    data_path.directory.delete_log("t", 0, NOW_MS)
+    assert deleted_directories(data_path)
+    yield data_path
+    data_path.close()
+
+
+def deleted_directories(path: DataPath) -> list[str]:
+    return [entry.name for entry in Path(path.directory.path).iterdir() if entry.name.endswith("-delete")]
+
+
+async def test_the_directory_of_a_deleted_log_goes_when_its_delay_is_over(deleted: DataPath) -> None:
+    """P-470: soon after the delay, whatever the interval of checkpoints is."""
+    assert deleted.services.config.log.flush_offset_checkpoint_interval_ms == 60_000
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, deleted.services, [])
+        await trio.sleep(1.5 * DIRECTORIES_INTERVAL_S)
+        deleted.clock.time_ms += 999
+        await trio.sleep(1.5 * DIRECTORIES_INTERVAL_S)
+        assert len(deleted_directories(deleted)) == 1
+        deleted.clock.time_ms += 1
+        await trio.sleep(1.5 * DIRECTORIES_INTERVAL_S)
+        assert deleted_directories(deleted) == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_deleted_logs_go_though_new_directories_cannot_be_made(
+    deleted: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-470: on a full disk this is what makes room."""
+    Broken(monkeypatch, deleted.directory, "finish_directories")
+    deleted.clock.time_ms += 1000
+    await keep(deleted, 1.5 * DIRECTORIES_INTERVAL_S)
+    assert deleted_directories(deleted) == []
+
+
+async def test_a_directory_that_cannot_be_removed_is_removed_later(
+    deleted: DataPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says so, however often it is tried."""
+    broken = Broken(monkeypatch, deleted.directory, "delete_due_logs", 3)
+    deleted.clock.time_ms += 1000
+    await keep(deleted, 5.5 * DIRECTORIES_INTERVAL_S)
+    assert broken.left == 0
+    assert caplog.text.count("directories of deleted logs could not be removed, which will be tried again") == 1
+    assert deleted_directories(deleted) == []
+
+
 async def test_the_backoff_of_the_cleaner_changes_while_it_waits(tmp_path: Path) -> None:
     """P-161: `log.cleaner.backoff.ms` is a dynamic setting of all brokers, made longer and shorter again."""
     settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
