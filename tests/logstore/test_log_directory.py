@@ -634,7 +634,7 @@ def test_a_deleted_or_stray_log_of_a_long_name_has_a_name_that_says_so(place: Pl
     for partition in (0, 17):
         directory.create_log("t" * length, partition, TOPIC_ID, CONFIG, NOW_MS)
     directory.delete_log("t" * length, 17, NOW_MS)
-    directory.mark_stray("t" * length, 0)
+    directory.mark_stray(directory.logs["t" * length, 0])
     directory.close()
     found = {parse_log_name(name) for name in names(place) if name.startswith("tt")}
     assert {(name.partition, name.mark) for name in found if name} == {(17, "-delete"), (0, "-stray")}
