@@ -122,7 +122,7 @@ def repeat(once: Callable[[], tuple[int, int]], seconds: float) -> list[Seen]:
 
 
 def expected(client: Client, request_ms: int, seconds: float, windows: QuotaWindows = WINDOWS) -> list[Seen]:
-    """What Kafka's windows allow a client whose requests take so long without a throttle; in virtual time."""
+    """The requests that Kafka's windows allow a client, if one takes so long without a throttle; in virtual time."""
     rate, at_ms, found = WindowedRate(windows), 0, list[Seen]()
     while at_ms < seconds * 1000:
         rate.record(client.size + OVERHEAD, at_ms)

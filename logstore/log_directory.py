@@ -59,7 +59,7 @@ _MARKED: Final = re.compile(r"[^ \t-\r]+-[^ \t-\r]+\.[^ \t-\r]+(-delete|-future|
 
 
 class LogName(NamedTuple):
-    """What the name of a log's directory says.
+    """The meaning of the name of a log's directory.
 
     Attributes:
         mark: "-delete", "-future" or "-stray"; "" for the log of a partition.
