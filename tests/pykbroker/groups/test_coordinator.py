@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +15,9 @@ from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION,
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups import coordinator
+from pykbroker.groups.result import GroupResult
+from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError
@@ -130,6 +134,33 @@ def jump_to_a_busy_loop(seconds: float) -> None:
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock)
     clock.jump(seconds)
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_a_deletion_of_many_groups_lets_others_have_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, steps, deletions = Rig(tmp_path), Steps(), list[int]()
+
+    def delete(shard: GroupShard, now_ms: int, group_id: str) -> GroupResult:
+        deletions.append(steps.count)
+        return shard.delete(group_id)
+
+    monkeypatch.setattr(coordinator, "_delete_group", delete)
+    async with rig.running():
+        trio.lowlevel.add_instrument(steps)
+        ids = [f"g{number}" for number in range(3 * coordinator.DELETIONS_PER_TURN)]
+        assert set((await rig.groups.delete_groups(ids)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}
+        trio.lowlevel.remove_instrument(steps)
+    assert max(Counter(deletions).values()) == coordinator.DELETIONS_PER_TURN
 
 
 @pytest.mark.parametrize("what", ["delete", "describe", "list", "heartbeat", "leave", "commit", "sync", "join"])
