@@ -172,6 +172,18 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_others_back(
     path.close()
 
 
+async def reported_paths(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Paths of the failures of which the tasks tell the log directory in their first half minute."""
+    reported: list[StorageError] = []
+    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        nursery.cancel_scope.cancel()
+    return {error.path for error in reported}
+
+
 @pytest.mark.parametrize(
     "failing",
     ["write_checkpoints", "write_log_starts", "delete_due_logs", "finish_directories"],
@@ -184,15 +196,8 @@ async def test_a_failure_of_the_directory_is_reported(
     def fail(*_: object) -> Any:
         raise StorageError(path.directory.path, "Input/output error")
 
-    reported: list[StorageError] = []
     monkeypatch.setattr(path.directory, failing, fail)
-    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
-    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
-    async with trio.open_nursery() as nursery:
-        start_housekeeping(nursery, path.services, [])
-        await trio.sleep(31)
-        nursery.cancel_scope.cancel()
-    assert {error.path for error in reported} == {path.directory.path}
+    assert await reported_paths(path, monkeypatch) == {path.directory.path}
 
 
 @pytest.mark.parametrize("failing", ["delete_due_files", "delete_old_segments", "begin_flush"])
@@ -206,15 +211,8 @@ async def test_a_failure_of_a_log_is_reported(path: DataPath, monkeypatch: pytes
     assert partition is not None
     for _ in range(2):
         partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
-    reported: list[StorageError] = []
     monkeypatch.setattr(PartitionLog, failing, fail)
-    failures = SimpleNamespace(report=reported.append, is_disk_full=False)
-    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
-    async with trio.open_nursery() as nursery:
-        start_housekeeping(nursery, path.services, [])
-        await trio.sleep(31)
-        nursery.cancel_scope.cancel()
-    assert {error.path for error in reported} == {partition.log.path}
+    assert await reported_paths(path, monkeypatch) == {partition.log.path}
 
 
 async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
