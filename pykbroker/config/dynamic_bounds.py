@@ -5,6 +5,7 @@ Numbers of threads have no effect here, as there are no thread pools; clients ge
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pykbroker.config.broker_config import BrokerConfig
+
+log = logging.getLogger(__name__)
 
 _POOLS = ("background.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
 _REMOTE_POOLS = (
@@ -175,9 +178,13 @@ def _reason_of_reporters(static: BrokerConfig, current: BrokerConfig, new: Broke
 def _is_receiver(name: str) -> bool:
     """True for `module:Class` if it can be imported; `telemetry.receivers` makes one later."""
     module, colon, attribute = name.partition(":")
+    if not colon:
+        return False
     try:
-        return bool(colon) and callable(getattr(import_module(module), attribute))
-    except Exception:
+        return callable(getattr(import_module(module), attribute))
+    except Exception as error:
+        # An import may raise anything. The client gets Kafka's text, which has no reason.
+        log.warning("%s of %s cannot be loaded: %r", name, _REPORTERS_KEY, error)
         return False
 
 

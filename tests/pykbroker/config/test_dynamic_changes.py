@@ -252,3 +252,10 @@ def test_reporters_that_are_taken(names: str) -> None:
     """P-483: classes of Kafka, in Python, and what the broker was started with; a class is not made for the check."""
     config = BrokerConfig.from_properties({"node.id": "1", "metric.reporters": "com.acme.Reporter"})
     assert not check_settings({"metric.reporters": names}, "1", config, EMPTY_IMAGE).is_failure
+
+
+def test_the_log_says_why_a_reporter_cannot_be_loaded(caplog: pytest.LogCaptureFixture) -> None:
+    """P-483: Kafka's text for the client has no reason."""
+    config = BrokerConfig.from_properties({"node.id": "1"})
+    assert check_settings({"metric.reporters": "tests.no_such_module:Class"}, "1", config, EMPTY_IMAGE).is_failure
+    assert "tests.no_such_module:Class of metric.reporters cannot be loaded: ModuleNotFoundError(" in caplog.text
