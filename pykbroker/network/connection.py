@@ -294,9 +294,10 @@ class SocketConnection(Connection):
         return self._socket.fileno()
 
     def end(self, error: Exception | None = None) -> None:
+        if self.held and not self.has_ended:
+            self.held.send()
+        # Not so if its own reply was among them and could not be sent.
         if not self.has_ended:
-            if self.held:
-                self.held.send()
             super().end(error)
             if self.suspended is not None:
                 self.suspended.close()
