@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("confluent_kafka")
+
 from benchmarks.quotas import CLIENTS, LIMIT, SECONDS, Client, Seen, burst_ends, expected, rate_between_bursts, row_of
 
 PRODUCER, SMALL, MIDDLE, LARGE = CLIENTS
