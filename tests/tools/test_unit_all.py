@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 
 import pytest
 import unit_all
+from suite_parts import CHECKOUT, UNIT_TESTS
+
+# Code of the product imports neither a client library nor Spark; these folders do.
+IMPORTS_CLIENTS = re.compile(
+    r"^\s*(from|import) (benchmarks|confluent_kafka|interop_tests|pyspark|spark_jobs)\b", re.MULTILINE
+)
 
 
 def test_sum_of_the_rows() -> None:
@@ -44,3 +53,25 @@ def test_others_are_those_of_other_versions(
     assert unit_all.main(["--others"]) == 0
     assert [(command[0], "tests" in command) for command in ran] == [("python3.99", True)]
     assert capsys.readouterr().out.splitlines()[-1] == "7 passed, 0 failed on CPython 3.99"
+
+
+def test_the_other_pythons_can_collect_tests_that_use_client_libraries() -> None:
+    """Each begins with `pytest.importorskip`: what NOT_FOR_UNIT_TESTS names is not in those environments."""
+    files = [
+        str(path.relative_to(CHECKOUT))
+        for path in sorted((CHECKOUT / "tests").rglob("*.py"))
+        if IMPORTS_CLIENTS.search(path.read_text())
+    ]
+    assert "tests/benchmarks/test_quotas.py" in files
+    options = [argument for argument in UNIT_TESTS if argument != "tests"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.tools.without_large_packages"]
+    done = subprocess.run(
+        [*command, *options, *files],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": "tools"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
