@@ -38,8 +38,10 @@ from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import parse_log_name
 from pykbroker.logstore.log_loader import base_offset_of
+from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
+from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
@@ -134,10 +136,9 @@ class RaftStorage:
                 TOPIC,
                 0,
                 config,
-                filesystem=filesystem,
+                open_files=OpenFiles(filesystem),
                 now_ms=now_ms,
-                log_start_offset=start.offset,
-                is_clean=is_clean,
+                last_stop=LastStop(is_clean, log_start_offset=start.offset),
                 topic_id=METADATA_TOPIC_ID,
                 report=logger.warning,
             )

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from pykbroker.logstore.blocking_step import BlockingStep
-from pykbroker.logstore.callbacks import Report
+from pykbroker.logstore.callbacks import Report, no_report
 from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP, TopicPartition
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
@@ -92,7 +92,7 @@ class LogDirectories:
         self,
         config_for: Callable[[str], LogConfig],
         now_ms: int,
-        report: Report | None = None,
+        report: Report = no_report,
         place_of: Callable[[PartitionLog], bytes | None] = lambda log: None,
     ) -> None:
         """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
@@ -129,8 +129,7 @@ class LogDirectories:
                 if len(self.online) == 1:
                     raise
                 self.take_offline(directory_id)
-                if report is not None:
-                    report(f"{directory.path} cannot be read and is offline until the next start: {error}")
+                report(f"{directory.path} cannot be read and is offline until the next start: {error}")
                 continue
             for key in list(directory.logs):
                 if key in places:
@@ -145,7 +144,7 @@ class LogDirectories:
         first_id: bytes,
         second_id: bytes,
         place_of: Callable[[PartitionLog], bytes | None],
-        report: Report | None,
+        report: Report,
     ) -> bytes:
         """Marks one of two logs of a partition stray; returns the id of the directory with the other one."""
         first, second = self.online[first_id], self.online[second_id]
@@ -163,9 +162,8 @@ class LogDirectories:
                 f"{second.path}/{key[0]}-{key[1]}",
                 f"{first.path} has a log of this partition too; remove one of the two",
             )
-        if report is not None:
-            kept = self.online[kept_id].path
-            report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
+        kept = self.online[kept_id].path
+        report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
         stray.mark_stray(stray.logs[key])
         return kept_id
 

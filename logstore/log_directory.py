@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from pykbroker.logstore.callbacks import Report, no_listener
+from pykbroker.logstore.callbacks import Report, no_listener, no_report
 from pykbroker.logstore.directory_checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -33,6 +33,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
 
@@ -180,7 +181,7 @@ class LogDirectory(DirectoryCheckpoints):
             found.append((name, log_name))
         return found
 
-    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
+    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report = no_report) -> None:
         """Finds every log in the directory, and recovers the logs unless the last stop was clean (P-171).
 
         `config_for` returns the settings of a topic. The clean-shutdown mark is removed; the next clean stop writes it
@@ -203,16 +204,13 @@ class LogDirectory(DirectoryCheckpoints):
             if config is None:
                 config = configs[topic] = config_for(topic)
             recovery_point = recovery_points.get(key)
-            log = self._open_log(
-                f"{self.path}/{name}",
-                key,
-                config,
-                now_ms,
-                recovery_point=recovery_point or 0,
-                log_start_offset=start_offsets.get(key, 0),
-                is_clean=self.was_clean,
-                end_offset=recovery_point if self.was_clean else None,
+            last_stop = LastStop(
+                self.was_clean,
+                recovery_point or 0,
+                start_offsets.get(key, 0),
+                recovery_point if self.was_clean else None,
             )
+            log = self._open_log(f"{self.path}/{name}", key, config, now_ms, last_stop=last_stop)
             if not mark:
                 self.logs[key] = log
             elif key not in self.futures:
