@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.config.named_class import is_named_class, load_class
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
-from pykbroker.security.named_class import is_named_class, load_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
