@@ -109,9 +109,7 @@ OFFSETS_KINDS = kinds_of(
 """The types of records of `__consumer_offsets`: classic groups and offsets, and modern groups."""
 
 
-def committed_offset_from(
-    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int = -1
-) -> CommittedOffset:
+def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int) -> CommittedOffset:
     """Committed offset from the value of a record, which is at `record_offset` in the log."""
     if isinstance(value, LegacyOffsetCommitValue):
         return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset)
