@@ -16,6 +16,7 @@ from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.network.listener import Listener, ListenerLimits
+from pykbroker.network.listening_socket import bound_ports
 from pykbroker.node.broker_registration import (
     Registration,
     refuse_unknown_features,
@@ -108,7 +109,7 @@ class BrokerServer:
         """
         parts = self._parts
         config, controller = parts.config, parts.controller
-        endpoints = broker_endpoints(config, self._bound)
+        endpoints = broker_endpoints(config, bound_ports(self._bound))
         if config.is_alone:
             refuse_unknown_features(config, controller.image, parts.directory)
         if parts.peers is None:
