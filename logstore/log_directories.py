@@ -20,13 +20,10 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.protocol.uuids import UNASSIGNED_DIRECTORY
 
 R = TypeVar("R")
 
-UNASSIGNED: Final = bytes(15) + b"\1"
-"""Id in the metadata of a replica that no directory has had yet."""
-ANY_DIRECTORY: Final = frozenset(bytes(15) + bytes([number]) for number in range(3))
-"""Reserved ids, which name no directory: migrating, unassigned, lost (KIP-858)."""
 NO_PLACE: Final = b""
 """In place of a directory's id, for a log that is no replica of the broker."""
 
@@ -303,7 +300,7 @@ class LogDirectories:
         if preferred in self.online:
             return self.online[preferred]
         # P-443: a replica of an older metadata.version, which has no directories, may have its log in the failed one.
-        may_be_offline = self.has_failed and assigned != UNASSIGNED and assigned not in self.online
+        may_be_offline = self.has_failed and assigned != UNASSIGNED_DIRECTORY and assigned not in self.online
         if key in self._unreachable or may_be_offline:
             raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline, or may be")
         if assigned is not None and assigned in self.online:

@@ -35,7 +35,7 @@ from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.uuids import uuid_from_text
+from pykbroker.protocol.uuids import ZERO_UUID, uuid_from_text
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
@@ -49,7 +49,6 @@ _NAME_MAX: Final = 255
 _DELETE_MARK: Final = "-delete"
 _FUTURE_MARK: Final = "-future"
 _STRAY_MARK: Final = "-stray"
-_NO_ID: Final = bytes(16)
 _OTHER_DIRECTORIES: Final = frozenset({"remote-log-index-cache"})
 """Directories that Kafka itself makes in a log directory, and that are no logs."""
 _PARTITION_MAX: Final = 2**31 - 1
@@ -434,7 +433,7 @@ class LogDirectory(DirectoryCheckpoints):
 
     def _unused_path(self, topic: str, partition: int, topic_id: bytes | None, mark: str) -> str:
         # The topic id distinguishes the names of two deletions; without an id a number does.
-        unique = int.from_bytes(topic_id or _NO_ID, "big")
+        unique = int.from_bytes(topic_id or ZERO_UUID, "big")
         while True:
             suffix = f"-{partition}.{unique:032x}{mark}"
             name = topic[: _NAME_MAX - len(suffix)] + suffix
