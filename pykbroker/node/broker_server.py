@@ -26,11 +26,8 @@ from pykbroker.node.broker_registration import (
 )
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.node.node_parts import (
-    cordoned_directory_ids,
-    directory_ids,
     make_authorizer,
     make_principal_builder,
-    offline_directory_ids,
     sasl_maker,
     tls_of,
 )
@@ -137,15 +134,13 @@ class BrokerServer:
             config,
             endpoints,
             parts.directory,
-            directory_ids(parts),
+            parts.online_directory_ids(),
             parts.host,
             is_clean_restart=parts.log_directories.was_clean,
         )
         if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
             nursery.start_soon(register_again, controller, registration)
-        nursery.start_soon(
-            report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
-        )
+        nursery.start_soon(report_cordoned_directories, controller, config.node_id, parts.cordoned_directory_ids)
 
     async def _register(self, nursery: trio.Nursery, endpoints: Sequence[Endpoint]) -> None:
         """Registers the broker with the active controller, and waits until it has the cluster's metadata."""
@@ -154,9 +149,7 @@ class BrokerServer:
             parts.config,
             endpoints,
             parts.identity,
-            partial(directory_ids, parts),
-            partial(offline_directory_ids, parts),
-            partial(cordoned_directory_ids, parts),
+            parts,
             parts.controller,
             make_channel(parts, self._call, "heartbeat"),
             parts.host,
@@ -495,7 +488,7 @@ def _follow_config(groups: GroupCoordinator, metadata: MetadataCache, old: Clust
 
 def _cordon(parts: NodeParts, directories: LogDirectories, old: ClusterImage, new: ClusterImage) -> None:
     """Applies `cordoned.log.dirs` to new logs. A subscriber of metadata changes, before the replicas."""
-    directories.cordoned = frozenset(cordoned_directory_ids(parts))
+    directories.cordoned = frozenset(parts.cordoned_directory_ids())
 
 
 def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Partitions) -> DirectoryMoves:
