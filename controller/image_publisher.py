@@ -7,7 +7,7 @@ from typing import Any
 
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, UnsupportedMetadataVersion
 from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST, not_supported
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft_storage import RaftStorage
@@ -23,7 +23,7 @@ class ImagePublisher:
         applied: end of the applied log, including control records, which do not change `image`.
     """
 
-    def __init__(self, metadata_version_max: int = METADATA_VERSION_LATEST) -> None:
+    def __init__(self, metadata_version_max: int) -> None:
         """A publisher of a node that supports levels of metadata.version up to this one."""
         self._metadata_version_max = metadata_version_max
         self.image = EMPTY_IMAGE

@@ -76,7 +76,7 @@ class ControllerNode:
         config_rules: ConfigRules,
         random: RandomSource,
         wall_clock_ms: Callable[[], int],
-        transport: Transport | None = None,
+        transport: Transport | None,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
         observer: NodeObserver | None = None,
     ) -> None:

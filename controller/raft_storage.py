@@ -38,8 +38,10 @@ from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import parse_log_name
 from pykbroker.logstore.log_loader import base_offset_of
+from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
+from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
@@ -119,39 +121,15 @@ class RaftStorage:
         snapshots = [] if is_new else list_snapshots(filesystem, directory)
         # With two snapshots the log starts at the end of the older one, even if a crash prevented the deletion.
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
-        config = LogConfig(
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
-            cleanup_policy=frozenset({"delete"}),
-            retention_ms=-1,
-            retention_bytes=-1,
-            file_delete_delay_ms=0,
-        )
-
-        def open_log(*, is_clean: bool) -> PartitionLog:
-            log = PartitionLog.open(
-                directory,
-                TOPIC,
-                0,
-                config,
-                filesystem=filesystem,
-                now_ms=now_ms,
-                log_start_offset=start.offset,
-                is_clean=is_clean,
-                topic_id=METADATA_TOPIC_ID,
-                report=logger.warning,
-            )
-            assert log.log_end_offset >= 0  # loads the log
-            return log
-
+        last_stop = LastStop(is_clean, log_start_offset=start.offset)
         evidence = _evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
         try:
-            log = open_log(is_clean=is_clean)
+            log = _load_log(directory, filesystem, settings, last_stop, now_ms)
         except (CorruptFile, CorruptSegment):
             if not is_clean:
                 raise
             # The last records are newer than the mark of a clean stop: a start wrote them and then failed.
-            log = open_log(is_clean=False)
+            log = _load_log(directory, filesystem, settings, last_stop._replace(is_clean=False), now_ms)
         if is_new:
             filesystem.sync_directory(data_directory)
         _check_end(filesystem, directory, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))
@@ -414,6 +392,33 @@ class RaftStorage:
         self._log.delete_old_segments(now_ms, oldest.offset)
         self._log.delete_due_files(now_ms)
         return oldest
+
+
+def _load_log(
+    directory: str, filesystem: FileSystem, settings: StorageSettings, last_stop: LastStop, now_ms: int
+) -> PartitionLog:
+    """Opens the metadata log, creates it if it is missing, and loads it."""
+    config = LogConfig(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        cleanup_policy=frozenset({"delete"}),
+        retention_ms=-1,
+        retention_bytes=-1,
+        file_delete_delay_ms=0,
+    )
+    log = PartitionLog.open(
+        directory,
+        TOPIC,
+        0,
+        config,
+        open_files=OpenFiles(filesystem),
+        now_ms=now_ms,
+        last_stop=last_stop,
+        topic_id=METADATA_TOPIC_ID,
+        report=logger.warning,
+    )
+    assert log.log_end_offset >= 0  # loads the log
+    return log
 
 
 class _Evidence(NamedTuple):

@@ -80,7 +80,7 @@ class ActiveSegment(Segment):
         batches: Sequence[tuple[int, int, int]],
         index_interval_bytes: int,
         *,
-        is_bulk: bool = False,
+        is_bulk: bool,
     ) -> None:
         """Writes several batches in one step, each (size, last offset, max timestamp). All or nothing.
 
@@ -173,9 +173,9 @@ class ActiveSegment(Segment):
         if self.size == 0:
             self.first_batch_timestamp = None
 
-    def write_indexes(self, *, is_final: bool) -> None:
-        """Writes the indexes to their files; `is_final` adds the largest timestamp and trims the log file."""
-        if is_final and self.size:
+    def finish(self) -> None:
+        """Trims the log file, and writes the indexes to their files, with the largest timestamp as the last entry."""
+        if self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
             if self.file.is_open:
                 self.filesystem.trim(self.file.descriptor())

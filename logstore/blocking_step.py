@@ -38,7 +38,7 @@ class BlockingStep:
             self._error = error
 
     def finish(self) -> None:
-        """Does the work if nobody has. Raises its StorageError."""
+        """Does the work if it was not done yet. Raises its StorageError."""
         if not self._is_done:
             self.run()
         if self._error is not None:

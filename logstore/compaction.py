@@ -199,13 +199,19 @@ class CompactionWork:
                 if batch.is_control:
                     tracker.on_marker(batch)
                 elif not tracker.on_data(batch):
-                    for record in batch.records():
-                        if record.key is not None and record.offset >= self._plan.first_dirty_offset:
-                            if record.key not in latest:
-                                room -= len(record.key) + _ENTRY_OVERHEAD
-                            latest[record.key] = record.offset
+                    room -= self._add_keys(batch, latest)
             self._end_offset = end
         return latest
+
+    def _add_keys(self, batch: RecordBatch, latest: dict[bytes, int]) -> int:
+        """Adds the offsets of a batch's keys to `latest`; returns the bytes of memory that its new keys take."""
+        size = 0
+        for record in batch.records():
+            if record.key is not None and record.offset >= self._plan.first_dirty_offset:
+                if record.key not in latest:
+                    size += len(record.key) + _ENTRY_OVERHEAD
+                latest[record.key] = record.offset
+        return size
 
     def _groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
         """Groups of neighbouring segments that can become one: their total size and range of offsets fit a segment."""

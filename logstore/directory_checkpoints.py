@@ -1,7 +1,7 @@
-"""DirectoryCheckpoints: the checkpoint files of a log directory, and the rules by which they stay right.
+"""DirectoryCheckpoints: the checkpoint files of a log directory, and the rules that keep them correct.
 
 The files have offsets by partition: recovery points, log starts, high watermarks, and the ends of cleaned parts. An
-offset that is too low costs time at the next start; one that is too high loses records, or takes them for checked.
+offset that is too low costs time at the next start; one that is too high loses records, or leaves them unchecked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import chain, starmap
 from typing import Final
 
 from pykbroker.logstore.blocking_step import BlockingStep, replace_file
-from pykbroker.logstore.callbacks import Report
+from pykbroker.logstore.callbacks import Report, no_report
 from pykbroker.logstore.checkpoint_file import encode_lines, offset_line, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
@@ -24,13 +24,13 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 ENTRIES_PER_STEP: Final = 500
-"""Entries of a checkpoint that are made before others run; about 0.5 ms."""
+"""Number of entries that are encoded in one step, before other tasks run; about 0.5 ms."""
 
 TopicPartition = tuple[str, int]
 
 
 class DirectoryCheckpoints:
-    """The checkpoints of the logs of one directory, which a `LogDirectory` is.
+    """The checkpoints of the logs of one directory; the base class of `LogDirectory`.
 
     Attributes:
         path: the directory.
@@ -43,7 +43,7 @@ class DirectoryCheckpoints:
         self.open_files = open_files
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
-        self._report: Report | None = None
+        self._report: Report = no_report
         # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
         # Grows with each deleted log, each recovery point or cleaned part that became lower, and each log start that
@@ -56,7 +56,7 @@ class DirectoryCheckpoints:
         return self.open_files.filesystem
 
     def _mark_removed(self, key: TopicPartition) -> None:
-        """Notes that a log is deleted, or a copy: its entries are wrong for a new log of the same name."""
+        """Notes that a log or a copy is deleted: its checkpoint entries are wrong for a new log of the same name."""
         self._removed.add(key)
         self._generation += 1
 
@@ -68,8 +68,7 @@ class DirectoryCheckpoints:
         try:
             return read_offsets(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
-            if self._report is not None:
-                self._report(f"{error}; it is ignored, and will be written again")
+            self._report(f"{error}; it is ignored, and will be written again")
             return {}
 
     def _all_logs(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:

@@ -377,7 +377,7 @@ class LoadedLog:
         # Steps that can fail on a full disk come first: the old segment stays active until all of them are done.
         self.epochs.write_pending()
         if old.size:
-            old.write_indexes(is_final=True)
+            old.finish()
             self.history.state.end_offset = base_offset
             self.history.take_snapshot(self.log_start_offset)
         active = segments.new_segment(base_offset, now_ms)
@@ -561,7 +561,7 @@ class LoadedLog:
         self.epochs.write_pending()
         if not active.size and not active.filesystem.exists(active.file.path):
             return False
-        active.write_indexes(is_final=True)
+        active.finish()
         return True
 
     def note_synced(self) -> None:

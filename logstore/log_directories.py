@@ -13,20 +13,17 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from pykbroker.logstore.blocking_step import BlockingStep
-from pykbroker.logstore.callbacks import Report
+from pykbroker.logstore.callbacks import Report, no_report
 from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP, TopicPartition
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.protocol.uuids import UNASSIGNED_DIRECTORY
 
 R = TypeVar("R")
 
-UNASSIGNED: Final = bytes(15) + b"\1"
-"""Id in the metadata of a replica that no directory has had yet."""
-ANY_DIRECTORY: Final = frozenset(bytes(15) + bytes([number]) for number in range(3))
-"""Reserved ids, which name no directory: migrating, unassigned, lost (KIP-858)."""
 NO_PLACE: Final = b""
 """In place of a directory's id, for a log that is no replica of the broker."""
 
@@ -92,7 +89,7 @@ class LogDirectories:
         self,
         config_for: Callable[[str], LogConfig],
         now_ms: int,
-        report: Report | None = None,
+        report: Report = no_report,
         place_of: Callable[[PartitionLog], bytes | None] = lambda log: None,
     ) -> None:
         """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
@@ -129,8 +126,7 @@ class LogDirectories:
                 if len(self.online) == 1:
                     raise
                 self.take_offline(directory_id)
-                if report is not None:
-                    report(f"{directory.path} cannot be read and is offline until the next start: {error}")
+                report(f"{directory.path} cannot be read and is offline until the next start: {error}")
                 continue
             for key in list(directory.logs):
                 if key in places:
@@ -145,7 +141,7 @@ class LogDirectories:
         first_id: bytes,
         second_id: bytes,
         place_of: Callable[[PartitionLog], bytes | None],
-        report: Report | None,
+        report: Report,
     ) -> bytes:
         """Marks one of two logs of a partition stray; returns the id of the directory with the other one."""
         first, second = self.online[first_id], self.online[second_id]
@@ -163,9 +159,8 @@ class LogDirectories:
                 f"{second.path}/{key[0]}-{key[1]}",
                 f"{first.path} has a log of this partition too; remove one of the two",
             )
-        if report is not None:
-            kept = self.online[kept_id].path
-            report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
+        kept = self.online[kept_id].path
+        report(f"{stray.path}/{key[0]}-{key[1]} is marked stray: {kept} has the log of this partition")
         stray.mark_stray(stray.logs[key])
         return kept_id
 
@@ -305,7 +300,7 @@ class LogDirectories:
         if preferred in self.online:
             return self.online[preferred]
         # P-443: a replica of an older metadata.version, which has no directories, may have its log in the failed one.
-        may_be_offline = self.has_failed and assigned != UNASSIGNED and assigned not in self.online
+        may_be_offline = self.has_failed and assigned != UNASSIGNED_DIRECTORY and assigned not in self.online
         if key in self._unreachable or may_be_offline:
             raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline, or may be")
         if assigned is not None and assigned in self.online:

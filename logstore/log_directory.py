@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from pykbroker.logstore.callbacks import Report, no_listener
+from pykbroker.logstore.callbacks import Report, no_listener, no_report
 from pykbroker.logstore.directory_checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -33,8 +33,9 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.uuids import uuid_from_text
+from pykbroker.protocol.uuids import ZERO_UUID, uuid_from_text
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
@@ -48,7 +49,6 @@ _NAME_MAX: Final = 255
 _DELETE_MARK: Final = "-delete"
 _FUTURE_MARK: Final = "-future"
 _STRAY_MARK: Final = "-stray"
-_NO_ID: Final = bytes(16)
 _OTHER_DIRECTORIES: Final = frozenset({"remote-log-index-cache"})
 """Directories that Kafka itself makes in a log directory, and that are no logs."""
 _PARTITION_MAX: Final = 2**31 - 1
@@ -180,7 +180,7 @@ class LogDirectory(DirectoryCheckpoints):
             found.append((name, log_name))
         return found
 
-    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
+    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report = no_report) -> None:
         """Finds every log in the directory, and recovers the logs unless the last stop was clean (P-171).
 
         `config_for` returns the settings of a topic. The clean-shutdown mark is removed; the next clean stop writes it
@@ -203,16 +203,13 @@ class LogDirectory(DirectoryCheckpoints):
             if config is None:
                 config = configs[topic] = config_for(topic)
             recovery_point = recovery_points.get(key)
-            log = self._open_log(
-                f"{self.path}/{name}",
-                key,
-                config,
-                now_ms,
-                recovery_point=recovery_point or 0,
-                log_start_offset=start_offsets.get(key, 0),
-                is_clean=self.was_clean,
-                end_offset=recovery_point if self.was_clean else None,
+            last_stop = LastStop(
+                self.was_clean,
+                recovery_point or 0,
+                start_offsets.get(key, 0),
+                recovery_point if self.was_clean else None,
             )
+            log = self._open_log(f"{self.path}/{name}", key, config, now_ms, last_stop=last_stop)
             if not mark:
                 self.logs[key] = log
             elif key not in self.futures:
@@ -436,7 +433,7 @@ class LogDirectory(DirectoryCheckpoints):
 
     def _unused_path(self, topic: str, partition: int, topic_id: bytes | None, mark: str) -> str:
         # The topic id distinguishes the names of two deletions; without an id a number does.
-        unique = int.from_bytes(topic_id or _NO_ID, "big")
+        unique = int.from_bytes(topic_id or ZERO_UUID, "big")
         while True:
             suffix = f"-{partition}.{unique:032x}{mark}"
             name = topic[: _NAME_MAX - len(suffix)] + suffix

@@ -17,7 +17,7 @@ from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.callbacks import Report, no_listener, no_report
 from pykbroker.logstore.errors import OffsetOutOfRange
 from pykbroker.logstore.file_range import FileRange
-from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
+from pykbroker.logstore.filesystem import Buffer, FileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog, append_policy
@@ -28,7 +28,7 @@ from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.logstore.producer_state import ProducerState, Verification
 from pykbroker.logstore.segment import Segment, TimestampOffset
 from pykbroker.logstore.segment_list import LogRead
-from pykbroker.logstore.unloaded_log import UnloadedLog
+from pykbroker.logstore.unloaded_log import NEW_LOG, LastStop, UnloadedLog
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.layout import BatchHeader
 
@@ -105,44 +105,28 @@ class PartitionLog:
         partition: int,
         config: LogConfig,
         *,
-        filesystem: FileSystem | None = None,
-        open_files: OpenFiles | None = None,
+        open_files: OpenFiles,
         now_ms: int,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        is_clean: bool = False,
+        last_stop: LastStop = NEW_LOG,
         topic_id: bytes | None = None,
-        end_offset: int | None = None,
-        report: Report | None = None,
+        report: Report = no_report,
         make_directory: bool = True,
     ) -> PartitionLog:
         """Opens the log in the directory `path`, which is created if it is missing.
 
-        After a clean stop (`is_clean`) no file is read before the first use, and no segment is scanned then; otherwise
-        the log is recovered now. Raises StorageError, CorruptFile.
+        After a clean stop no file is read before the first use, and no segment is scanned then; otherwise the log is
+        recovered now. Raises StorageError, CorruptFile.
 
         Args:
-            end_offset: log end offset, if it is known (the recovery point after a clean stop); saves reading files.
+            open_files: shared by the logs of one broker.
             topic_id: written to a new directory.
-            open_files, filesystem: logs of one broker share `open_files`; a single log needs only a `filesystem`.
             report: called with a text for each damaged or missing file, now or later.
             make_directory: False for a new log whose directory is created later, by the method of this name or by the
                 first use that needs it.
         """
-        if open_files is None:
-            open_files = OpenFiles(filesystem or OsFileSystem())
         has_directory = make_directory and open_files.filesystem.exists(path)
-        state = UnloadedLog(
-            path,
-            open_files,
-            now_ms=now_ms,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            end_offset=end_offset,
-            is_clean=is_clean,
-            has_directory=has_directory,
-        )
-        log = cls(topic, partition, config, open_files, state, topic_id, report or no_report)
+        state = UnloadedLog(path, open_files, last_stop, now_ms=now_ms, has_directory=has_directory)
+        log = cls(topic, partition, config, open_files, state, topic_id, report)
         if make_directory:
             log.make_directory()
         if not state.is_clean:

@@ -144,7 +144,7 @@ def replay_producers(
     end_offset: int,
     *,
     is_recovered: bool,
-    last_batches: LastBatches | None = None,
+    last_batches: LastBatches | None,
 ) -> None:
     """Updates producer state by the batches of one segment from its end offset to `end_offset` (P-57, P-58).
 
@@ -156,18 +156,7 @@ def replay_producers(
         segment.aborted.reset()
         segment.aborted.write()
     if last_batches is not None:
-        for producer_id, headers in last_batches.items():
-            for header in headers:
-                if header.base_offset >= state.end_offset:
-                    state.record_batch(
-                        producer_id,
-                        header.producer_epoch,
-                        header.base_sequence,
-                        header.base_offset,
-                        header.last_offset_delta,
-                        header.max_timestamp,
-                        False,
-                    )
+        _replay_last_batches(state, last_batches)
         return
     if segment.base_offset >= end_offset or segment.size == 0:
         return
@@ -187,9 +176,8 @@ def replay_producers(
             if magic == 2:
                 if producer_id >= 0 and base_offset >= state.end_offset:
                     if attributes & CONTROL_FLAG:
-                        completed = record_marker(
-                            state, segment.read_batch(position, length + LENGTH_OVERHEAD), base_offset
-                        )
+                        batch = segment.read_batch(position, length + LENGTH_OVERHEAD)
+                        completed = record_marker(state, batch, base_offset)
                         if completed is not None and completed.is_aborted and is_recovered:
                             add_aborted(segment, state, completed)
                     else:
@@ -201,6 +189,22 @@ def replay_producers(
             if length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(segment.file.path, position, f"a record batch of length {length}")
             position += LENGTH_OVERHEAD + length
+
+
+def _replay_last_batches(state: ProducerState, last_batches: LastBatches) -> None:
+    """Updates producer state by the last batches of each producer, none of them in a transaction."""
+    for producer_id, headers in last_batches.items():
+        for header in headers:
+            if header.base_offset >= state.end_offset:
+                state.record_batch(
+                    producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.base_offset,
+                    header.last_offset_delta,
+                    header.max_timestamp,
+                    False,
+                )
 
 
 Marker = tuple[ControlRecordType, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pykbroker.logstore.callbacks import Report
 from pykbroker.logstore.errors import CorruptFile, CorruptSegment
@@ -14,6 +15,26 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, load_log
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import write_topic_id
+from pykbroker.named_tuple import NamedTuple
+
+
+class LastStop(NamedTuple):
+    """State of a log at the last stop of the broker, as its checkpoints say; the defaults are those of a new log.
+
+    Attributes:
+        is_clean: True after a clean stop, so that the log need not be recovered.
+        recovery_point: records below it are durable.
+        log_start_offset: 0 if it is the base offset of the first segment.
+        end_offset: log end offset, None if unknown; after a clean stop it is the recovery point.
+    """
+
+    is_clean: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    end_offset: int | None = None
+
+
+NEW_LOG: Final = LastStop()
 
 
 class UnloadedLog:
@@ -46,23 +67,20 @@ class UnloadedLog:
         self,
         path: str,
         open_files: OpenFiles,
+        last_stop: LastStop,
         *,
         now_ms: int,
-        recovery_point: int,
-        log_start_offset: int,
-        end_offset: int | None,
-        is_clean: bool,
         has_directory: bool,
     ) -> None:
         self.path = path
-        self.recovery_point = recovery_point
+        self.recovery_point = last_stop.recovery_point
         self.is_new = self.is_directory_due = not has_directory
-        self.is_clean = is_clean or not has_directory
+        self.is_clean = last_stop.is_clean or not has_directory
         # A new log is empty, so its end is known without reading.
-        self.end_offset = end_offset if has_directory else log_start_offset
+        self.end_offset = last_stop.end_offset if has_directory else last_stop.log_start_offset
         self._open_files = open_files
         self._opened_ms = now_ms
-        self._log_start_offset = log_start_offset
+        self._log_start_offset = last_stop.log_start_offset
         self._start_is_known = not has_directory
         self._first_base = 0  # Base offset of the first segment, as far as it is known.
 

@@ -316,13 +316,14 @@ def _is_set(source: Source, field: Field) -> str:
     return f"{value} != {default}"
 
 
-def _write_length(source: Source, indent: int, kind: str, is_flexible: bool, length: str) -> None:
+def _write_length(source: Source, indent: int, kind: str, is_flexible: bool) -> None:
+    """Writes the length `n` of a value of this kind."""
     if is_flexible:
-        source.add(indent, f"if {length} < 127: out.append({length} + 1)")
-        source.add(indent, f"else: write_uvarint(out, {length} + 1)")
+        source.add(indent, "if n < 127: out.append(n + 1)")
+        source.add(indent, "else: write_uvarint(out, n + 1)")
     else:
         pack = source.bind("pack", struct_module.Struct(">h" if kind == "string" else ">i").pack)
-        source.add(indent, f"out += {pack}({length})")
+        source.add(indent, f"out += {pack}(n)")
 
 
 def _write_value(source: Source, indent: int, field: Field, version: int, is_flexible: bool, value: str) -> None:
@@ -357,13 +358,13 @@ def _write_value(source: Source, indent: int, field: Field, version: int, is_fle
     elif field.kind == "string":
         source.add(indent, f"s = {value}.encode(); n = len(s)")
         source.add(indent, f"if n > {STRING_SIZE_MAX}: raise ValueError(f'a string of {{n}} bytes')")
-        _write_length(source, indent, "string", is_flexible, "n")
+        _write_length(source, indent, "string", is_flexible)
         source.add(indent, "out += s")
     elif field.kind == "array":
         _write_elements(source, indent, field, version, is_flexible, value)
     else:
         source.add(indent, f"n = len({value})")
-        _write_length(source, indent, field.kind, is_flexible, "n")
+        _write_length(source, indent, field.kind, is_flexible)
         if field.kind == "bytes":
             source.add(indent, f"out += {value}")
         else:
@@ -373,7 +374,7 @@ def _write_value(source: Source, indent: int, field: Field, version: int, is_fle
 def _write_elements(source: Source, indent: int, field: Field, version: int, is_flexible: bool, value: str) -> None:
     element: Field = field.element
     source.add(indent, f"n = len({value})")
-    _write_length(source, indent, "array", is_flexible, "n")
+    _write_length(source, indent, "array", is_flexible)
     if element.kind in WIRE_SIZES:
         source.names["pack_many"] = struct_module.pack
         source.add(indent, f"out += pack_many('>%d{WIRE_SIZES[element.kind][0]}' % n, *{value})")

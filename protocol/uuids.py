@@ -13,6 +13,12 @@ ZERO_UUID = bytes(16)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 """The reserved id of `__cluster_metadata`."""
 
+MIGRATING_DIRECTORY = bytes(16)
+UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
+LOST_DIRECTORY = bytes(15) + b"\x02"
+"""Reserved ids of log directories (KIP-858): of a replica whose metadata has no directories, of one that has not got a
+directory yet, and of one whose directory has failed."""
+
 
 def uuid_to_text(uuid: bytes) -> str:
     """The 22-character text form of 16 bytes."""

@@ -16,19 +16,12 @@ from pykbroker.controller.metadata.eligible_replicas import (
     record_last_known_leader,
 )
 from pykbroker.controller.metadata.features import are_eligible_replicas_enabled
-from pykbroker.controller.metadata.image import (
-    LOST_DIRECTORY,
-    MIGRATING_DIRECTORY,
-    NO_LEADER,
-    UNASSIGNED_DIRECTORY,
-    ClusterImage,
-    PartitionImage,
-    TopicImage,
-)
+from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
 from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 

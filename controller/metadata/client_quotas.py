@@ -35,7 +35,7 @@ _USER_AND_CLIENT_QUOTAS: Mapping[str, tuple[int, str] | None] = {
 }
 _IP_QUOTAS: Mapping[str, tuple[int, str] | None] = {"connection_creation_rate": _INT}
 
-# Fraction up to which a value counts as a whole number.
+# A value counts as a whole number if it differs from one by no more than this.
 _FRACTION_MAX = 1e-6
 
 

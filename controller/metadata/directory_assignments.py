@@ -18,18 +18,13 @@ from pykbroker.controller.metadata.broker_elections import (
 )
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
-from pykbroker.controller.metadata.image import (
-    LOST_DIRECTORY,
-    MIGRATING_DIRECTORY,
-    UNASSIGNED_DIRECTORY,
-    BrokerImage,
-    ClusterImage,
-)
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 
 class DirectoryReplicas(NamedTuple):

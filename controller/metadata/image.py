@@ -13,13 +13,9 @@ from typing import Any
 
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.uuids import LOST_DIRECTORY
 
 NO_LEADER = -1
-
-# Reserved log directory ids (KIP-858), written in place of the id of a broker's directory.
-MIGRATING_DIRECTORY = bytes(16)
-UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
-LOST_DIRECTORY = bytes(15) + b"\x02"
 
 
 class Endpoint(NamedTuple):

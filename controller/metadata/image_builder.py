@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from pykbroker.controller.metadata.image import (
-    MIGRATING_DIRECTORY,
     TOPIC_RESOURCE,
     Acl,
     BrokerImage,
@@ -27,7 +26,7 @@ from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is
 from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
-from pykbroker.protocol.uuids import uuid_to_text
+from pykbroker.protocol.uuids import MIGRATING_DIRECTORY, uuid_to_text
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, RandomSource
-from pykbroker.controller.metadata.image import (
-    MIGRATING_DIRECTORY,
-    UNASSIGNED_DIRECTORY,
-    BrokerImage,
-    ClusterImage,
-)
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 
 class InvalidReplicationFactor(Exception):

@@ -70,7 +70,7 @@ class VoterHistory:
 
     __slots__ = ("_configured", "_versions", "_voters", "voters")
 
-    def __init__(self, configured: VoterSet, records: Iterable[tuple[int, ControlRecord]] = ()) -> None:
+    def __init__(self, configured: VoterSet, records: Iterable[tuple[int, ControlRecord]]) -> None:
         """`records`: (offset, record) of snapshot and log."""
         self._configured = self.voters = configured
         self._voters = _Series()

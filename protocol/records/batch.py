@@ -289,7 +289,7 @@ def _starts(buffer: Buffer, position: int) -> Iterator[int]:
         position = next_position
 
 
-def check_magic(magic: int, position: int = 0) -> None:
+def check_magic(magic: int, position: int) -> None:
     """Raises UnsupportedRecordFormat for the formats 0 and 1, CorruptRecord for anything else but 2."""
     if magic == 2:
         return

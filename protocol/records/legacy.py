@@ -1,6 +1,6 @@
 """Messages of the formats 0 and 1, which Kafka wrote before 0.11, as they lie in an old log.
 
-Nobody writes them any more: a log that an old broker has left is fetched as it is, searched by time and compacted. A
+They are not written any more: a log that an old broker has left is fetched as it is, searched by time and compacted. A
 message begins with its offset and length, as a batch does; `layout` has the bytes. A compressed message has a message
 set as its value, and the offset of the last message in it; in format 1 the offsets in the set count from 0.
 

@@ -17,7 +17,7 @@ Compared with Apache Kafka 4.3.1 on 467 crafted batches; the remaining differenc
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records import compression
@@ -138,7 +138,7 @@ class ValidatedBatch(NamedTuple):
 
 
 def validate_client_batches(
-    data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = "", header: BatchHeader | None = None
+    data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str, header: BatchHeader | None = None
 ) -> ValidatedBatch:
     """Checks the records of one partition of a Produce request, and changes them as the topic's configuration requires.
 
@@ -182,25 +182,16 @@ def validate_client_batches(
     view = data if isinstance(data, memoryview) else memoryview(data)
     if size_bytes != len(view):
         view = view[:size_bytes]
-    if base_offset:
-        raise InvalidRecord(
-            f"The baseOffset of the record batch in the append to {topic_partition} should be 0, "
-            f"but it is {base_offset}"
-        )
-    if size_bytes > max_message_bytes:
-        raise RecordTooLarge(
-            f"The record batch size in the append to {topic_partition} is {size_bytes} bytes which exceeds the maximum "
-            f"configured value of {max_message_bytes}."
-        )
-    if crc32c(view[ATTRIBUTES_POSITION:]) != crc:
-        raise CorruptRecord(f"Record is corrupt (stored crc = {crc}) in topic partition {topic_partition}.")
     if (
-        record_count <= 0
+        base_offset
+        or size_bytes > max_message_bytes
+        or crc32c(view[ATTRIBUTES_POSITION:]) != crc
+        or record_count <= 0
         or last_offset_delta + 1 != record_count
         or attributes & CONTROL_FLAG
         or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
     ):
-        _refuse_header(RecordBatch(view), topic_partition)
+        _refuse_header(view, max_message_bytes, topic_partition)
 
     codec = attributes & CODEC_MASK
     payload = (
@@ -242,10 +233,7 @@ def validate_client_batches(
         stored: Buffer = _rebuild(RecordBatch(view), payload, target, is_consecutive, policy, greatest)
         size_bytes = len(stored)
         if size_bytes > max_message_bytes:
-            raise RecordTooLarge(
-                f"Message batch size is {size_bytes} bytes in append to partition {topic_partition} which exceeds the "
-                f"maximum configured size of {max_message_bytes}."
-            )
+            raise _too_large_rebuilt(size_bytes, max_message_bytes, topic_partition)
     elif is_log_append_time or marked or greatest != max_timestamp:
         stored = _with_max_timestamp(view, policy, greatest)
     else:
@@ -272,8 +260,21 @@ def validate_client_batches(
     )
 
 
-def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
-    """Raises for that field of the header which a client must not send (P-36), in Kafka's order."""
+def _refuse_header(view: memoryview, max_message_bytes: int, topic_partition: str) -> NoReturn:
+    """Raises for the first fault of a batch that its header shows, in Kafka's order (P-35, P-36)."""
+    batch = RecordBatch(view)
+    if batch.base_offset:
+        raise InvalidRecord(
+            f"The baseOffset of the record batch in the append to {topic_partition} should be 0, "
+            f"but it is {batch.base_offset}"
+        )
+    if len(view) > max_message_bytes:
+        raise RecordTooLarge(
+            f"The record batch size in the append to {topic_partition} is {len(view)} bytes which exceeds the maximum "
+            f"configured value of {max_message_bytes}."
+        )
+    if crc32c(view[ATTRIBUTES_POSITION:]) != batch.crc:
+        raise CorruptRecord(f"Record is corrupt (stored crc = {batch.crc}) in topic partition {topic_partition}.")
     count, last_offset = batch.record_count, batch.last_offset
     where = f"in topic partition {topic_partition}"
     if last_offset < 0:
@@ -286,6 +287,13 @@ def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
         raise InvalidRecord(f"Clients are not allowed to write control records {where}")
     raise InvalidRecord(
         f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id} {where}"
+    )
+
+
+def _too_large_rebuilt(size_bytes: int, max_message_bytes: int, topic_partition: str) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"Message batch size is {size_bytes} bytes in append to partition {topic_partition} which exceeds the "
+        f"maximum configured size of {max_message_bytes}."
     )
 
 

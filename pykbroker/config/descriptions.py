@@ -148,7 +148,7 @@ class ConfigViews:
             entries.append(_entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name)))
         return entries
 
-    def cluster_wide(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    def cluster_wide(self, names: Collection[str] | None) -> list[ConfigEntry]:
         """Dynamic settings for all brokers: only those that are set."""
         entries: list[ConfigEntry] = []
         for name, text in self.cluster_dynamic.items():

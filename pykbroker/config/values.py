@@ -8,7 +8,7 @@ the same keys as in Kafka. The column `attribute` or `part_of` of definitions/br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from pykbroker.config.definitions import ConfigDefinition
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
@@ -34,6 +34,10 @@ class Frozen:
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
+
+    def replaced(self, **values: Any) -> Self:
+        """A copy with other values."""
+        return type(self)(**(self.__dict__ | values))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: cannot set {name}")

@@ -15,7 +15,7 @@ BATCHES_PER_STEP = 100
 NO_PRODUCER_ID = -1
 
 
-async def read_records(partition_log: PartitionLog, *, keeps_every: bool = False) -> LoggedRecords:
+async def read_records(partition_log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:
     """Reads a log from its start to its end, without decoding keys and values.
 
     A coordinator writes the same few keys over and over, so that decoding only the last record of each is several times

@@ -246,27 +246,27 @@ class CoordinatorRuntime(Generic[Shard]):
 
     # Writing
 
-    async def write(
-        self, key: str, operation: Callable[..., Any], *arguments: Any, verification: Verification | None = None
-    ) -> Any:
+    async def write(self, key: str, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Runs a write operation and waits for replication; returns its response.
 
         Args:
             key: selects the shard.
             operation: returns a `CoordinatorResult`, given the shard, the time in ms and the `arguments`.
-            verification: proof that the batch belongs to an open transaction (P-135).
 
         Raises:
             CoordinatorError: the key is not served here, or the records are not stored.
         """
-        write = self.begin_write(key, operation, *arguments, verification=verification)
+        write = self.begin_write(key, operation, *arguments)
         await write.wait()
         return write.result.response
 
     def begin_write(
         self, key: str, operation: Callable[..., Result], *arguments: Any, verification: Verification | None = None
     ) -> Write[Result]:
-        """As `write`, but returns after the append, whose error it does not raise; `Write.wait` does."""
+        """As `write`, but returns after the append, whose error it does not raise; `Write.wait` does.
+
+        `verification` is the proof that the batch belongs to an open transaction (P-135).
+        """
         number, shard, now_ms = self._find(key)
         result = operation(shard, now_ms, *arguments)
         return Write(result, self.carry_out(number, shard, result, key, verification))

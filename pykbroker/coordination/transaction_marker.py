@@ -11,8 +11,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 class TransactionMarker(NamedTuple):
     """The end of a producer's transaction, the same for all its partitions.
 
-    `transaction_version` is that of the transaction (KIP-890): with 2 the marker has an epoch above that of the
-    transaction's records, before that the same one (P-136).
+    `transaction_version` is that of the transaction (KIP-890). From version 2 on the producer epoch of the marker is
+    greater than that of the transaction's records; before, both are equal (P-136).
     """
 
     producer_id: int

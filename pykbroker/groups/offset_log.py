@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from pykbroker.config.values import GroupValues
 from pykbroker.coordination import coordinator_records
 from pykbroker.coordination.coordinator_records import kinds_of
 from pykbroker.groups.classic.group import STABLE, Group
 from pykbroker.groups.classic.members import Member
-from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import subscribed_topics
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
@@ -109,9 +109,7 @@ OFFSETS_KINDS = kinds_of(
 """The types of records of `__consumer_offsets`: classic groups and offsets, and modern groups."""
 
 
-def committed_offset_from(
-    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int = -1
-) -> CommittedOffset:
+def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int) -> CommittedOffset:
     """Committed offset from the value of a record, which is at `record_offset` in the log."""
     if isinstance(value, LegacyOffsetCommitValue):
         return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset)
@@ -127,7 +125,7 @@ def committed_offset_from(
     )
 
 
-def group_from(group_id: str, value: GroupMetadataValue, settings: ClassicGroupSettings, now_ms: int) -> Group:
+def group_from(group_id: str, value: GroupMetadataValue, settings: GroupValues, now_ms: int) -> Group:
     """Group from the value of a record: Empty without members, else Stable, with every session beginning now."""
     group = Group(group_id, settings, now_ms)
     group.generation_id = value.generation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.classic.settings import ClassicGroupSettings
+from pykbroker.config.values import GroupValues
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.streams.settings import StreamsGroupSettings
@@ -16,7 +16,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 class GroupSettings(NamedTuple):
     """Times in ms, sizes in bytes. Kafka's defaults stand in config/definitions/broker.py alone."""
 
-    classic: ClassicGroupSettings
+    classic: GroupValues
     consumer: ConsumerGroupSettings
     share: ShareGroupSettings
     streams: StreamsGroupSettings
@@ -27,7 +27,7 @@ class GroupSettings(NamedTuple):
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
         """Settings of groups from the broker's configuration, where the retention of offsets is in minutes."""
         return cls(
-            ClassicGroupSettings.from_values(config.groups),
+            config.groups,
             ConsumerGroupSettings.from_config(config),
             ShareGroupSettings.from_config(config),
             StreamsGroupSettings.from_config(config),

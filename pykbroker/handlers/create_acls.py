@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.acl_codes import ALTER, ANY, CLUSTER, CLUSTER_NAME, MATCH
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
+from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.requests.controller_calls import submit
-from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:

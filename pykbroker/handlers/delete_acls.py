@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsResponse
+from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.requests.controller_calls import submit
-from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:

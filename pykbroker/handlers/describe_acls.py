@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER_TO_DESCRIBE, known_elements
+from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_DESCRIBE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:

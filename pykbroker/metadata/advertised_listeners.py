@@ -15,28 +15,18 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from pykbroker.config.listener_addresses import host_and_port, is_every_address
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.raft.quorum import VoterEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.config.listener_addresses import ListenerAddress
 
-
-class BoundSocket(Protocol):
-    """The part of a bound socket that is used here."""
-
-    def getsockname(self) -> Any:
-        """(host, port, ...)."""
-
-
-BoundListener: TypeAlias = "tuple[ListenerAddress, Sequence[BoundSocket]]"
-"""A configured listener with its bound sockets: one for each address of its host."""
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +38,8 @@ def broker_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     return sorted(told, key=lambda address: address.name != inter_broker)
 
 
-def broker_endpoints(config: BrokerConfig, bound: Iterable[BoundListener]) -> list[Endpoint]:
-    """Endpoints in the registration of a broker. `bound`: its listeners with their sockets."""
-    ports = _bound_ports(bound)
+def broker_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
+    """Endpoints in the registration of a broker. `ports`: bound port of each of its listeners, by name."""
     endpoints = [_endpoint(address, ports) for address in broker_listeners(config)]
     for address, endpoint in zip(broker_listeners(config), endpoints, strict=True):
         if is_every_address(address.host) and not config.is_alone:
@@ -63,9 +52,8 @@ def broker_endpoints(config: BrokerConfig, bound: Iterable[BoundListener]) -> li
     return endpoints
 
 
-def controller_endpoints(config: BrokerConfig, bound: Iterable[BoundListener]) -> list[Endpoint]:
-    """Endpoints in the registration of a controller. `bound`: its listeners with their sockets."""
-    ports = _bound_ports(bound)
+def controller_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
+    """Endpoints in the registration of a controller. `ports`: bound port of each of its listeners, by name."""
     return [_endpoint(address, ports) for address in _controller_listeners(config)]
 
 
@@ -97,11 +85,7 @@ def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     return told
 
 
-def _bound_ports(bound: Iterable[BoundListener]) -> dict[str, int]:
-    return {address.name: sockets[0].getsockname()[1] for address, sockets in bound}
-
-
-def _endpoint(address: ListenerAddress, ports: dict[str, int]) -> Endpoint:
+def _endpoint(address: ListenerAddress, ports: Mapping[str, int]) -> Endpoint:
     port = address.port or ports[address.name]
     return Endpoint(address.name, host_to_advertise(address), port, address.security_protocol_id)
 

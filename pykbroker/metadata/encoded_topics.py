@@ -8,8 +8,8 @@ The cache takes about 30 bytes per partition and 300 per topic for each layout i
 3,334 topics. It is freed a minute after the last use (`release_unused`). Versions in which a topic has the same bytes,
 such as 10 to 13, share one layout.
 
-After a change of a broker, and for another version, every topic is encoded again. Topics with equal partitions
-(`TopicShapes`, which does not depend on either) share the encoding of these partitions.
+After a change of a broker, and for another layout, every topic is encoded again. Topics with equal partitions
+(`TopicShapes`) share the encoding of these partitions.
 """
 
 from __future__ import annotations

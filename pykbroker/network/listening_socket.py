@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from pykbroker.config.listener_addresses import ListenerAddress
@@ -28,3 +28,8 @@ class ListeningSocket(Protocol):
 
 BoundListener: TypeAlias = tuple[ListenerAddress, Sequence[ListeningSocket]]
 """A configured listener with its bound sockets: one for each address of its host."""
+
+
+def bound_ports(bound: Iterable[BoundListener]) -> dict[str, int]:
+    """The port of each listener, by name."""
+    return {address.name: sockets[0].getsockname()[1] for address, sockets in bound}

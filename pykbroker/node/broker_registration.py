@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -184,17 +184,26 @@ async def report_cordoned_directories(
         may_have_changed = trio.Event()
 
 
+class DirectoryIds(Protocol):
+    """Ids of this broker's log directories at present."""
+
+    def online_directory_ids(self) -> Sequence[bytes]: ...
+
+    def offline_directory_ids(self) -> Sequence[bytes]:
+        """Those that have failed since the start."""
+
+    def cordoned_directory_ids(self) -> Sequence[bytes]:
+        """Those that get no new replicas (KIP-1066)."""
+
+
 class Registration:
     """Registration and heartbeats of this broker. `run` sends the requests; other methods set the state they ask for.
 
     Args:
-        config, endpoints, identity: of this broker.
+        config, endpoints, identity, directories: of this broker.
         controller: source of the metadata image that this node has applied.
         channel: connection to the active controller for these requests alone, so that no other request delays them.
         host: draws the incarnation id.
-        directory_ids: returns the ids of the log directories that are online.
-        offline_directory_ids: returns the ids of those that have failed since the start.
-        cordoned_directory_ids: returns the ids of those that get no new replicas (KIP-1066).
         previous_broker_epoch: broker epoch at the last stop, if it was clean in all log directories, else -1 (KIP-966).
         is_quorum_gone: returns True while too few controllers answer to elect a leader.
     """
@@ -204,9 +213,7 @@ class Registration:
         config: BrokerConfig,
         endpoints: Sequence[Endpoint],
         identity: MetaProperties,
-        directory_ids: Callable[[], Sequence[bytes]],
-        offline_directory_ids: Callable[[], Sequence[bytes]],
-        cordoned_directory_ids: Callable[[], Sequence[bytes]],
+        directories: DirectoryIds,
         controller: ControllerNode,
         channel: ControllerChannel,
         host: Host,
@@ -216,9 +223,7 @@ class Registration:
         self._config = config
         self._endpoints = endpoints
         self._identity = identity
-        self._directory_ids = directory_ids
-        self._offline_directory_ids = offline_directory_ids
-        self._cordoned_directory_ids = cordoned_directory_ids
+        self._directories = directories
         self._told_cordoned: list[bytes] = []
         self._controller = controller
         self._channel = channel
@@ -283,7 +288,7 @@ class Registration:
             self._must_amend = True
             self._wake.set()
         is_caught_up = self._caught_up.is_set() and old.configs is not new.configs
-        if is_caught_up and list(self._cordoned_directory_ids()) != self._told_cordoned:
+        if is_caught_up and list(self._directories.cordoned_directory_ids()) != self._told_cordoned:
             self._wake.set()
 
     def send_heartbeat_now(self) -> None:
@@ -344,7 +349,7 @@ class Registration:
             listeners=endpoints_as(Listener, self._endpoints),
             features=features_as(Feature, self._features),
             rack=self._config.broker.rack,
-            log_dirs=list(self._directory_ids()),
+            log_dirs=list(self._directories.online_directory_ids()),
             previous_broker_epoch=self._previous_broker_epoch,
         )
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
@@ -372,11 +377,11 @@ class Registration:
             current_metadata_offset=self._controller.image.offset,
             want_fence=not self._is_ready,
             want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
-            offline_log_dirs=list(self._offline_directory_ids()),
+            offline_log_dirs=list(self._directories.offline_directory_ids()),
         )
         # Before the broker has caught up it does not know its dynamic settings.
         if self._caught_up.is_set() and self._controller.image.metadata_version >= CORDONED_LOG_DIRS:
-            self._told_cordoned = list(self._cordoned_directory_ids())
+            self._told_cordoned = list(self._directories.cordoned_directory_ids())
             request.cordoned_log_dirs = self._told_cordoned
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         self._heard_at = trio.current_time()

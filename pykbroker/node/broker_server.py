@@ -16,6 +16,7 @@ from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.network.listener import Listener, ListenerLimits
+from pykbroker.network.listening_socket import bound_ports
 from pykbroker.node.broker_registration import (
     Registration,
     refuse_unknown_features,
@@ -25,11 +26,8 @@ from pykbroker.node.broker_registration import (
 )
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.node.node_parts import (
-    cordoned_directory_ids,
-    directory_ids,
     make_authorizer,
     make_principal_builder,
-    offline_directory_ids,
     sasl_maker,
     tls_of,
 )
@@ -108,7 +106,7 @@ class BrokerServer:
         """
         parts = self._parts
         config, controller = parts.config, parts.controller
-        endpoints = broker_endpoints(config, self._bound)
+        endpoints = broker_endpoints(config, bound_ports(self._bound))
         if config.is_alone:
             refuse_unknown_features(config, controller.image, parts.directory)
         if parts.peers is None:
@@ -136,15 +134,13 @@ class BrokerServer:
             config,
             endpoints,
             parts.directory,
-            directory_ids(parts),
+            parts.online_directory_ids(),
             parts.host,
             is_clean_restart=parts.log_directories.was_clean,
         )
         if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
             nursery.start_soon(register_again, controller, registration)
-        nursery.start_soon(
-            report_cordoned_directories, controller, config.node_id, partial(cordoned_directory_ids, parts)
-        )
+        nursery.start_soon(report_cordoned_directories, controller, config.node_id, parts.cordoned_directory_ids)
 
     async def _register(self, nursery: trio.Nursery, endpoints: Sequence[Endpoint]) -> None:
         """Registers the broker with the active controller, and waits until it has the cluster's metadata."""
@@ -153,9 +149,7 @@ class BrokerServer:
             parts.config,
             endpoints,
             parts.identity,
-            partial(directory_ids, parts),
-            partial(offline_directory_ids, parts),
-            partial(cordoned_directory_ids, parts),
+            parts,
             parts.controller,
             make_channel(parts, self._call, "heartbeat"),
             parts.host,
@@ -494,7 +488,7 @@ def _follow_config(groups: GroupCoordinator, metadata: MetadataCache, old: Clust
 
 def _cordon(parts: NodeParts, directories: LogDirectories, old: ClusterImage, new: ClusterImage) -> None:
     """Applies `cordoned.log.dirs` to new logs. A subscriber of metadata changes, before the replicas."""
-    directories.cordoned = frozenset(cordoned_directory_ids(parts))
+    directories.cordoned = frozenset(parts.cordoned_directory_ids())
 
 
 def _directory_moves(parts: NodeParts, reports: DirectoryReports, partitions: Partitions) -> DirectoryMoves:

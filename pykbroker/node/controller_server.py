@@ -15,6 +15,7 @@ from pykbroker.controller.active_controller import ActiveController, ActiveContr
 from pykbroker.errors import KafkaError
 from pykbroker.metadata.advertised_listeners import controller_endpoints
 from pykbroker.network.listener import Listener, ListenerLimits
+from pykbroker.network.listening_socket import bound_ports
 from pykbroker.node.controller_registration import ControllerRegistration
 from pykbroker.node.housekeeping import start_controller_housekeeping
 from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker, tls_of
@@ -87,7 +88,7 @@ class ControllerServer:
         ]
         self._registration: ControllerRegistration | None = None
         if bound:
-            endpoints = controller_endpoints(parts.config, bound)
+            endpoints = controller_endpoints(parts.config, bound_ports(bound))
             channel = make_channel(parts, self.call, "controller-registration")
             self._registration = ControllerRegistration(
                 parts.config.node_id, endpoints, parts.controller, channel, parts.host

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.config.named_class import is_named_class, load_class
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.uuids import uuid_from_text
-from pykbroker.security.named_class import is_named_class, load_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,25 +54,22 @@ class NodeParts(NamedTuple):
         """The log directories of a broker that has several (`log.dirs`), else None."""
         return None if isinstance(self.log_directories, LogDirectory) else self.log_directories
 
+    def online_directory_ids(self) -> list[bytes]:
+        """Ids of the log directories that are online."""
+        several = self.several_directories
+        return [uuid_from_text(self.identity.directory_id)] if several is None else list(several.online)
 
-def directory_ids(parts: NodeParts) -> list[bytes]:
-    """Ids of the log directories that are online."""
-    several = parts.several_directories
-    return [uuid_from_text(parts.identity.directory_id)] if several is None else list(several.online)
+    def offline_directory_ids(self) -> list[bytes]:
+        """Ids of the log directories that have failed since the start."""
+        several = self.several_directories
+        return [] if several is None else list(several.offline)
 
-
-def offline_directory_ids(parts: NodeParts) -> list[bytes]:
-    """Ids of the log directories that have failed since the start."""
-    several = parts.several_directories
-    return [] if several is None else list(several.offline)
-
-
-def cordoned_directory_ids(parts: NodeParts) -> list[bytes]:
-    """Ids of the online log directories that get no new replicas (`cordoned.log.dirs`)."""
-    metadata, directories = parts.metadata, parts.log_directories
-    if isinstance(directories, LogDirectory):
-        return directory_ids(parts) if metadata.is_cordoned(directories.path) else []
-    return [known for known, directory in directories.online.items() if metadata.is_cordoned(directory.path)]
+    def cordoned_directory_ids(self) -> list[bytes]:
+        """Ids of the online log directories that get no new replicas (`cordoned.log.dirs`)."""
+        directories = self.log_directories
+        if isinstance(directories, LogDirectory):
+            return self.online_directory_ids() if self.metadata.is_cordoned(directories.path) else []
+        return [known for known, directory in directories.online.items() if self.metadata.is_cordoned(directory.path)]
 
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | CustomAuthorizer | None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import CorruptSegment, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
+from pykbroker.protocol.uuids import LOST_DIRECTORY
 from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
 from pykbroker.replication.full_disk_rules import (
     DiskFullness,

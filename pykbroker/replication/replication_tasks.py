@@ -78,7 +78,7 @@ class ReplicationTasks:
         alter_partition: AlterPartitionManager,
         connect: Callable[[int], Client],
         settings: ReplicationSettings,
-        throttle: ReplicationThrottle | None = None,
+        throttle: ReplicationThrottle | None,
     ) -> None:
         self._node_id = partitions.environment.node_id
         self._partitions = partitions

@@ -71,11 +71,11 @@ class NodeServices:
         clock: WallClock,
         random: random.Random,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
-        authorizer: StandardAuthorizer | CustomAuthorizer | None = None,
-        principal_builder: CheckedPrincipalBuilder | None = None,
+        authorizer: StandardAuthorizer | CustomAuthorizer | None,
+        principal_builder: CheckedPrincipalBuilder | None,
         channel: ControllerChannel | None = None,
-        quotas: QuotaSwitch | None = None,
-        tls: NodeTls | None = None,
+        quotas: QuotaSwitch | None,
+        tls: NodeTls | None,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -122,9 +122,9 @@ class BrokerServices(NodeServices):
         fetch_sessions: FetchSessions,
         telemetry: ClientTelemetry,
         background: BackgroundTasks,
-        broker_clients: BrokerClients | None = None,
-        directory_moves: DirectoryMoves | None = None,
-        leader_throttle: ReplicationThrottle | None = None,
+        broker_clients: BrokerClients | None,
+        directory_moves: DirectoryMoves | None,
+        leader_throttle: ReplicationThrottle | None,
     ) -> None:
         super().__init__(**vars(node))
         self.partitions = partitions
@@ -150,9 +150,7 @@ class ControllerServices(NodeServices):
         active_controller: sessions and elections of the active controller; None without other brokers to watch.
     """
 
-    def __init__(
-        self, node: NodeServices, *, peers: Peers | None = None, active_controller: ActiveController | None = None
-    ) -> None:
+    def __init__(self, node: NodeServices, *, peers: Peers | None, active_controller: ActiveController | None) -> None:
         super().__init__(**vars(node))
         self.peers = peers
         self.active_controller = active_controller

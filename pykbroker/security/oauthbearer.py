@@ -13,7 +13,6 @@ from pykbroker.errors import CloseConnection
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 
-OAUTHBEARER = "OAUTHBEARER"
 DUMMY_RESPONSE = b"\x01"
 
 _SASL_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"

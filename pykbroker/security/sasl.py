@@ -162,7 +162,7 @@ class SaslSession:
         self.state = State.RAW_TOKEN if handshake_version == 0 else State.AUTHENTICATE
 
     async def prepare(self, token: bytes) -> None:
-        """Gets what the chosen mechanism needs to evaluate a token; called before `authenticate`."""
+        """Waits for what the chosen mechanism needs to evaluate a token; called before `authenticate`."""
         prepare = self._offered[self.mechanism].prepare
         if prepare is not None:
             assert self._exchange is not None

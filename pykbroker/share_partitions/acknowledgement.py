@@ -154,7 +154,7 @@ class _Acknowledgement:
         if state.member_id != self._member_id:
             message = NOT_OWNER_OF_OFFSET if batch.is_by_offset else NOT_OWNER_OF_BATCH
             raise Refused(ErrorCode.INVALID_RECORD_STATE, message)
-        assert state.state == ACQUIRED, "what is not acquired, or begins to change, is nobody's"
+        assert state.state == ACQUIRED, "only acquired records that are in no transition have an owner"
 
     def _acknowledge_offsets(self, acknowledged: AcknowledgedBatch, batch: InFlightBatch) -> None:
         first = max(acknowledged.first_offset, self._shares.start_offset)

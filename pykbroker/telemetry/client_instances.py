@@ -13,6 +13,7 @@ from typing import Final
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from pykbroker.telemetry.subscriptions import Requested, Subscription, requested
 
 INSTANCE_COUNT_MAX: Final = 16_384
@@ -22,7 +23,7 @@ INTERVALS_TO_EXPIRY: Final = 3
 COMPRESSION_TYPES: Final = range(5)
 """None, gzip, snappy, lz4, zstd."""
 
-RESERVED_IDS: Final = (bytes(16), bytes(15) + b"\x01")
+RESERVED_IDS: Final = (ZERO_UUID, METADATA_TOPIC_ID)
 """Ids that no client instance has: none, and the metadata topic's."""
 
 REASONS_TO_ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -27,8 +27,8 @@ from pykbroker.testing.client_library import (
 from pykbroker.testing.client_settings import Access
 
 _POLL_S = 0.1
-# Raised by kafka-python 3 before it sends a request, if its newest metadata lacks the broker that an older one named as
-# controller. A node of a busy machine is away for a moment.
+# Raised by kafka-python 3 before it sends a request, if its newest metadata lacks the broker that it takes for the
+# controller. This happens on a busy machine, where a node may be fenced for a moment.
 _NOT_SENT: tuple[type[Exception], ...] = tuple(
     found for found in [getattr(kafka.errors, "UnknownBrokerIdError", None)] if found is not None
 )
@@ -192,9 +192,9 @@ def _describe(admin: Any, group: str) -> tuple[str, int]:
 
 
 def _settings(access: Access) -> dict[str, Any]:
-    # New topics and leaders are looked for again soon, and so is another node after one that does not listen:
-    # kafka-python doubles that delay twice for each failure, and may choose the dead one of two bootstrap servers five
-    # times in turn.
+    # Short delays, so that new topics and leaders are found soon, and another node after one that does not listen:
+    # kafka-python doubles the delay between connections twice for each failure, and may choose the dead one of two
+    # bootstrap servers five times in succession.
     settings: dict[str, Any] = {
         **access.kafka_python,
         "retry_backoff_ms": 20,
@@ -206,7 +206,7 @@ def _settings(access: Access) -> dict[str, Any]:
 
 def _admin(access: Access, timeout_s: float) -> Any:
     timeout_ms = int(max(timeout_s, 1.0) * 1000)
-    # kafka-python 2.0 does not have the latter.
+    # kafka-python 2.0 does not have `bootstrap_timeout_ms`.
     known = {"request_timeout_ms", "bootstrap_timeout_ms"} & KafkaAdminClient.DEFAULT_CONFIG.keys()
     return KafkaAdminClient(**_settings(access), **dict.fromkeys(known, timeout_ms))
 

@@ -22,7 +22,7 @@ class StorageChoiceError(ValueError):
     """`storage` is not available; the text says what to use instead."""
 
 
-def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: bool = False) -> str:
+def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: bool) -> str:
     """Makes a new directory and returns its path.
 
     Args:

@@ -8,6 +8,7 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import AppendOrigin, AppendResult, PartitionLog
+from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
 from pykbroker.protocol.records.record import Record
@@ -41,9 +42,9 @@ class Place:
     def open(
         self, *, is_clean: bool = False, name: str = "t-0", now_ms: int = NOW_MS, limit: int = 512, **more: Any
     ) -> PartitionLog:
-        """Open (or open again, as after a stop) the log `name`; LogConfig fields and open's arguments by name."""
+        """Open (or open again, as after a stop) the log `name`; fields of LogConfig and LastStop by name."""
         self.settle()
-        opening = {key: more.pop(key) for key in ("recovery_point", "log_start_offset", "end_offset") if key in more}
+        offsets = {key: more.pop(key) for key in LastStop._fields if key in more}
         topic, _, partition = name.rpartition("-")
         return PartitionLog.open(
             f"{self.folder}/{name}",
@@ -52,9 +53,8 @@ class Place:
             LogConfig(**more),
             open_files=OpenFiles(self.filesystem, limit),
             now_ms=now_ms,
-            is_clean=is_clean,
+            last_stop=LastStop(is_clean, **offsets),
             topic_id=TOPIC_ID,
-            **opening,
         )
 
     def settle(self) -> None:

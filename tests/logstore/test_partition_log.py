@@ -325,7 +325,7 @@ def test_raft_appends_control_batches(place: Place) -> None:
 
 
 def test_a_log_that_stands_alone_needs_only_a_file_system(tmp_path: os.PathLike[str]) -> None:
-    log = PartitionLog.open(f"{tmp_path}/a-0", "a", 0, LogConfig(), filesystem=OsFileSystem(), now_ms=NOW_MS)
+    log = PartitionLog.open(f"{tmp_path}/a-0", "a", 0, LogConfig(), open_files=OpenFiles(OsFileSystem()), now_ms=NOW_MS)
     append(log, batch())
     assert log.log_end_offset == 1
     log.close()

@@ -367,9 +367,11 @@ WRITER = """
 import sys
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
 from tests.logstore.support import NOW_MS, append, batch
-log = PartitionLog.open(sys.argv[1], "t", 0, LogConfig(segment_bytes=200_000), filesystem=OsFileSystem(), now_ms=NOW_MS)
+files = OpenFiles(OsFileSystem())
+log = PartitionLog.open(sys.argv[1], "t", 0, LogConfig(segment_bytes=200_000), open_files=files, now_ms=NOW_MS)
 sequence = log.log_end_offset
 while True:
     count = 1 + sequence % 40

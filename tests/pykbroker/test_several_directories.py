@@ -37,6 +37,7 @@ from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.metadata import MetadataResponsePartition
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.protocol.uuids import uuid_from_text
 from tests.pykbroker.test_three_nodes import Cluster
 from tests.simulation.world import RuleBroken
 from tests.support.data_path import batch
@@ -148,8 +149,10 @@ def test_a_directory_that_cannot_be_opened(tmp_path: Path) -> None:
     with WholeBroker(tmp_path, properties) as broker:
         assert broker.create_topic("t", 2) == 0
         assert broker.produce("t", bytes(batch(3)), 1) == 0
-        # The metadata learns of the directories a moment later.
-        time.sleep(0.5)
+        # The metadata gets the directories of partitions a moment later; the broker's registration names them before.
+        directory_id = uuid_from_text(identity(tmp_path / "b")["directory.id"])
+        metadata_log = tmp_path / "a" / "__cluster_metadata-0" / f"{0:020d}.log"
+        eventually(lambda: metadata_log.read_bytes().count(directory_id) > 1)
     shutil.move(tmp_path / "b", tmp_path / "kept")
     (tmp_path / "b").write_text("no directory")
     with WholeBroker(tmp_path, properties) as broker:

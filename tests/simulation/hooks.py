@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from pykbroker.controller.node import ControllerNode
-from pykbroker.logstore.log_directories import ANY_DIRECTORY, LogDirectories
+from pykbroker.logstore.log_directories import LogDirectories
+from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
 from tests.simulation.timeline import NODE
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
+"""Ids that name no directory."""
 
 
 class Observed:
@@ -98,7 +102,7 @@ class Observed:
             for partition in topic.partitions.values():
                 broker = image.brokers.get(partition.leader)
                 place = partition.directory_on(partition.leader)
-                if broker is None or place is None or place in ANY_DIRECTORY or place in broker.log_dirs:
+                if broker is None or place is None or place in RESERVED_DIRECTORIES or place in broker.log_dirs:
                     continue
                 self._world.broken(
                     f"broker {partition.leader} leads {topic.name}-{partition.partition} without the directory of its "

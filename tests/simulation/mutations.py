@@ -21,11 +21,11 @@ from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.coordination.transaction_marker import WrittenMarker
 from pykbroker.groups import offset_requests
-from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer import leaving, target
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import NO_OWNER_EPOCH, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
+from pykbroker.groups.consumer.target import ASSIGNORS
 from pykbroker.groups.modern.timers import MemberTimers
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import target as streams_target

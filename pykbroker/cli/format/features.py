@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def levels_of_options(
-    release_version: str | None, features: Sequence[str], *, is_dynamic: bool, unstable: bool = False
+    release_version: str | None, features: Sequence[str], *, is_dynamic: bool, unstable: bool
 ) -> dict[str, int] | None:
     """Levels that a new cluster begins with, from --release-version and the --feature options; None without either.
 

@@ -42,9 +42,9 @@ async def create_initial_topics(
     host: str,
     port: int,
     topics: Sequence[TopicSpec],
-    open_stream: OpenStream | None = None,
+    open_stream: OpenStream | None,
     *,
-    brokers_within_s: float = 0.0,
+    brokers_within_s: float,
 ) -> None:
     """Creates the topics that are missing; existing ones stay as they are.
 

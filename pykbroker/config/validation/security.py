@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.config.named_class import is_named_class
 from pykbroker.config.parsing import find_jaas, jaas_key, listeners_between_nodes
 from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
@@ -51,7 +52,7 @@ def _check_login_module(config: ConfigValues, listener_name: str, mechanism: str
 
 def check_authorizer(config: ConfigValues) -> None:
     name = config.security.authorizer_class_name
-    if name and name != AVAILABLE_AUTHORIZER and not is_class_in_python(name):
+    if name and name != AVAILABLE_AUTHORIZER and not is_named_class(name):
         raise ConfigError(
             "authorizer.class.name",
             name,
@@ -61,19 +62,13 @@ def check_authorizer(config: ConfigValues) -> None:
 
 def check_principal_builder(config: ConfigValues) -> None:
     name = config.security.principal_builder_class
-    if name and name != DEFAULT_PRINCIPAL_BUILDER and not is_class_in_python(name):
+    if name and name != DEFAULT_PRINCIPAL_BUILDER and not is_named_class(name):
         raise ConfigError(
             "principal.builder.class",
             name,
             f"only {DEFAULT_PRINCIPAL_BUILDER} and classes in Python, module:Class, are available",
             "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
         )
-
-
-def is_class_in_python(name: str) -> bool:
-    """True for ``module:Class``; no name of a Java class has a colon."""
-    module, colon, class_name = name.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), class_name))
 
 
 def check_super_users(config: ConfigValues) -> None:

@@ -12,7 +12,8 @@ from pykbroker.named_tuple import NamedTuple
 class Partitions(frozenset[int]):
     """Partitions of one topic, equal to any set of the same numbers, in the order in which Kafka's set has them.
 
-    The order is that of the record of a target assignment. It decides where two numbers share a bucket of the set.
+    The record of a target assignment has the partitions in this order. Two numbers in the same bucket of Kafka's set
+    have the order in which they were added to it.
     """
 
     __slots__ = ("in_order",)
@@ -27,12 +28,15 @@ class Partitions(frozenset[int]):
 
 
 def in_order(partitions: frozenset[int]) -> Sequence[int]:
-    """Partitions in their order, which is ascending where nothing else is known."""
+    """Partitions in the order of Kafka's set if that is known, else ascending."""
     return partitions.in_order if isinstance(partitions, Partitions) else sorted(partitions)
 
 
 def as_copied(target: Assignment, present: Mapping[bytes, frozenset[int]]) -> Assignment:
-    """A new target of a member; topics that stay as they are get the order of the copy that Kafka makes of all."""
+    """A new target of a member, in the order of partitions that Kafka's has.
+
+    Kafka copies the sets of partitions that stay unchanged, and a copy may have another order than its original.
+    """
     if target == present:
         return target
     return {

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pykbroker.config.values import GroupValues
 from pykbroker.groups.classic.members import ANSWERED, Member, Members, Waiter
-from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
@@ -54,7 +54,7 @@ PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 class Group:
     """A classic group. Its public attributes are for reading; only methods change them."""
 
-    def __init__(self, group_id: str, settings: ClassicGroupSettings, now_ms: int) -> None:
+    def __init__(self, group_id: str, settings: GroupValues, now_ms: int) -> None:
         self.group_id = group_id
         self.settings = settings
         self.state = EMPTY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pykbroker.config.values import GroupValues
 from pykbroker.groups.classic.group import STABLE, Group
 from pykbroker.groups.classic.members import Member
-from pykbroker.groups.classic.settings import ClassicGroupSettings
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ClassicMember, ConsumerMember, PartitionEpochs
@@ -199,7 +199,7 @@ def downgrade(
     result.notes.append(f"Group {group.group_id}: the consumer group becomes a classic group")
 
 
-def downgraded_group(downgrade: Downgrade, settings: ClassicGroupSettings, now_ms: int) -> Group:
+def downgraded_group(downgrade: Downgrade, settings: GroupValues, now_ms: int) -> Group:
     """The classic group of a downgrade, Stable, with the sessions of its members beginning now."""
     group = Group(downgrade.group_id, settings, now_ms)
     group.generation_id = downgrade.generation_id

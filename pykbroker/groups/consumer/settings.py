@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.classic.settings import ClassicGroupSettings
-from pykbroker.groups.modern.settings import MemberTimes
+from pykbroker.config.values import GroupValues, MemberTimeValues
+from pykbroker.groups.modern.settings import times_of_group
 from pykbroker.named_tuple import NamedTuple
 
 
@@ -16,12 +16,12 @@ class ConsumerGroupSettings(NamedTuple):
     `classic` are the settings of the classic group that a consumer group may become.
     """
 
-    times: MemberTimes
+    times: MemberTimeValues
     max_size: int
     assignors: tuple[str, ...]
     migration_policy: str
     regex_refresh_interval_ms: int
-    classic: ClassicGroupSettings
+    classic: GroupValues
 
     @property
     def is_upgrade_enabled(self) -> bool:
@@ -43,17 +43,14 @@ class ConsumerGroupSettings(NamedTuple):
         """Settings of consumer groups from the broker's configuration."""
         consumer_groups = config.consumer_groups
         return cls(
-            MemberTimes.from_values(consumer_groups),
+            consumer_groups,
             consumer_groups.max_size,
             consumer_groups.assignors,
             consumer_groups.migration_policy.lower(),
             consumer_groups.regex_refresh_interval_ms,
-            ClassicGroupSettings.from_values(config.groups),
+            config.groups,
         )
 
     def of_group(self, configs: Mapping[str, str]) -> ConsumerGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
-        if not configs:
-            return self
-        times = self.times.of_group("consumer", configs)
-        return self._replace(times=times)
+        return self._replace(times=times_of_group(self.times, "consumer", configs))

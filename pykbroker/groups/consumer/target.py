@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.assignors.registry import ASSIGNORS
-from pykbroker.groups.assignors.spec import MemberSpec
+from pykbroker.groups.assignors.range import assign_range
+from pykbroker.groups.assignors.spec import Assignor, MemberSpec
+from pykbroker.groups.assignors.uniform import assign_uniform
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import target_record
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, assignor_order
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""Assignors of consumer groups by name."""
 
 
 def subscribed_names(member: ConsumerMember, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pykbroker.config.values import MemberTimeValues
 from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
-from pykbroker.groups.modern.settings import MemberTimes
 from pykbroker.groups.modern.timers import DueTimer, SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
@@ -22,7 +22,7 @@ class SettingsOfType(Protocol):
     """The settings of one type of groups."""
 
     @property
-    def times(self) -> MemberTimes: ...
+    def times(self) -> MemberTimeValues: ...
 
     def of_group(self, configs: Mapping[str, str]) -> Self:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
@@ -65,7 +65,8 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
 
     def settings_of(self, group_id: str) -> Settings:
         """The settings of a group."""
-        return self.settings.of_group(self._configs_of(group_id))
+        configs = self._configs_of(group_id)
+        return self.settings.of_group(configs) if configs else self.settings
 
     @abstractmethod
     def tombstones(self, group_id: str) -> list[LogRecord]:

@@ -72,7 +72,7 @@ class Subscriptions:
             for count in self.by_name.values():
                 if count != member_count:
                     return False
-            # Topics of an expression that nobody uses any more count, until it is forgotten.
+            # The topics of an expression that no member uses any more count until the expression is removed.
             return not self.by_regex or self.by_regex.keys() <= self.by_name.keys()
         if next(iter(self.regexes.values())) != member_count:
             return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.groups.modern.settings import MemberTimes, bounded
+from pykbroker.config.values import MemberTimeValues
+from pykbroker.groups.modern.settings import bounded, times_of_group
 from pykbroker.named_tuple import NamedTuple
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
@@ -14,7 +15,7 @@ NUM_STANDBY_REPLICAS = "num.standby.replicas"
 class StreamsGroupSettings(NamedTuple):
     """Times in ms. The names are those of Kafka's keys after `group.streams.`."""
 
-    times: MemberTimes
+    times: MemberTimeValues
     initial_rebalance_delay_ms: int
     num_standby_replicas: int
     max_standby_replicas: int
@@ -30,7 +31,7 @@ class StreamsGroupSettings(NamedTuple):
         """Settings of Streams groups from the broker's configuration."""
         streams_groups = config.streams_groups
         return cls(
-            MemberTimes.from_values(streams_groups),
+            streams_groups,
             streams_groups.initial_rebalance_delay_ms,
             streams_groups.num_standby_replicas,
             streams_groups.max_standby_replicas,
@@ -39,9 +40,7 @@ class StreamsGroupSettings(NamedTuple):
 
     def of_group(self, configs: Mapping[str, str]) -> StreamsGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
-        if not configs:
-            return self
-        times = self.times.of_group("streams", configs)
+        times = times_of_group(self.times, "streams", configs)
         standbys = bounded(
             configs, "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
         )

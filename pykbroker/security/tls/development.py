@@ -88,17 +88,15 @@ def issue(
     issuer: Issued | None = None,
     hosts: Sequence[str] = (),
     is_authority: bool = False,
-    key: Any = None,
     days: int = VALID_DAYS,
 ) -> Issued:
-    """Makes a certificate.
+    """Makes a certificate, and a private key for it on the curve secp256r1.
 
     Args:
         common_name: CN of its subject.
         issuer: the authority that signs it; None for a certificate that signs itself.
         hosts: names and addresses of a server.
         is_authority: True if it may sign others.
-        key: its private key; a new one on the curve secp256r1 by default.
         days: days for which it is valid; negative for one that has expired.
     """
     from cryptography import x509
@@ -106,7 +104,7 @@ def issue(
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    key = key or ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),

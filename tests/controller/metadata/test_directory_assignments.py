@@ -11,7 +11,7 @@ from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.elect_leaders import PREFERRED, ElectLeaders
-from pykbroker.controller.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, PartitionImage
+from pykbroker.controller.metadata.image import PartitionImage
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
@@ -20,6 +20,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
 )
+from pykbroker.protocol.uuids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from tests.controller.world import World, directory_id
 
 ONE, TWO = directory_id(1), directory_id(101)

@@ -30,7 +30,6 @@ from pykbroker.controller.metadata.features import (
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
-    MIGRATING_DIRECTORY,
     BrokerImage,
     PartitionImage,
     UnsupportedMetadataVersion,
@@ -53,6 +52,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
+from pykbroker.protocol.uuids import MIGRATING_DIRECTORY
 from tests.controller.world import World, directory_id
 
 

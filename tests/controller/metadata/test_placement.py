@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykbroker.controller.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, BrokerImage
+from pykbroker.controller.metadata.image import BrokerImage
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.placement import InvalidReplicationFactor, ReplicaPlacer, default_directory
+from pykbroker.protocol.uuids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from tests.controller.world import World
 
 

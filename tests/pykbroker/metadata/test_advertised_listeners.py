@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.metadata.advertised_listeners import broker_endpoints, controller_endpoints, voter_endpoints
-
-if TYPE_CHECKING:
-    from pykbroker.metadata.advertised_listeners import BoundListener
 
 NAME = socket.gethostname()
 BOTH = {
@@ -26,31 +21,13 @@ BOTH = {
 EVERY = pytest.mark.parametrize("every", ["", "0.0.0.0", "[::]"])
 
 
-class FakeSocket:
-    """A bound socket."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def getsockname(self) -> tuple[str, int]:
-        return "0.0.0.0", self.port
-
-
 def read(**properties: str) -> BrokerConfig:
     return BrokerConfig.from_properties({**BOTH, **{key.replace("_", "."): text for key, text in properties.items()}})
 
 
-def _listening(port: int) -> list[Any]:
-    return [FakeSocket(port)]
-
-
-def bound(addresses: Iterable[Any], *ports: int) -> list[BoundListener]:
-    return [(address, _listening(port)) for address, port in zip(addresses, ports, strict=True)]
-
-
 def test_the_host_of_listeners_and_the_port_that_was_bound() -> None:
     config = read(listeners="CLIENTS://[::1]:0,PLAINTEXT://inside.example:9092,CONTROLLER://one.example:9093")
-    endpoints = broker_endpoints(config, bound(config.network.listeners, 40001, 9092))
+    endpoints = broker_endpoints(config, {"CLIENTS": 40001, "PLAINTEXT": 9092})
     assert endpoints == [("PLAINTEXT", "inside.example", 9092, 0), ("CLIENTS", "::1", 40001, 2)]
 
 
@@ -60,7 +37,7 @@ def test_the_listener_between_brokers_comes_first() -> None:
         listeners="CLIENTS://:9094,PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="CLIENTS://public.example:19094,PLAINTEXT://inside.example:9092",
     )
-    assert [endpoint.host for endpoint in broker_endpoints(config, [])] == ["inside.example", "public.example"]
+    assert [endpoint.host for endpoint in broker_endpoints(config, {})] == ["inside.example", "public.example"]
 
 
 def test_a_listener_that_is_not_advertised_is_not_registered() -> None:
@@ -69,7 +46,7 @@ def test_a_listener_that_is_not_advertised_is_not_registered() -> None:
         listeners="CLIENTS://:9094,PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="PLAINTEXT://inside.example:0",
     )
-    endpoints = broker_endpoints(config, bound(config.network.listeners, 9094, 9092))
+    endpoints = broker_endpoints(config, {"CLIENTS": 9094, "PLAINTEXT": 9092})
     assert endpoints == [("PLAINTEXT", "inside.example", 9092, 0)]
 
 
@@ -77,7 +54,7 @@ def test_a_listener_that_is_not_advertised_is_not_registered() -> None:
 def test_every_address_is_told_as_the_name_of_the_machine(every: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     config = read(listeners=f"PLAINTEXT://{every}:9092,CONTROLLER://one.example:9093")
-    assert broker_endpoints(config, []) == [("PLAINTEXT", NAME, 9092, 0)]
+    assert broker_endpoints(config, {}) == [("PLAINTEXT", NAME, 9092, 0)]
     assert f"clients and other nodes are told {NAME}:9092" in caplog.text
 
 
@@ -85,7 +62,7 @@ def test_every_address_is_told_as_the_name_of_the_machine(every: str, caplog: py
 def test_a_controller_on_every_address_is_where_the_voters_have_it(every: str) -> None:
     """Nodes cannot dial 0.0.0.0, which such a controller has registered before."""
     config = read(listeners=f"PLAINTEXT://one.example:9092,CONTROLLER://{every}:9093")
-    assert controller_endpoints(config, []) == [("CONTROLLER", "one.example", 9093, 0)]
+    assert controller_endpoints(config, {}) == [("CONTROLLER", "one.example", 9093, 0)]
     assert voter_endpoints(config) == (("CONTROLLER", "one.example", 9093),)
 
 
@@ -100,7 +77,7 @@ def test_a_controller_on_every_address_that_no_setting_names_has_the_name_of_the
             "listeners": f"CONTROLLER://{every}:9093",
         }
     )
-    assert controller_endpoints(config, []) == [("CONTROLLER", NAME, 9093, 0)]
+    assert controller_endpoints(config, {}) == [("CONTROLLER", NAME, 9093, 0)]
     assert voter_endpoints(config) == (("CONTROLLER", NAME, 9093),)
 
 
@@ -109,4 +86,4 @@ def test_an_advertised_controller() -> None:
         listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="PLAINTEXT://one.example:9092,CONTROLLER://outside.example:19093",
     )
-    assert controller_endpoints(config, []) == [("CONTROLLER", "outside.example", 19093, 0)]
+    assert controller_endpoints(config, {}) == [("CONTROLLER", "outside.example", 19093, 0)]

@@ -53,14 +53,25 @@ class Channel:
         return self._last
 
 
+class OneDirectory:
+    """A log directory that is online and not cordoned."""
+
+    def online_directory_ids(self) -> list[bytes]:
+        return [bytes(15) + b"\x80"]
+
+    def offline_directory_ids(self) -> list[bytes]:
+        return []
+
+    def cordoned_directory_ids(self) -> list[bytes]:
+        return []
+
+
 def registration(channel: Channel) -> Registration:
     return Registration(
         BrokerConfig.from_properties({"log.dirs": "/data"}),
         [],
         cast("Any", SimpleNamespace(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
-        lambda: [bytes(15) + b"\x80"],
-        list,
-        list,
+        OneDirectory(),
         cast("Any", SimpleNamespace(image=ClusterImage())),
         cast("Any", channel),
         cast("Any", SimpleNamespace(random=random.Random(1))),

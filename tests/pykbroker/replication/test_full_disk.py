@@ -8,11 +8,12 @@ from itertools import product
 import pytest
 import trio
 
-from pykbroker.controller.metadata.image import LOST_DIRECTORY, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykbroker.protocol.uuids import LOST_DIRECTORY
 from pykbroker.replication.full_disk_rules import (
     CALM_S,
     CHECK_INTERVAL_S,

@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.logstore.errors import StorageFull
 from pykbroker.logstore.filesystem import Buffer, OsFileSystem
@@ -24,6 +23,7 @@ from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.uuids import LOST_DIRECTORY
 from pykbroker.replication.full_disk import FullDisk, ReportedFailures
 from pykbroker.replication.partitions import Partitions
 from tests.pykbroker.test_with_kafka import LIMIT_S, kafka, settings

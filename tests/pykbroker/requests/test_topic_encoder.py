@@ -10,13 +10,7 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.broker_elections import has_its_directory
-from pykbroker.controller.metadata.image import (
-    LOST_DIRECTORY,
-    UNASSIGNED_DIRECTORY,
-    ClusterImage,
-    PartitionImage,
-    TopicImage,
-)
+from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.metadata import handle_metadata
 from pykbroker.metadata.encoded_topics import KEPT_S, SETS_MAX, STRAY_MAX, EncodedTopics
@@ -36,6 +30,7 @@ from pykbroker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykbroker.protocol.uuids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.topic_encoder import TopicEncoder
 from pykbroker.security.authorization import EVERY_OPERATION

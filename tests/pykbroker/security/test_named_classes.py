@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.named_class import is_named_class
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.node.node_parts import make_authorizer, make_principal_builder
@@ -16,7 +17,6 @@ from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, READ, TO
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.requests.login import answer_token
 from pykbroker.security.custom_authorizer import Action
-from pykbroker.security.named_class import is_named_class
 from pykbroker.security.plain import PlainExchange
 from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder
 from pykbroker.security.sasl import SaslSession
@@ -92,6 +92,7 @@ def test_classes_that_cannot_be(key: str) -> None:
     with pytest.raises(ConfigError, match=r"no_such_module:Class .*cannot be imported"):
         make(config)
     assert not is_named_class("org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    assert is_named_class("módulo:Ñandú")  # as the check of the setting, which lets it through
 
 
 class Login:

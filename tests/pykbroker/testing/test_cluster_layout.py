@@ -56,7 +56,7 @@ def test_on_every_address_the_nodes_tell_the_name_of_their_machine(host: str) ->
     properties = properties_of_nodes({"listeners": f"PLAINTEXT://{host}:0"}, PLACES, "/data")[2]
     assert properties["listeners"].startswith(f"PLAINTEXT://{host}:9093,")
     assert properties["advertised.listeners"] == "PLAINTEXT://:9093"
-    (endpoint, *_) = broker_endpoints(BrokerConfig.from_properties(properties), [])
+    (endpoint, *_) = broker_endpoints(BrokerConfig.from_properties(properties), {})
     assert (endpoint.host, endpoint.port) == (socket.gethostname(), 9093)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pykbroker.groups.assignors.registry import ASSIGNORS
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.consumer.regexes import matching_topics
+from pykbroker.groups.consumer.target import ASSIGNORS
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.subscriptions import Subscriptions
 from pykbroker.groups.offset_log import decode_record, encode_record

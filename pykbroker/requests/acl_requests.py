@@ -1,4 +1,4 @@
-"""Helpers of the ACL APIs: error texts without an authorizer (P-155), and the check of enum values."""
+"""Common parts of CreateAcls, DeleteAcls and DescribeAcls: check of codes, texts without an authorizer (P-155)."""
 
 from __future__ import annotations
 

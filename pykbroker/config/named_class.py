@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from pykbroker.config.definitions import ConfigError
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
 
 def is_named_class(text: str) -> bool:
-    """True for a text of the form ``module:Class``, which no name of a Java class has."""
-    return _NAME.fullmatch(text) is not None
+    """True for a text of the form ``module:Class``; no name of a Java class has a colon."""
+    module, colon, class_name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), class_name))
 
 
 def load_class(key: str, text: str) -> type[Any]:
