@@ -25,11 +25,8 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.values import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
-from pykbroker.controller.metadata.features import default_levels
 from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
-    METADATA_VERSION_LATEST,
-    METADATA_VERSION_UNSTABLE,
     described,
 )
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -103,8 +100,6 @@ def format_directory(
     if scram_texts:
         from pykbroker.cli.format.scram import credentials_of_options
 
-        if levels is None:
-            levels = default_levels(METADATA_VERSION_UNSTABLE if unstable else METADATA_VERSION_LATEST)
         first = credentials_of_options(scram_texts, levels[METADATA_VERSION])
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
@@ -193,7 +188,7 @@ def _write_all(
     config: BrokerConfig,
     identity: MetaProperties,
     voters: VoterSet | None,
-    levels: Mapping[str, int] | None,
+    levels: Mapping[str, int],
     first: Sequence[Any],
     generator: random.Random,
     *,

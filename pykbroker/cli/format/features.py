@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def levels_of_options(
     release_version: str | None, features: Sequence[str], *, is_dynamic: bool, unstable: bool
-) -> dict[str, int] | None:
-    """Levels that a new cluster begins with, from --release-version and the --feature options; None without either.
+) -> dict[str, int]:
+    """Levels that a new cluster begins with, from --release-version and the --feature options.
 
     Args:
         release_version: a release such as 3.9 or 3.9-IV0; the newest by default.
@@ -38,8 +38,6 @@ def levels_of_options(
     Raises:
         CliError: a level or name is unknown, or the options contradict one another.
     """
-    if release_version is None and not features:
-        return None
     supported = supported_features(unstable=unstable)
     given = dict(_name_and_level(feature, supported) for feature in features)
     lowest, highest = supported[METADATA_VERSION]
@@ -81,7 +79,6 @@ def write_levels_of_new_directory(config: BrokerConfig, options: StartOptions) -
         unstable=config.broker.unstable_feature_versions_enable,
     )
     path = config.log.dirs[0]
-    assert levels is not None
     if any(os.path.exists(os.path.join(path, name)) for name in ("meta.properties", BOOTSTRAP_FILE)):
         return
     try:

@@ -63,9 +63,10 @@ def check_partitions(
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
     """Error of an OffsetFetch; one without a member is from an administrator or an older client."""
-    if member_id is None and member_epoch < 0:
-        return ErrorCode.NONE
-    member = None if member_id is None else group.members.get(member_id)
+    if member_id is None:
+        # With an epoch, Kafka looks for the member null, and its table of members fails.
+        return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
+    member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE if member_epoch == member.member_epoch else _epoch_error(member)

@@ -207,7 +207,14 @@ def offsets(world: GroupWorld) -> None:
     member.take()
     for offsets_of in ({"clicks": [(0, 20)]}, {"views": [(0, 20)]}):
         world.commit("c-offsets", 10, offsets_of, generation_id_or_member_epoch=epoch, member_id="a")
-    asked: tuple[tuple[str | None, int], ...] = (("a", member.epoch), ("a", epoch), ("b", 1), (None, -1), ("a", -1))
+    asked: tuple[tuple[str | None, int], ...] = (
+        ("a", member.epoch),
+        ("a", epoch),
+        ("b", 1),
+        (None, -1),
+        (None, 1),
+        ("a", -1),
+    )
     for asker, generation in asked:
         topics = [OffsetFetchRequestTopics(name="clicks", partition_indexes=[0, 1])]
         group = OffsetFetchRequestGroup(group_id="c-offsets", member_id=asker, member_epoch=generation, topics=topics)

@@ -76,8 +76,9 @@ def test_the_first_voters_know_of_one_another(tmp_path: Path) -> None:
     assert written.voters[1].endpoints == (VoterEndpoint("CONTROLLER", "::1", 9094),)
 
 
-def test_a_node_that_does_not_vote_has_no_checkpoint(tmp_path: Path) -> None:
+def test_a_node_that_does_not_vote_has_no_first_voters(tmp_path: Path) -> None:
     assert run(tmp_path, "--no-initial-controllers", "--cluster-id", CLUSTER).exit_code == 0
+    assert first_levels(tmp_path) == BOOTSTRAP_LEVELS
     assert not (tmp_path / "data/__cluster_metadata-0").exists()
 
 
@@ -120,6 +121,9 @@ UNSTABLE = {**BOOTSTRAP_LEVELS, "metadata.version": 31}
 @pytest.mark.parametrize(
     ("words", "levels"),
     [
+        # Apache Kafka begins without group.version and the others in a directory that has no bootstrap.checkpoint.
+        ([], dict(BOOTSTRAP_LEVELS)),
+        (["--override", "unstable.feature.versions.enable=true"], UNSTABLE),
         (["--release-version", "3.3"], {"metadata.version": 7}),
         (["--release-version", "3.7-IV2"], {"metadata.version": 17}),
         (["--feature", "metadata.version=23"], {"metadata.version": 23, "group.version": 1}),
@@ -165,7 +169,7 @@ def test_several_configured_voters_need_the_clusters_id(tmp_path: Path) -> None:
     settings = STATIC.replace("9093\nlog", "9093,2@localhost:9094\nlog")
     assert "--cluster-id is needed" in str(run(tmp_path, settings=settings).exception)
     assert run(tmp_path, "--cluster-id", CLUSTER, settings=settings).exit_code == 0
-    assert not (tmp_path / "data/bootstrap.checkpoint").exists()
+    assert first_levels(tmp_path) == BOOTSTRAP_LEVELS
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_epochs_of_transactional_commits(member_id: str, epoch: int, error: Erro
         ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
         ("a", -1, ErrorCode.STALE_MEMBER_EPOCH),
         ("b", 2, ErrorCode.UNKNOWN_MEMBER_ID),
-        (None, 2, ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, 2, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorCode) -> None:

@@ -118,6 +118,7 @@ def test_fetches_with_epochs() -> None:
         ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
         ("z", 3, ErrorCode.UNKNOWN_MEMBER_ID),
         (None, -1, ErrorCode.NONE),
+        (None, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=[])
         assert offset_requests.fetch(rig.shard, group).error_code == error
