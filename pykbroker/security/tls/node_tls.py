@@ -42,23 +42,34 @@ class NodeTls:
                 self._listeners[name] = tls = ListenerTls(name, settings, is_between_nodes=name in between & own)
             except ConfigError as error:
                 raise _of_listener(name, error) from None
-            if name in own and tls.server is None:
-                raise ConfigError(
-                    f"{LISTENER_PREFIX}{name.lower()}.ssl.keystore.location",
-                    None,
-                    f"listener {name} has TLS and needs a key store: ssl.keystore.location, or "
-                    "ssl.keystore.certificate.chain and ssl.keystore.key",
-                )
+            if name in own:
+                _check_key_store(name, tls)
 
     def of(self, listener_name: str) -> ListenerTls | None:
         """TLS of a listener; None for a listener without TLS."""
         return self._listeners.get(listener_name)
 
+    def add(self, name: str, config: BrokerConfig) -> None:
+        """Takes the settings of a listener that is added while the node runs, unless it has them (P-484).
+
+        Raises:
+            ConfigError: as at the start.
+        """
+        if name not in self._listeners:
+            try:
+                tls = ListenerTls(name, _settings(config)[name])
+            except ConfigError as error:
+                raise _of_listener(name, error) from None
+            _check_key_store(name, tls)
+            self._listeners[name] = tls
+
     def refusal_of_change(self, config: BrokerConfig) -> str | None:
         """Kafka's error text for a change to these settings; None if it is allowed (P-244)."""
         try:
             for name, settings in _settings(config).items():
-                self._listeners[name].check(settings)
+                # The stores of a listener that the change adds are read when it is opened.
+                if name in self._listeners:
+                    self._listeners[name].check(settings)
         except ConfigError as error:
             reason = error.reason if error.kafkas_text == str(error) else error.kafkas_text
             # Kafka passes the exception as the value, and a text as the name of the key.
@@ -80,9 +91,11 @@ class NodeTls:
         except ConfigError as error:
             log.error("the TLS settings stay as they are, as the new ones are refused: %s", error)
             return
-        for name, settings in changed.items():
+        for name in self._listeners.keys() - changed.keys():
+            del self._listeners[name]
+        for name in self._listeners:
             try:
-                self._listeners[name].reconfigure(settings)
+                self._listeners[name].reconfigure(changed[name])
             except ConfigError as error:
                 log.error("listener %s keeps its TLS settings, as the new ones are refused: %s", name, error)
 
@@ -110,6 +123,16 @@ def _settings(config: BrokerConfig) -> Mapping[str, TlsSettings]:
         except ConfigError as error:
             raise _of_listener(name, error) from None
     return found
+
+
+def _check_key_store(name: str, tls: ListenerTls) -> None:
+    if tls.server is None:
+        raise ConfigError(
+            f"{LISTENER_PREFIX}{name.lower()}.ssl.keystore.location",
+            None,
+            f"listener {name} has TLS and needs a key store: ssl.keystore.location, or "
+            "ssl.keystore.certificate.chain and ssl.keystore.key",
+        )
 
 
 def _of_listener(name: str, error: ConfigError) -> ConfigError:
