@@ -93,7 +93,7 @@ def test_changes_of_settings(caplog: pytest.LogCaptureFixture) -> None:
     reason = node.refusal_of_change(stranger) or ""
     assert reason.startswith(
         "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
-        "SSLFactory failed: Keystore DistinguishedName does not match"
+        "SSLFactory failed: org.apache.kafka.common.config.ConfigException: Keystore DistinguishedName does not match"
     )
     assert reason.endswith(" for configuration Invalid dynamic configuration")
     with caplog.at_level(logging.ERROR):
@@ -110,6 +110,8 @@ NOT_VALID = "org.apache.kafka.common.errors.InvalidConfigurationException: {}"
     ("changes", "reason"),
     [
         ({"keystore.location": "/no/such/file"}, NOT_LOADED.format("/no/such/file", "JKS")),
+        ({"keystore.location": ""}, NOT_LOADED.format("", "JKS")),
+        ({"truststore.location": " "}, NOT_LOADED.format("", "JKS")),
         ({"keystore.password": "wrong"}, NOT_LOADED.format("{store}", "JKS")),
         ({"key.password": "wrong"}, None),
         ({"keystore.type": "XYZ"}, NOT_LOADED.format("{store}", "XYZ")),
