@@ -14,6 +14,7 @@ import pytest
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -22,6 +23,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pykbroker.security.tls.development import BROKER_FILE, prepare
+from tests.support.data_path import batch
 from tests.support.whole_broker import TIMEOUT_S, WholeBroker
 from tests.support.wire_client import WireClient
 
@@ -95,6 +97,27 @@ def test_a_listener_is_added_and_removed(broker: WholeBroker) -> None:
     # The same name and port again.
     assert alter(broker, listeners(port)) == (0, None)
     wait_until(lambda: is_open(port))
+
+
+def test_requests_that_wait_end_with_their_listener(broker: WholeBroker) -> None:
+    """A fetch waits for records without a task of its own; nothing of it may be left for them."""
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    broker.client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+    port = free_port()
+    assert alter(broker, listeners(port)) == (0, None)
+    wait_until(lambda: is_open(port))
+    waiting = WireClient(("127.0.0.1", port))
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    fetch = FetchRequest(
+        max_wait_ms=60_000, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    waiting.send(fetch, 4)
+    assert alter(broker, {"listeners": OWN}) == (0, None)
+    with pytest.raises((EOFError, ConnectionError)):
+        waiting.receive()
+    waiting.close()
+    assert broker.produce("t", batch(1)) == 0
+    assert broker.client.call(fetch, 4).responses[0].partitions[0].high_watermark == 1
 
 
 def test_all_dynamic_listeners_go_with_their_setting(broker: WholeBroker) -> None:
