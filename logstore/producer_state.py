@@ -126,6 +126,10 @@ def last_sequence_of(first_sequence: int, offset_delta: int) -> int:
     return (first_sequence + offset_delta) & _MAX_SEQUENCE
 
 
+UNKNOWN_PRODUCER = ProducerEntry()
+"""State of a producer of which nothing is known; must not be changed."""
+
+
 class ProducerState:
     """All producers of one partition.
 
@@ -254,9 +258,8 @@ class ProducerState:
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
         """Checks a transaction marker before it is appended (P-133, P-136)."""
-        entry = self.producers.get(producer_id)
-        if entry is None:
-            return
+        # As in Kafka a producer that is not known has the epochs -1, below which a request may be.
+        entry = self.producers.get(producer_id, UNKNOWN_PRODUCER)
         if transaction_version >= EPOCH_BUMP_TRANSACTION_VERSION and epoch == entry.epoch:
             # KAFKA-19999: a marker written again after its transaction ended is a retry, not a zombie.
             if entry.current_txn_first_offset != NO_OFFSET and epoch != 0x7FFF:

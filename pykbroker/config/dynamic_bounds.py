@@ -16,6 +16,7 @@ from pykbroker.config.definitions.topic import BROKER_SYNONYMS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX
 from pykbroker.config.update_modes import ONLY_PER_LISTENER, is_dynamic
 from pykbroker.config.validation.log import check_local_retention
+from pykbroker.config.validation.roles import NO_CONTROLLER_LISTENER, no_inter_broker_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,6 +38,8 @@ _LISTENER_KEYS = frozenset(
     {
         *_LIMITS_PER_LISTENER,
         _POOL_PER_LISTENER,
+        "listener.security.protocol.map",
+        "listeners",
         "principal.builder.class",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
@@ -128,6 +131,21 @@ def refusal_of_listener_values(config: BrokerConfig, settings: Mapping[str, str]
     return None
 
 
+def refusal_of_removal(static: BrokerConfig, new: BrokerConfig) -> str | None:
+    """Kafka's error text if a listener that this node needs would be gone: the controllers' or that between brokers.
+
+    A single node could start without them, but the controllers' port cannot be closed while it runs.
+    """
+    network = new.network
+    if len(network.controller_listeners) < len(static.network.controller_listeners):
+        return NO_CONTROLLER_LISTENER
+    told = list(network.advertised_listeners) or [address.name for address in network.listeners]
+    needed = static.network.inter_broker_listener
+    if needed not in told and any(address.name == needed for address in static.network.listeners):
+        return no_inter_broker_listener(told)
+    return None
+
+
 def _of_a_part(reason: str) -> str:
     """Kafka's error text for a change that a part of the broker refuses."""
     # Kafka passes the exception as the value, and a text as the name of the key.
@@ -142,7 +160,8 @@ def _has_changed(keys: Iterable[str], current: BrokerConfig, new: BrokerConfig) 
 
 
 def _reason_of_limits(current: BrokerConfig, new: BrokerConfig) -> str | None:
-    for listener in new.network.listeners:
+    # A listener that the change adds may have any values.
+    for listener in current.network.listeners:
         before, after = (_limits(config, listener.name) for config in (current, new))
         if before != after:
             for key, value in after.items():
@@ -216,15 +235,35 @@ def _reason_of_retention(current: BrokerConfig, new: BrokerConfig) -> str | None
 
 
 def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: BrokerConfig) -> str | None:
-    """P-311: Kafka's DynamicListenerConfig holds the new settings of a listener against those of the start."""
-    if _has_changed(_LISTENER_KEYS, current, new):
-        for listener in new.network.listeners:
-            if _unchanging(static, listener.name) != _unchanging(new, listener.name):
-                return (
-                    f"Configs cannot be updated dynamically for existing listener ListenerName({listener.name}), "
-                    "restart broker or create a new listener for update"
-                )
+    """P-311, P-484: Kafka's DynamicListenerConfig. It holds the settings of a listener against those of the start."""
+    if not _has_changed(_LISTENER_KEYS, current, new):
+        return None
+    before, after = (_names_of_listeners(config) for config in (current, new))
+    # A listener that clients are told of stays: without advertised.listeners each one that was added, too.
+    told = list(current.network.advertised_listeners or before[: len(current.network.listeners)])
+    if not set(told).issubset(after):
+        return f"Advertised listeners '{_as_set(told)}' must be a subset of listeners '{_as_set(after)}'"
+    for name in after:
+        if name not in before:
+            continue
+        if _unchanging(static, name) != _unchanging(new, name):
+            return (
+                f"Configs cannot be updated dynamically for existing listener ListenerName({name}), "
+                "restart broker or create a new listener for update"
+            )
+        if current.network.security_protocols[name] != new.network.security_protocols[name]:
+            return f"Security protocol cannot be updated for existing listener ListenerName({name})"
     return None
+
+
+def _names_of_listeners(config: BrokerConfig) -> list[str]:
+    """Names of the broker's listeners, then of the controller's."""
+    return [address.name for address in (*config.network.listeners, *config.network.controller_listeners)]
+
+
+def _as_set(names: Iterable[str]) -> str:
+    """A set of names of listeners as Scala shows it."""
+    return f"Set({', '.join(f'ListenerName({name})' for name in names)})"
 
 
 def _unchanging(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -9,21 +9,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
-from pykbroker.config.definitions import LIST, PROVIDERS_KEY, ProviderError
+from pykbroker.config.definitions import LIST, PROVIDERS_KEY, READ_ONLY, ProviderError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.dynamic_bounds import check_type, refusal_of_change, refusal_of_listener_values
+from pykbroker.config.dynamic_bounds import (
+    check_type,
+    refusal_of_change,
+    refusal_of_listener_values,
+    refusal_of_removal,
+)
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import (
     ONLY_PER_LISTENER,
     definition_of_broker_key,
     is_dynamic,
-    is_fixed,
     is_per_broker,
 )
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
-from pykbroker.java_order import split_at_commas
+from pykbroker.java_order import hash_order, split_at_commas
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -181,7 +185,7 @@ def check_settings(
         config: static settings of this broker.
         image: has the current dynamic settings, of this broker and of all.
     """
-    error = _check_form_of_names(settings, is_one_broker=bool(resource_name))
+    error = _check_form_of_names(settings)
     if error.is_failure:
         return error
     cluster_wide, own = usable_levels(image, config.node_id)
@@ -196,7 +200,7 @@ def check_settings(
         new = config.with_dynamic(cluster_wide, settings) if resource_name else config.with_dynamic(settings, own)
     except ConfigError as problem:
         return ApiError(ErrorCode.INVALID_REQUEST, problem.kafkas_text)
-    reason = refusal_of_change(config, _current(config, cluster_wide, own), new)
+    reason = refusal_of_removal(config, new) or refusal_of_change(config, _current(config, cluster_wide, own), new)
     return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
@@ -222,28 +226,23 @@ def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping
 
 
 def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
-    error = _check_form_of_names(settings, is_one_broker=is_one_broker)
+    error = _check_form_of_names(settings)
     return error if error.is_failure else _check_level_of_names(settings, is_one_broker=is_one_broker)
 
 
-def _check_form_of_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
+def _check_form_of_names(settings: Mapping[str, str]) -> ApiError:
     """Refuses keys that a running broker does not change, and those that need a listener's prefix."""
-    fixed = [
-        name
-        for name in settings
-        # A key that Kafka changes and we do not is refused by it too, with the other text, for all brokers at once.
-        if name in BROKER_CONFIGS and is_fixed(name) and (is_one_broker or not is_per_broker(name))
-    ]
+    fixed = [name for name in settings if name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode == READ_ONLY]
     if fixed:
         return ApiError(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(hash_order(fixed))}]"
         )
     bare = [name for name in settings if name in ONLY_PER_LISTENER]
     if bare:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            f"[{', '.join(sorted(bare))}]",
+            f"[{', '.join(hash_order(bare))}]",
         )
     return NO_ERROR
 
@@ -256,5 +255,5 @@ def _check_level_of_names(settings: Mapping[str, str], *, is_one_broker: bool) -
     return ApiError(
         ErrorCode.INVALID_REQUEST,
         "Cannot update these configs at default cluster level, broker id must be specified: "
-        f"[{', '.join(sorted(per_broker))}]",
+        f"[{', '.join(hash_order(per_broker))}]",
     )

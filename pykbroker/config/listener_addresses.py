@@ -18,6 +18,8 @@ _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not b
 _PORT_MAX = 65535
 _NODE_ID_MAX = 2**31 - 1
 _HOST = r"[0-9a-zA-Z\-%._:]*"
+_EXPECTED_ENTRY = f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}"
+_NO_NAME = "The provided listener name is null or empty string"
 
 # Keys that are set per mechanism: listener.name.<listener>.<mechanism>.<key>.
 _PER_MECHANISM = (
@@ -77,28 +79,43 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
     Raises:
         ConfigError: a text has another form, a name is not in the map, or a name or port occurs twice.
     """
-    listeners: list[ListenerAddress] = []
-    for text in texts:
-        name, separator, address = text.partition("://")
-        host, colon, port_text = address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        port = _number(port_text, _PORT_MAX)
-        if not separator or not colon or not name or port is None:
-            raise ConfigError(key, text, "expected NAME://host:port, for example PLAINTEXT://localhost:9092")
-        name = name.upper()
-        protocol = protocols.get(name)
-        if protocol is None:
-            raise ConfigError(
-                key,
-                text,
-                f"listener {name} has no entry in listener.security.protocol.map, which has {', '.join(protocols)}",
-            )
-        if any(listener.name == name for listener in listeners):
-            raise ConfigError(key, ",".join(texts), f"listener name {name} occurs twice")
-        listeners.append(ListenerAddress(name, host, port, protocol))
+    listeners = [_parse_listener(key, text, texts, protocols) for text in texts]
+    names = [listener.name for listener in listeners]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        kafkas_reason = f"Each listener must have a different name, listeners: {_as_list(texts)}"
+        raise _refused(key, ",".join(texts), texts, f"listener name {twice} occurs twice", kafkas_reason)
     if key == "listeners":
         _check_ports(listeners, texts)
     return tuple(listeners)
+
+
+def _parse_listener(key: str, text: str, texts: list[str], protocols: Mapping[str, str]) -> ListenerAddress:
+    name, separator, address = text.partition("://")
+    host, colon, port_text = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    port = _number(port_text, _PORT_MAX)
+    if not separator or not colon or not name or port is None or not is_host(host):
+        expected = "expected NAME://host:port, for example PLAINTEXT://localhost:9092"
+        kafkas_reason = f"Unable to parse {text} to a broker endpoint"
+        if separator and colon and not name:
+            kafkas_reason = _NO_NAME
+        raise _refused(key, text, texts, expected, kafkas_reason)
+    name = name.upper()
+    protocol = protocols.get(name)
+    if protocol is None:
+        known = f"listener {name} has no entry in listener.security.protocol.map, which has {', '.join(protocols)}"
+        raise _refused(key, text, texts, known, f"No security protocol defined for listener {name}")
+    return ListenerAddress(name, host, port, protocol)
+
+
+def _refused(key: str, value: str, texts: list[str], reason: str, kafkas_reason: str) -> ConfigError:
+    return ConfigError(key, value, reason, f"Error creating broker listeners from '{_as_list(texts)}': {kafkas_reason}")
+
+
+def _as_list(texts: list[str]) -> str:
+    """A list as Java shows it."""
+    return f"[{', '.join(texts)}]"
 
 
 def _number(text: str, most: int) -> int | None:
@@ -111,11 +128,18 @@ def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
     for port in {listener.port for listener in listeners if listener.port}:
         versions = [_ip_version(listener.host) for listener in listeners if listener.port == port]
         if len(versions) > 1 and sorted(versions) != [4, 6]:
-            raise ConfigError(
-                "listeners",
-                ",".join(texts),
-                f"port {port} occurs twice, which is possible only for an IPv4 and an IPv6 address",
-            )
+            reason = f"port {port} occurs twice, which is possible only for an IPv4 and an IPv6 address"
+            if versions.count(0) > 1:
+                kafkas_reason = f"Each listener must have a different port, listeners: {_as_list(texts)}"
+            else:
+                rule = (
+                    "If you have two listeners on the same port then one needs to be IPv4 and the other IPv6"
+                    if len(versions) - versions.count(0) == 2
+                    else "Each listener must have a different port unless exactly one listener has an IPv4 address "
+                    "and the other IPv6 address"
+                )
+                kafkas_reason = f"{rule}, listeners: {_as_list(texts)}, port: {port}"
+            raise _refused("listeners", ",".join(texts), texts, reason, kafkas_reason)
 
 
 def _ip_version(host: str) -> int:
@@ -141,15 +165,33 @@ def parse_protocol_map(
     Raises:
         ConfigError: an entry has another form or names no security protocol.
     """
+    key = "listener.security.protocol.map"
+    parts = [part.strip() for part in text.split(",")]
+    while parts and not parts[-1]:
+        parts.pop()
+    # Of entries whose names are the same text the last one wins.
+    entries: dict[str, str] = {}
+    for entry in parts:
+        name, colon, protocol = entry.rpartition(":")
+        if not colon:
+            # Java's text for the cut that fails.
+            kafkas_text = f"Error parsing configuration property '{key}': begin 0, end -1, length {len(entry)}"
+            raise ConfigError(key, entry, _EXPECTED_ENTRY, kafkas_text)
+        entries[name.strip()] = protocol.strip()
     protocols: dict[str, str] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, _, protocol = entry.rpartition(":")
-        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
-            raise ConfigError(
-                "listener.security.protocol.map",
-                entry,
-                f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}",
+    for name, protocol in entries.items():
+        entry = f"{name}:{protocol}"
+        if not name:
+            raise ConfigError(key, entry, _EXPECTED_ENTRY, _NO_NAME)
+        if protocol.upper() not in SECURITY_PROTOCOLS:
+            kafkas_text = f"Invalid security protocol `{protocol}` defined in {key}"
+            raise ConfigError(key, entry, _EXPECTED_ENTRY, kafkas_text)
+        known = protocols.get(name.upper())
+        if known is not None:
+            kafkas_text = (
+                f"Duplicate key ListenerName({name.upper()}) (attempted merging values {known} and {protocol.upper()})"
             )
+            raise ConfigError(key, entry, f"listener {name.upper()} occurs twice", kafkas_text)
         protocols[name.upper()] = protocol.upper()
     names = [*controller_listener_names, *(listener.partition(":")[0] for listener in listener_texts)]
     if not is_explicit and not any(name.upper() in SECURITY_PROTOCOLS.keys() - {"PLAINTEXT"} for name in names):

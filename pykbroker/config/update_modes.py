@@ -1,8 +1,8 @@
 """Update modes of broker keys (KIP-226): read-only, per-broker or cluster-wide.
 
 The mode of each key is in its row of the table. This module has the rules beyond the table: keys that exist only as
-dynamic settings, keys of one listener, and keys that cannot be changed in this broker. DescribeConfigs (`descriptions`)
-and both APIs that alter configs (`dynamic_changes`) use it.
+dynamic settings, and keys of one listener. DescribeConfigs (`descriptions`) and both APIs that alter configs
+(`dynamic_changes`) use it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from pykbroker.config.listener_addresses import base_of_listener_key
 
 _THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
 """The row of each key in DYNAMIC_ONLY_CONFIGS."""
-
-_NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
-"""Kafka can change its listeners while it runs; here such a change would have no effect, so it is refused."""
 
 _CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
 """Settings of one listener that may be set for all brokers."""
@@ -54,11 +51,6 @@ def is_dynamic(name: str) -> bool:
     if name in DYNAMIC_ONLY_CONFIGS:
         return True
     return name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode != READ_ONLY
-
-
-def is_fixed(name: str) -> bool:
-    """True for a listed key that a running broker does not change: Kafka's read-only keys, and `_NEEDS_RESTART`."""
-    return BROKER_CONFIGS[name].update_mode == READ_ONLY or name in _NEEDS_RESTART
 
 
 def is_per_broker(name: str) -> bool:

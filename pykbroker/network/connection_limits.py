@@ -78,6 +78,11 @@ class ConnectionLimits:
         """Adds a listener to those whose connections count towards the broker's limits."""
         self._listeners.append(listener)
 
+    def remove_listener(self, listener: LimitedListener) -> None:
+        """Forgets a listener that was closed; its connections are counted until they have ended."""
+        self._listeners.remove(listener)
+        self._rates.pop(listener.name, None)
+
     async def wait_for_slot(self, listener: LimitedListener) -> None:
         """Returns when the listener may accept another connection."""
         while not self._has_slot(listener):

@@ -35,22 +35,16 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.config.listener_addresses import ListenerAddress
-    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.meta_properties import MetaProperties
     from pykbroker.network.listening_socket import BoundListener
     from pykbroker.node.controller_server import ControllerServer
     from pykbroker.protocol.fields import Message
-    from pykbroker.security.tls.node_tls import NodeTls
 
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_KEPT = 4096
 """Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
-
-CERTIFICATES_INTERVAL_S = 10.0
-"""Seconds between two checks of the files of key stores and trust stores, which a tool may renew. Apache Kafka checks
-them only when a setting changes."""
 
 CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
@@ -155,8 +149,9 @@ async def _run_in_directory(
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 if host.tls is not None:
-                    controller.subscribe(partial(_apply_tls, host.tls, metadata))
-                    nursery.start_soon(_watch_certificates, host.tls)
+                    from pykbroker.node.certificates import keep_up_to_date
+
+                    keep_up_to_date(host.tls, controller, metadata, nursery)
                 quotas.begin(nursery)
                 if stop is not None:
                     nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
@@ -187,18 +182,6 @@ def _with_tls(host: Host, config: BrokerConfig) -> Host:
     from pykbroker.security.tls.node_tls import NodeTls
 
     return host._replace(tls=NodeTls(config))
-
-
-def _apply_tls(tls: NodeTls, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
-    """Uses changed TLS settings and files when any setting changes. A subscriber of metadata changes."""
-    if old.configs is not new.configs:
-        tls.apply(metadata.settings.under(new))
-
-
-async def _watch_certificates(tls: NodeTls) -> None:
-    while True:
-        await trio.sleep(CERTIFICATES_INTERVAL_S)
-        tls.take_changed_files()
 
 
 class LocalController:

@@ -15,7 +15,6 @@ from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.network.listening_socket import bound_ports
 from pykbroker.node.broker_registration import (
     Registration,
@@ -25,13 +24,9 @@ from pykbroker.node.broker_registration import (
     report_cordoned_directories,
 )
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
-from pykbroker.node.node_parts import (
-    make_authorizer,
-    make_principal_builder,
-    sasl_maker,
-    tls_of,
-)
+from pykbroker.node.node_parts import make_authorizer, make_principal_builder
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
+from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.share_states import GroupShareStates
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import uuid_from_text
@@ -118,10 +113,12 @@ class BrokerServer:
             self._directories = _directory_tasks(parts, parts.several_directories, self._call, send_heartbeat)
         self._services, replication = make_services(parts, self._call, self._directories)
         await self._start_parts(nursery, self._services, replication)
-        listeners = self._make_listeners(self._services)
-        start_housekeeping(nursery, self._services, listeners, None if replication is None else replication.replicas)
+        running = RunningListeners(parts, self._services, self._bound)
+        parts.controller.subscribe(running.on_metadata_change)
+        replicas = None if replication is None else replication.replicas
+        start_housekeeping(nursery, self._services, running.listeners, replicas)
         # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
-        await nursery.start(_serve, listeners)
+        await nursery.start(running.run)
         if self._registration is not None:
             await self._registration.serve()
 
@@ -181,21 +178,6 @@ class BrokerServer:
         if services.directory_moves is not None:
             nursery.start_soon(services.directory_moves.run)
 
-    def _make_listeners(self, services: BrokerServices) -> list[Listener]:
-        limits = ListenerLimits(services)
-        self._parts.controller.subscribe(lambda old, new: limits.connections.settings_changed())
-        return [
-            Listener(
-                address.name,
-                sockets,
-                services,
-                sasl_maker(self._parts, address, is_controller=False),
-                limits,
-                tls=tls_of(self._parts, address),
-            )
-            for address, sockets in self._bound
-        ]
-
     async def leave(self) -> None:
         """Controlled shutdown: moves leaderships to other brokers, if there are any (`controlled.shutdown.enable`)."""
         if self._registration is not None and self._parts.config.broker.controlled_shutdown_enable:
@@ -209,15 +191,6 @@ class BrokerServer:
         services.transactions.stop()
         services.share_state.stop()
         self._parts.log_directories.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))
-
-
-async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Opens the ports and serves until it is cancelled."""
-    async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
-        for listener in listeners:
-            listener.open()
-            accepting.start_soon(listener.serve, connections)
-        task_status.started()
 
 
 class Replication(NamedTuple):

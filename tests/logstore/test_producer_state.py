@@ -254,6 +254,16 @@ def test_markers_are_fenced(place: Place) -> None:
     assert log.producers.producers[7].coordinator_epoch == 5
 
 
+def test_markers_of_an_unknown_producer_are_fenced_below_minus_1(place: Place) -> None:
+    """P-133: its epochs are -1 in Kafka."""
+    log = place.open()
+    with pytest.raises(InvalidProducerEpoch):
+        end(log, ControlRecordType.COMMIT, epoch=-2)
+    with pytest.raises(TransactionCoordinatorFenced):
+        end(log, ControlRecordType.COMMIT, epoch=0, coordinator=-2)
+    end(log, ControlRecordType.COMMIT, epoch=0, coordinator=-1)
+
+
 def test_coordinators_data_is_checked_by_epoch_only(place: Place) -> None:
     log = place.open()
     data = batch(1, producer_id=9, producer_epoch=4, is_transactional=True)

@@ -23,7 +23,12 @@ def check_advertised(config: ConfigValues) -> None:
     for address in (*network.advertised_listeners.values(), *network.advertised_controller_listeners.values()):
         if address.name not in bound:
             raise ConfigError(
-                "advertised.listeners", address.name, f"not one of listeners, which are {_bound_names(config)}"
+                "advertised.listeners",
+                address.name,
+                f"not one of listeners, which are {_bound_names(config)}",
+                "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones "
+                f"defined in listeners. Found {','.join(network.advertised_listeners)}. The valid options based on "
+                f"the current configuration are {','.join(address.name for address in _bound(config))}",
             )
         if address.host == "0.0.0.0":  # noqa: S104  compared, not bound
             raise ConfigError(

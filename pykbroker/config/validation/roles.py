@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.values import ConfigValues
+
+NO_CONTROLLER_LISTENER = (
+    "requirement failed: controller.listener.names must contain at least one value appearing in the 'listeners' "
+    "configuration when running the KRaft controller role"
+)
+"""Kafka's error text."""
+
+
+def no_inter_broker_listener(advertised: Iterable[str]) -> str:
+    """Kafka's error text where the listener between brokers is not among the advertised ones."""
+    return (
+        "requirement failed: inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+        f"The valid options based on currently configured listeners are {','.join(advertised)}"
+    )
 
 
 def check_roles(config: ConfigValues) -> None:
@@ -47,7 +63,11 @@ def check_listeners_of_broker(config: ConfigValues) -> None:
     texts, network = config.static_properties, config.network
     if not network.listeners:
         raise ConfigError(
-            "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
+            "listeners",
+            texts.get("listeners", ""),
+            "no listener for clients: all are controller listeners",
+            "requirement failed: There must be at least one broker advertised listener. Perhaps all listeners appear "
+            "in controller.listener.names?",
         )
     if "advertised.listeners" in texts and not network.advertised_listeners:
         raise ConfigError("advertised.listeners", texts["advertised.listeners"], "must have a listener for clients")
@@ -61,6 +81,7 @@ def check_listeners_of_broker(config: ConfigValues) -> None:
             given[0] if given else "inter.broker.listener.name",
             network.inter_broker_listener,
             f"must be one of the advertised listeners, which are {', '.join(sorted(names))}",
+            no_inter_broker_listener(network.advertised_listeners or [listener.name for listener in network.listeners]),
         )
 
 
@@ -121,6 +142,7 @@ def check_listeners_of_controller(config: ConfigValues) -> None:
             "controller.listener.names",
             ",".join(names),
             "each must be one of listeners where process.roles has controller",
+            NO_CONTROLLER_LISTENER,
         )
     for address in network.advertised_controller_listeners.values():
         if not address.host:
@@ -133,9 +155,9 @@ CHECKS = (
     check_roles,
     check_inter_broker_name,
     check_inter_broker_mechanism,
+    check_listeners_of_controller,
     check_listeners_of_broker,
     check_heartbeats,
     check_auto_join,
     check_controller_names_of_broker,
-    check_listeners_of_controller,
 )

@@ -10,6 +10,12 @@ from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
+_RESTRICTING_CLASSES = (
+    "alter.config.policy.class.name",
+    "client.quota.callback.class",
+    "create.topic.policy.class.name",
+)
+
 
 def check_logins(config: ConfigValues) -> None:
     """A node needs a login for each SASL listener of other nodes that it connects to.
@@ -71,10 +77,24 @@ def check_principal_builder(config: ConfigValues) -> None:
         )
 
 
+def check_java_classes(config: ConfigValues) -> None:
+    """Refuses classes that would restrict clients: without effect, everything that they forbid would be allowed.
+
+    Apache Kafka does not start either if it cannot load a class.
+    """
+    for key in _RESTRICTING_CLASSES:
+        name = config.value(key)
+        if name:
+            not_found = f"Invalid value {name} for configuration {key}: Class {name} could not be found."
+            raise ConfigError(
+                key, name, "classes in Java cannot be loaded here, so nothing would be limited", not_found
+            )
+
+
 def check_super_users(config: ConfigValues) -> None:
     for user in config.security.super_users:
         if ":" not in user:
             raise ConfigError("super.users", user, "must be principals such as User:alice, separated by semicolons")
 
 
-CHECKS = (check_logins, check_authorizer, check_principal_builder, check_super_users)
+CHECKS = (check_logins, check_authorizer, check_principal_builder, check_java_classes, check_super_users)

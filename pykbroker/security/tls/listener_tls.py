@@ -156,8 +156,8 @@ def _stamp(path: str) -> _Stamp:
 
 
 def _incompatible(reason: str) -> ConfigError:
-    """Error for new stores that do not fit the present ones, with Kafka's text."""
-    return ConfigError("ssl.keystore", HIDDEN, reason)
+    """Error for new stores that do not fit the present ones, with Kafka's text, which names the exception's class."""
+    return ConfigError("ssl.keystore", HIDDEN, reason, f"org.apache.kafka.common.config.ConfigException: {reason}")
 
 
 def _check_names(old: _Loaded, new: _Loaded) -> None:

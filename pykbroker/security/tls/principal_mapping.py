@@ -63,6 +63,12 @@ class PrincipalMapping:
         self._text = rules
         self._rules = [rule for text in _split(rules) if (rule := _parse(text)) is not None]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrincipalMapping) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
     def user_name(self, distinguished_name: str) -> str:
         """The user name of a distinguished name.
 

@@ -178,8 +178,11 @@ def _trust_store(text: Callable[[str], str | None]) -> StoreSettings | None:
 
 
 def _common(text: Callable[[str], str | None], kind: str) -> tuple[str, str | None, str | None]:
-    given, location = text(f"ssl.{kind}.type"), text(f"ssl.{kind}.location") or None
+    given, location = text(f"ssl.{kind}.type"), text(f"ssl.{kind}.location")
     store_type = "JKS" if given is None else given.upper()
+    if location is not None and not location.strip():
+        # Java's text; to it the empty path is a file that is not there, and no missing setting.
+        raise ConfigError(f"ssl.{kind}.location", location, "must be the path of a file", not_loaded("", store_type))
     if store_type not in STORE_TYPES:
         problem = not_loaded(location or "", str(given))
         raise ConfigError(f"ssl.{kind}.type", store_type, f"must be among {', '.join(STORE_TYPES)}", problem)

@@ -165,9 +165,13 @@ PREFIX = "listener.name.plaintext."
             "",
             "Invalid value 3.0E9 for configuration log.cleaner.min.cleanable.ratio: Value must be no more than 1",
         ),
-        # Keys of Kafka's that need a restart here.
-        ({"listeners": "PLAINTEXT://:1"}, "1", "Cannot update these configs dynamically: [listeners]"),
         ({"listeners": "PLAINTEXT://:1"}, "", LEVEL.format("listeners")),
+        # In the order of a HashSet.
+        (
+            {"listener.security.protocol.map": "x", "listeners": "x"},
+            "",
+            LEVEL.format("listeners, listener.security.protocol.map"),
+        ),
         # Bounds, in Kafka's words and order.
         (
             {"cordoned.log.dirs": "a,b"},
@@ -259,3 +263,137 @@ def test_the_log_says_why_a_reporter_cannot_be_loaded(caplog: pytest.LogCaptureF
     config = BrokerConfig.from_properties({"node.id": "1"})
     assert check_settings({"metric.reporters": "tests.no_such_module:Class"}, "1", config, EMPTY_IMAGE).is_failure
     assert "tests.no_such_module:Class of metric.reporters cannot be loaded: ModuleNotFoundError(" in caplog.text
+
+
+ADVERTISED = "PLAINTEXT://a:9092"
+OWN = "PLAINTEXT://a:9092,CONTROLLER://a:9093"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SPARE:PLAINTEXT,TLS:SSL"
+MAP = "listener.security.protocol.map"
+CREATING = "Error creating broker listeners from '[PLAINTEXT://a:9092, CONTROLLER://a:9093, {}]': {}"
+ON_STACKS = (
+    "Each listener must have a different port unless exactly one listener has an IPv4 address and the other IPv6 "
+    "address"
+)
+
+
+def _node(settings: dict[str, str]) -> BrokerConfig:
+    given = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@a:9093",
+        "listeners": OWN,
+        MAP: PROTOCOLS,
+    }
+    return BrokerConfig.from_properties({**given, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"listeners": f"{OWN},SPARE://a:1"}, None),
+        ({"listeners": f"{OWN},spare://:1"}, None),
+        ({"listeners": f"{OWN},TLS://a:1"}, None),
+        ({"listeners": f"{OWN},{OWN}"}, None),
+        ({"listeners": "PLAINTEXT://b:1,CONTROLLER://a:9093"}, None),
+        ({"listeners": f"{OWN},X://a:1"}, CREATING.format("X://a:1", "No security protocol defined for listener X")),
+        ({"listeners": f"{OWN},foo"}, CREATING.format("foo", "Unable to parse foo to a broker endpoint")),
+        (
+            {"listeners": f"{OWN},SPARE://a b:1"},
+            CREATING.format("SPARE://a b:1", "Unable to parse SPARE://a b:1 to a broker endpoint"),
+        ),
+        (
+            {"listeners": f"{OWN},://a:1"},
+            CREATING.format("://a:1", "The provided listener name is null or empty string"),
+        ),
+        (
+            {"listeners": f"{OWN},plaintext://a:1"},
+            CREATING.format(
+                "plaintext://a:1",
+                "Each listener must have a different name, listeners: "
+                "[PLAINTEXT://a:9092, CONTROLLER://a:9093, plaintext://a:1]",
+            ),
+        ),
+        (
+            {"listeners": f"{OWN},SPARE://a:9092"},
+            CREATING.format(
+                "SPARE://a:9092",
+                "Each listener must have a different port, listeners: "
+                "[PLAINTEXT://a:9092, CONTROLLER://a:9093, SPARE://a:9092]",
+            ),
+        ),
+        (
+            {"listeners": f"{OWN},SPARE://[::1]:9092"},
+            CREATING.format(
+                "SPARE://[::1]:9092",
+                f"{ON_STACKS}, listeners: [PLAINTEXT://a:9092, CONTROLLER://a:9093, SPARE://[::1]:9092], port: 9092",
+            ),
+        ),
+        (
+            {"listeners": "CONTROLLER://a:9093"},
+            (
+                "requirement failed: There must be at least one broker advertised listener. Perhaps all listeners "
+                "appear in controller.listener.names?"
+            ),
+        ),
+        (
+            {"listeners": "PLAINTEXT://a:9092,SPARE://a:1"},
+            (
+                "requirement failed: controller.listener.names must contain at least one value appearing in the "
+                "'listeners' configuration when running the KRaft controller role"
+            ),
+        ),
+        (
+            {"listeners": "SPARE://a:1,CONTROLLER://a:9093"},
+            (
+                "requirement failed: inter.broker.listener.name must be a listener name defined in "
+                "advertised.listeners. The valid options based on currently configured listeners are SPARE"
+            ),
+        ),
+        ({MAP: f"{PROTOCOLS},x:y"}, f"Invalid security protocol `y` defined in {MAP}"),
+        ({MAP: f"{PROTOCOLS},X"}, f"Error parsing configuration property '{MAP}': begin 0, end -1, length 1"),
+        ({MAP: f"{PROTOCOLS},,X:SSL"}, f"Error parsing configuration property '{MAP}': begin 0, end -1, length 0"),
+        ({MAP: f"{PROTOCOLS},:SSL"}, "The provided listener name is null or empty string"),
+        (
+            {MAP: f"{PROTOCOLS},spare:SSL"},
+            "Duplicate key ListenerName(SPARE) (attempted merging values PLAINTEXT and SSL)",
+        ),
+        ({MAP: f"{PROTOCOLS},SPARE:SSL,,"}, None),
+        (
+            {MAP: PROTOCOLS.replace("CONTROLLER:PLAINTEXT", "CONTROLLER:SSL")},
+            WRAPPED.format("Security protocol cannot be updated for existing listener ListenerName(CONTROLLER)"),
+        ),
+        ({"listeners": f"{OWN},SPARE://a:1", "listener.name.spare.max.connections": "0"}, None),
+        ({"listeners": f"{OWN},SPARE://a:1", "listener.name.spare.num.network.threads": "900"}, None),
+        (
+            {"listeners": f"{OWN},SPARE://a:1", f"{PREFIX}socket.send.buffer.bytes": "1"},
+            WRAPPED.format(
+                "Configs cannot be updated dynamically for existing listener ListenerName(PLAINTEXT), restart broker "
+                "or create a new listener for update"
+            ),
+        ),
+    ],
+)
+def test_changes_of_listeners_in_kafkas_words(settings: dict[str, str], text: str | None) -> None:
+    """P-484."""
+    error = check_settings(settings, "1", _node({}), EMPTY_IMAGE)
+    assert error.message == text
+
+
+def test_an_advertised_listener_cannot_be_removed() -> None:
+    """P-484: without advertised.listeners, one that was added is advertised too."""
+    added = {"listeners": f"{OWN},SPARE://a:1"}
+    record = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="listeners", value=added["listeners"])
+    image = apply_records(EMPTY_IMAGE, [record])
+    error = check_settings({}, "1", _node({}), image)
+    assert error.message == WRAPPED.format(
+        "Advertised listeners 'Set(ListenerName(PLAINTEXT), ListenerName(SPARE))' must be a subset of listeners "
+        "'Set(ListenerName(PLAINTEXT), ListenerName(CONTROLLER))'"
+    )
+    named = _node({"advertised.listeners": ADVERTISED})
+    assert not check_settings({}, "1", named, image).is_failure
+    error = check_settings({"listeners": "SPARE://a:1,CONTROLLER://a:9093"}, "1", named, image)
+    assert error.message == (
+        "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones defined in "
+        "listeners. Found PLAINTEXT. The valid options based on the current configuration are SPARE,CONTROLLER"
+    )

@@ -48,6 +48,15 @@ CONTROLLER_AND_BROKER = {
             "replica.selector.class",
             "only org.apache.kafka.common.replica.RackAwareReplicaSelector is available",
         ),
+        # P-485
+        *(
+            ({key: "com.acme.Limits"}, key, "classes in Java cannot be loaded here, so nothing would be limited")
+            for key in (
+                "alter.config.policy.class.name",
+                "client.quota.callback.class",
+                "create.topic.policy.class.name",
+            )
+        ),
         ({**CONTROLLER_AND_BROKER, "broker.session.timeout.ms": "0"}, "broker.session.timeout.ms", "at least 1"),
         (
             {

@@ -164,7 +164,7 @@ def test_levels_are_judged_together() -> None:
     ("name", "edits", "code"),
     [
         ("1", [(SET, "num.partitions", "3")], ErrorCode.INVALID_REQUEST),
-        ("1", [(SET, "listeners", "PLAINTEXT://:1")], ErrorCode.INVALID_REQUEST),
+        ("1", [(SET, "listeners", "UNKNOWN://:1")], ErrorCode.INVALID_REQUEST),
         ("1", [(SET, "message.max.bytes", "x")], ErrorCode.INVALID_REQUEST),
         ("1", [(SET, "ssl.keystore.location", "/x")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "listener.name.plaintext.ssl.keystore.location", "/x")], ErrorCode.INVALID_REQUEST),

@@ -99,7 +99,7 @@ def test_dynamic_settings_are_ignored_one_by_one() -> None:
     settings = DynamicBrokerConfig(BrokerConfig.from_properties({}), 1)
     image = _with_configs(
         EMPTY_IMAGE,
-        (4, "1", "listeners", "UNKNOWN://:9093"),
+        (4, "1", "advertised.listeners", "UNKNOWN://:9093"),
         (4, "1", "num.partitions", "9"),
         (4, "1", "max.connections", "many"),
         (4, "", "ssl.keystore.location", "/x"),

@@ -11,7 +11,7 @@ import trio
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
-from pykbroker.node import broker
+from pykbroker.node import broker, certificates
 from pykbroker.node.housekeeping import start_controller_housekeeping
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.security.tls import node_tls
@@ -49,17 +49,17 @@ def test_certificates_follow_the_settings() -> None:
     old, same, new = ClusterImage(), ClusterImage(), ClusterImage()
     same.configs = old.configs
     new.configs = {}
-    broker._apply_tls(tls, metadata, old, same)
+    certificates.apply_settings(tls, metadata, old, same)
     assert tls.applied == [None]
-    broker._apply_tls(tls, metadata, old, new)
+    certificates.apply_settings(tls, metadata, old, new)
     assert tls.applied == [None, ("config of", new)]
 
 
 async def test_files_of_certificates_are_looked_at_again_and_again() -> None:
     tls: Any = Tls()
-    with trio.move_on_after(3.5 * broker.CERTIFICATES_INTERVAL_S):
-        await broker._watch_certificates(tls)
-    assert tls.looked_at == pytest.approx([number * broker.CERTIFICATES_INTERVAL_S for number in (1, 2, 3)])
+    with trio.move_on_after(3.5 * certificates.INTERVAL_S):
+        await certificates.watch_files(tls)
+    assert tls.looked_at == pytest.approx([number * certificates.INTERVAL_S for number in (1, 2, 3)])
 
 
 async def test_a_stop_goes_on_when_too_few_controllers_are_left(monkeypatch: pytest.MonkeyPatch) -> None:

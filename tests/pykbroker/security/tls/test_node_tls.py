@@ -93,7 +93,7 @@ def test_changes_of_settings(caplog: pytest.LogCaptureFixture) -> None:
     reason = node.refusal_of_change(stranger) or ""
     assert reason.startswith(
         "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
-        "SSLFactory failed: Keystore DistinguishedName does not match"
+        "SSLFactory failed: org.apache.kafka.common.config.ConfigException: Keystore DistinguishedName does not match"
     )
     assert reason.endswith(" for configuration Invalid dynamic configuration")
     with caplog.at_level(logging.ERROR):
@@ -110,6 +110,8 @@ NOT_VALID = "org.apache.kafka.common.errors.InvalidConfigurationException: {}"
     ("changes", "reason"),
     [
         ({"keystore.location": "/no/such/file"}, NOT_LOADED.format("/no/such/file", "JKS")),
+        ({"keystore.location": ""}, NOT_LOADED.format("", "JKS")),
+        ({"truststore.location": " "}, NOT_LOADED.format("", "JKS")),
         ({"keystore.password": "wrong"}, NOT_LOADED.format("{store}", "JKS")),
         ({"key.password": "wrong"}, None),
         ({"keystore.type": "XYZ"}, NOT_LOADED.format("{store}", "XYZ")),
@@ -209,16 +211,85 @@ def test_a_key_store_that_cannot_be_read_names_the_listener() -> None:
         NodeTls(config(listener__name__login__ssl__keystore__key="nothing"))
 
 
-def test_settings_of_the_metadata_that_cannot_be_parsed_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """They were checked by the controller, which may be of another version."""
+IMPOSSIBLE = [
+    ("enabled.protocols", "TLSv1.9"),
+    ("cipher.suites", "TLS_NOTHING"),
+    ("provider", "SunJSSE"),
+    ("principal.mapping.rules", "RULE:x"),
+    ("endpoint.identification.algorithm", "ldaps"),
+]
+
+
+@pytest.mark.parametrize(("key", "text"), IMPOSSIBLE)
+def test_settings_beside_the_stores_that_cannot_be_used(key: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """P-244: Kafka looks at no other settings of an open listener than those of its stores."""
     node = NodeTls(config())
     tls = node.of("SSL")
     assert tls is not None
     first = tls.server
+    own = {f"listener.name.ssl.ssl.{key}": text}
+    changed = config().with_dynamic({}, own)
+    assert node.refusal_of_change(changed) is None
     with caplog.at_level(logging.ERROR):
-        node.apply(config().with_dynamic({}, {"listener.name.ssl.ssl.enabled.protocols": "TLSv1.9"}))
+        node.apply(changed)
     assert tls.server is first
-    assert "the TLS settings stay as they are, as the new ones are refused" in caplog.text
+    assert "listener SSL keeps its TLS settings, as the new ones are refused" in caplog.text
+    # A certificate that is replaced is used nevertheless, and the error is not logged again.
+    caplog.clear()
+    renewed = texts(issue("broker", issuer=authority(), hosts=["localhost", "127.0.0.1"]))
+    stores = {f"listener.name.ssl.{name}": value for name, value in renewed.items() if "keystore" in name}
+    changed = config().with_dynamic({}, {**own, **stores})
+    assert node.refusal_of_change(changed) is None
+    node.apply(changed)
+    assert tls.server is not first
+    assert not caplog.text
+    # Without the setting that cannot be used.
+    second = tls.server
+    node.apply(config().with_dynamic({}, stores))
+    assert tls.server is second
+
+
+def test_settings_beside_the_stores_are_used(caplog: pytest.LogCaptureFixture) -> None:
+    node = NodeTls(config())
+    node.apply(config().with_dynamic({}, {"listener.name.ssl.ssl.client.auth": "required"}))
+    assert verify_mode(node.of("SSL")) is ssl.CERT_REQUIRED
+
+
+def test_a_change_of_names_is_allowed_by_the_settings_of_the_start_alone() -> None:
+    """P-244: `ssl.allow.dn.changes` is no setting that Kafka changes while the listener is open."""
+    stranger = texts(server(name="stranger"))
+    stores = {f"listener.name.ssl.{name}": value for name, value in stranger.items() if "keystore" in name}
+    node = NodeTls(config())
+    own = {**stores, "listener.name.ssl.ssl.allow.dn.changes": "true"}
+    assert "DistinguishedName does not match" in (node.refusal_of_change(config().with_dynamic({}, own)) or "")
+    node = NodeTls(config(ssl__allow__dn__changes="true"))
+    assert node.refusal_of_change(config(ssl__allow__dn__changes="true").with_dynamic({}, stores)) is None
+
+
+def test_other_settings_change_while_a_store_cannot_be_read(tmp_path: Path) -> None:
+    """P-244: stores are read only when their own settings change; Kafka's listeners are left alone too."""
+    store = tmp_path / "store"
+    store.write_bytes(JKS)
+    static = BrokerConfig.from_properties(
+        {
+            "listeners": "SSL://localhost:0",
+            "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+            "log.dirs": "/nowhere",
+            "ssl.keystore.type": "JKS",
+            "ssl.keystore.location": str(store),
+            "ssl.keystore.password": STORE_PASSWORD,
+            "ssl.key.password": JKS_KEY_PASSWORD,
+        }
+    )
+    node = NodeTls(static)
+    tls = node.of("SSL")
+    assert tls is not None
+    first = tls.server
+    store.unlink()
+    changed = static.with_dynamic({}, {"log.cleaner.threads": "2"})
+    assert node.refusal_of_change(changed) is None
+    node.apply(changed)
+    assert tls.server is first
 
 
 def test_files_that_have_changed_are_read_again(tmp_path: Path) -> None:
