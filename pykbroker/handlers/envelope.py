@@ -9,7 +9,7 @@ with that error: the broker retries at the next controller).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.metadata.controller_channel import not_active_code
@@ -47,13 +47,15 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         context.services, connection, api.key, header.api_version, header.correlation_id, header.client_id or ""
     )
     if (quotas := context.services.quotas.active) is not None:
-        # Mutations count here. The broker that forwarded the request mutes the client; its own connection stays open.
+        # Mutations and the handler's time count here (P-312). The broker that forwarded the request mutes the client;
+        # its own connection stays open.
         from pykbroker.quotas.throttling import quota_of_request
 
         size_bytes = len(request.request_data)
         inner.quota = quota_of_request(quotas, connection, inner.client_id, api.key, header.api_version, size_bytes)
     try:
-        response = await handler(inner, forwarded)
+        work = _handle(handler, inner, forwarded)
+        response = await (inner.quota.timed(work) if inner.quota is not None and inner.quota.is_timed else work)
     except CloseConnection:
         raise
     except Exception as error:
@@ -66,6 +68,10 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))
+
+
+async def _handle(handler: Any, context: ControllerContext, request: Any) -> Any:
+    return await handler(context, request)
 
 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:

@@ -93,11 +93,15 @@ async def dispatch(
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
     context.may_be_unfinished = may_be_unfinished
+    is_forwarded = api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART
     if services.quotas.active is not None:
-        handler = _with_quota(services.quotas.active, context, handler, len(frame))
+        handler = _with_quota(services.quotas.active, context, handler, len(frame), is_forwarded)
     try:
-        if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
-            response = await _by_the_active_controller(context, request, handler, bytes(frame))
+        if is_forwarded:
+            work = _by_the_active_controller(context, request, handler, bytes(frame))
+            response = await (
+                context.quota.timed(work) if context.quota is not None and context.quota.is_timed else work
+            )
             if isinstance(response, bytes):
                 return _forwarded_reply(context, request, response, has_tags)
         else:
@@ -145,8 +149,13 @@ def _note_produce(
     note_produce(services, connection, frame, header, request)
 
 
-def _with_quota(quotas: NodeQuotas, context: NodeContext, handler: Handler, size_bytes: int) -> Handler:
-    """Gives the request its client's quota, if there is one; returns the handler to call."""
+def _with_quota(
+    quotas: NodeQuotas, context: NodeContext, handler: Handler, size_bytes: int, is_forwarded: bool
+) -> Handler:
+    """Gives the request its client's quota, if there is one; returns the handler to call.
+
+    The handler of a request that is forwarded is not timed by itself: the time to forward it counts too (P-312).
+    """
     from pykbroker.quotas.throttling import quota_of_request
 
     quota = quota_of_request(
@@ -156,7 +165,7 @@ def _with_quota(quotas: NodeQuotas, context: NodeContext, handler: Handler, size
         return handler
     context.quota = quota
     context.may_be_unfinished = context.may_be_unfinished and quota.may_be_unfinished
-    return _timed(handler, quota) if quota.is_timed else handler
+    return _timed(handler, quota) if quota.is_timed and not is_forwarded else handler
 
 
 def _timed(handler: Handler, quota: RequestQuota) -> Handler:
@@ -178,6 +187,8 @@ def _forwarded_reply(context: NodeContext, request: Any, reply: bytes, has_tags:
         _, position = read_response_header(reply, has_tags)
         response, _ = decode_from(response_class(type(request)), context.api_version, reply, position)
         context.quota.answer(request, response)
+        if context.quota.is_timed:
+            context.connection.timed = context.quota
         reply = reply[:position] + encode(response, context.api_version)
     return [len(reply).to_bytes(4, "big") + reply]
 

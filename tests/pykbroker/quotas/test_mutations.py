@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, Delet
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.quotas.throttling import QUOTA_EXCEEDED_MESSAGE, quota_of_request
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.invocation import handlers_of
+from pykbroker.security.connection_info import ListenerKind
 from tests.pykbroker.handlers.test_envelope import at_controller, envelope, framed
 from tests.pykbroker.quotas.test_node_quotas import quotas_of, record_of
 from tests.support.admin import beside_tasks, make_context, make_services
@@ -153,6 +156,25 @@ async def test_a_forwarded_request_counts_for_the_client_that_sent_it() -> None:
     created = decode(CreateTopicsResponse, 7, bytes(response.response_data or b"")[5:])
     assert created.topics[0].error_code == EXCEEDED
     assert created.throttle_time_ms == pytest.approx(9000, abs=5)
+    assert context.connection.muted_until == 0
+
+
+async def test_the_time_of_a_forwarded_request_counts_at_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-312: the client that sent it is throttled, by the broker."""
+    services = make_services()
+    services.quotas.active = quotas_of(record_of("request_percentage", 0.15, user="alice"))
+
+    async def handle(context: Any, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        ends = time.perf_counter() + 0.02
+        while time.perf_counter() < ends:
+            pass
+        return CreateTopicsResponse(topics=[])
+
+    monkeypatch.setitem(handlers_of[ListenerKind.CONTROLLER], ApiKey.CREATE_TOPICS, (CreateTopicsRequest, handle))
+    context: RequestContext[Services] = at_controller(services)
+    response = await handle_envelope(context, envelope(framed(create(("a", 1)), 7)))
+    created = decode(CreateTopicsResponse, 7, bytes(response.response_data or b"")[5:])
+    assert created.throttle_time_ms == 1000
     assert context.connection.muted_until == 0
 
 

@@ -15,12 +15,14 @@ import trio.testing
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.errors import KafkaError
 from pykbroker.network.connection_limits import ConnectionLimits
+from pykbroker.network.dispatch import dispatch
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.codec import encode
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from pykbroker.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.quotas.throttling import quota_of_request
@@ -282,6 +284,57 @@ async def test_errors_count_too(path: DataPath, busy: Any) -> None:
         response = await client.call(HeartbeatRequest(), 1, HeartbeatResponse)
         assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert response.throttle_time_ms == 1000
+
+
+def forwarding(path: DataPath, work: Callable[[], Awaitable[None]]) -> ConnectionInfo:
+    """A client's connection to a broker whose controller is another node; forwarding a request does this work."""
+
+    class RemoteController:
+        """A channel to another node."""
+
+        is_local = False
+
+        async def forward(self, connection: Any, frame: bytes) -> bytes:
+            await work()
+            return CORRELATION_ID.to_bytes(4, "big") + b"\0" + encode(UnregisterBrokerResponse(), 0)
+
+    channel: Any = RemoteController()
+    path.services = path.services.replaced(channel=channel)
+    return ConnectionInfo("PLAINTEXT", ("127.0.0.1", 1), ("127.0.0.1", 2), None)
+
+
+CORRELATION_ID = 7
+
+
+async def forwarded(path: DataPath, connection: ConnectionInfo) -> UnregisterBrokerResponse:
+    header = bytes([0, ApiKey.UNREGISTER_BROKER, 0, 0]) + CORRELATION_ID.to_bytes(4, "big") + b"\0\4test" + b"\0"
+    request = UnregisterBrokerRequest(broker_id=5)
+    chunks = await dispatch(path.services, connection, memoryview(header + encode(request, 0)))
+    assert isinstance(chunks, list)
+    return decode(UnregisterBrokerResponse, 0, b"".join(bytes(chunk) for chunk in chunks)[9:])
+
+
+async def test_the_time_to_forward_a_request_counts(path: DataPath) -> None:
+    """P-312: 20 ms in ten seconds are 0.2 percent."""
+
+    async def work() -> None:
+        busy_for(0.02)
+
+    path.services.quotas.active = quotas_of(record_of("request_percentage", 0.15, user="ANONYMOUS"))
+    connection = forwarding(path, work)
+    assert (await forwarded(path, connection)).throttle_time_ms == 1000
+    assert connection.muted_until == pytest.approx(trio.current_time() + 1, abs=0.1)
+
+
+async def test_the_wait_for_the_controller_is_no_use_of_time(path: DataPath) -> None:
+    """P-312."""
+
+    async def work() -> None:
+        await trio.sleep(60)
+
+    path.services.quotas.active = quotas_of(record_of("request_percentage", 2.0, user="ANONYMOUS"))
+    connection = forwarding(path, work)
+    assert (await forwarded(path, connection)).throttle_time_ms == 0
 
 
 async def test_a_muted_connection_can_be_closed(path: DataPath) -> None:
