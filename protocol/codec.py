@@ -108,6 +108,23 @@ def encode(message: Message, version: int) -> bytes:
     return b"".join(encode_chunks(message, version))
 
 
+def encode_behind(prefix: bytes, message: Message, version: int) -> bytes:
+    """`prefix` and the message's bytes, for log records, which have no ``records`` field. Raises as `encode_chunks`."""
+    message_type = type(message)
+    try:
+        writer = _message_writers[message_type][version]
+    except KeyError:
+        writer = _writer_of_message(message_type, version)
+    out = bytearray(prefix)
+    payloads: list[tuple[int, Any]] = []
+    try:
+        writer(message, out, payloads)
+    except _NOT_WRITABLE as error:
+        raise _encode_error(message_type, version, error) from error
+    assert not payloads, "records of a log record would be lost"
+    return bytes(out)
+
+
 def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:
     """The bytes of a struct as it stands inside a message of `message_type` at `version`.
 
@@ -161,7 +178,7 @@ def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
 
 def encode_versioned(message: Message, version: int) -> bytes:
     """The message behind its int16 version. Raises as `encode_chunks` does."""
-    return version.to_bytes(2, "big", signed=True) + encode(message, version)
+    return encode_behind(version.to_bytes(2, "big", signed=True), message, version)
 
 
 def _reader_of_message(message_type: type[Message], version: int) -> Reader:
