@@ -19,10 +19,10 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_in_steps
 from pykbroker.controller.metadata.record_framing import encode_in_steps
 from pykbroker.controller.raft.roles import NEVER_MS
-from pykbroker.controller.steps import Steps
 from pykbroker.logstore.errors import StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps
 
 TIMEOUT_MIN_MS = 100
 """Smallest timeout of a command in ms: clients send a timeout of 0 and still expect the result."""

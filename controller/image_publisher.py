@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, ME
 from pykbroker.controller.metadata.record_framing import decode_in_steps
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft_storage import RaftStorage
-from pykbroker.controller.steps import Steps, finished
+from pykbroker.protocol.steps import Steps, finished
 
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 

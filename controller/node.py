@@ -36,7 +36,6 @@ from pykbroker.controller.settings import ControllerSettings as ControllerSettin
 from pykbroker.controller.snapshot_file import Snapshot
 from pykbroker.controller.snapshot_generator import SnapshotGenerator, image_of_snapshot
 from pykbroker.controller.snapshot_installer import SnapshotInstaller
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.controller.transport import Transport
 from pykbroker.controller.turns import in_turns
 from pykbroker.controller.voter_requests import VoterRequests
@@ -44,6 +43,7 @@ from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, Sto
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.steps import Steps, finished
 
 log = logging.getLogger(__name__)
 

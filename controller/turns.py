@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import trio
 
-from pykbroker.controller.steps import Steps
+from pykbroker.protocol.steps import Steps
 
 R = TypeVar("R")
 

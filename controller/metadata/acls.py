@@ -16,7 +16,6 @@ from pykbroker.controller.metadata.commands import (
 from pykbroker.controller.metadata.image import Acl, ClusterImage
 from pykbroker.controller.metadata.snapshot import access_control_entry_record
 from pykbroker.controller.metadata.topics import refuse_too_many_records
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import (
     ALLOW,
@@ -34,6 +33,7 @@ from pykbroker.protocol.acl_codes import (
 )
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import RemoveAccessControlEntryRecord
+from pykbroker.protocol.steps import Steps, finished
 from pykbroker.protocol.uuids import random_uuid
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage, quota_key
 from pykbroker.controller.metadata.topics import refuse_too_many_records
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.java_order import hash_order, table_size_for
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
+from pykbroker.protocol.steps import Steps, finished
 
 USER = "user"
 CLIENT_ID = "client-id"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pykbroker.controller.steps import Steps
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage

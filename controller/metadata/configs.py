@@ -23,11 +23,11 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.java_order import split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+from pykbroker.protocol.steps import Steps, finished
 
 # Operations of IncrementalAlterConfigs, as on the wire.
 SET = 0

@@ -14,10 +14,10 @@ from pykbroker.controller.metadata.commands import (
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
 from pykbroker.controller.metadata.topics import refuse_too_many_records
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import Steps, finished
 
 PREFERRED = 0
 UNCLEAN = 1

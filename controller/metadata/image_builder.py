@@ -27,8 +27,8 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_known, not_supported
 from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.controller.metadata.topic_names import collision_form
-from pykbroker.controller.steps import PIECE, Steps, finished
 from pykbroker.protocol.log_messages import metadata_records as r
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import uuid_to_text
 
 K = TypeVar("K")

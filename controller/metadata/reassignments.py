@@ -26,10 +26,10 @@ from pykbroker.controller.metadata.partition_changes import (
     is_being_reassigned,
 )
 from pykbroker.controller.metadata.placement import assignment_error
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import Steps, finished
 
 
 class Reassignment(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from pykbroker.controller.steps import PIECE, Steps, finished
 from pykbroker.protocol.codec import decode_from, encode_behind
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.fields import Message
@@ -20,6 +19,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 FRAME_VERSION = 1
 

@@ -34,7 +34,6 @@ from pykbroker.controller.metadata.placement import (
     usable_brokers,
 )
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, collision_form, reason_invalid
-from pykbroker.controller.steps import PIECE, Steps, finished
 from pykbroker.java_order import utf16_length
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
@@ -44,6 +43,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1

@@ -23,8 +23,8 @@ from pykbroker.controller.metadata.topics import (
     TopicReference,
 )
 from pykbroker.controller.raft import local_messages as local
-from pykbroker.controller.steps import Steps, finished
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps, finished
 from tests.controller.nodes import register_broker, running
 from tests.controller.test_three_nodes import quorum
 from tests.controller.world import World

@@ -1,4 +1,4 @@
-"""Long work of the controller in steps.
+"""Long work in steps.
 
 The work is a generator: as synchronous and pure as other code, but it yields where other tasks may have their turn.
 `turns.in_turns` runs it in trio; `finished` runs it in one piece, where no other task is running.
