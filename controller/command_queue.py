@@ -1,7 +1,9 @@
 """CommandQueue: submitted commands until they have a result, and planned images that are not committed yet.
 
 A command is planned on the newest image, committed or not, which gives its records. Its result is returned when these
-are committed and applied. A round plans the waiting commands, each on the image after the previous one.
+are committed and applied. A round plans the waiting commands, each on the image after the previous one. It is done in
+steps between which other tasks run (`steps.py`), because a command may create 10,000 partitions. The log and the queue
+change at its end, in one piece.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from typing import Any
 
 import trio
 
-from pykbroker.controller.metadata.commands import Command, CommandRefused, PlanContext
+from pykbroker.controller.metadata.commands import Command, CommandRefused, PlanContext, plan_in_steps
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
-from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.controller.metadata.record_framing import encode_records
+from pykbroker.controller.metadata.image_builder import apply_in_steps
+from pykbroker.controller.metadata.record_framing import encode_in_steps
 from pykbroker.controller.raft.roles import NEVER_MS
 from pykbroker.logstore.errors import StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps
 
 TIMEOUT_MIN_MS = 100
 """Smallest timeout of a command in ms: clients send a timeout of 0 and still expect the result."""
@@ -56,6 +59,27 @@ class PlannedImage(NamedTuple):
     image: ClusterImage
 
 
+class Round:
+    """A round of planning, of which nothing is in the log yet.
+
+    Attributes:
+        base_image, base_offset: newest image and end of the log when it began.
+        image, end_offset: image and end of the log after the commands that are planned so far.
+        commands: the commands that it has taken from the queue and not refused.
+        planned: images after its commands that have records.
+        batches: encoded records of each of these.
+    """
+
+    __slots__ = ("base_image", "base_offset", "batches", "commands", "end_offset", "image", "planned")
+
+    def __init__(self, image: ClusterImage, end_offset: int) -> None:
+        self.base_image = self.image = image
+        self.base_offset = self.end_offset = end_offset
+        self.commands: list[PendingCommand] = []
+        self.planned: list[PlannedImage] = []
+        self.batches: list[list[bytes]] = []
+
+
 class CommandQueue:
     """Waiting commands, and images of planned ones.
 
@@ -73,12 +97,17 @@ class CommandQueue:
         self._linger_ms = linger_ms
         self._waiting: deque[PendingCommand] = deque()
         self._in_log: deque[PendingCommand] = deque()
+        self._round: Round | None = None
 
     def put(self, command: Command[Any], *, is_first: bool = False) -> PendingCommand:
         """Adds a command at the end of the queue, or with `is_first` at its head."""
         pending = PendingCommand(command)
         (self._waiting.appendleft if is_first else self._waiting.append)(pending)
         return pending
+
+    def is_first(self, command: Command[Any]) -> bool:
+        """True if this command is at the head of the queue."""
+        return bool(self._waiting) and self._waiting[0].command is command
 
     def __bool__(self) -> bool:
         """True if commands wait to be planned."""
@@ -93,49 +122,76 @@ class CommandQueue:
         return now_ms < self.linger_until_ms
 
     def plan_round(
-        self,
-        context: Callable[[], PlanContext],
-        propose: Callable[[list[bytes]], None],
-        *,
-        epoch: int,
-        timestamp_ms: Callable[[], int],
-    ) -> None:
-        """Plans the waiting commands, at most ROUND_SIZE_MAX of them.
+        self, context: Callable[[int], PlanContext], *, base_offset: int, epoch: int, timestamp_ms: Callable[[], int]
+    ) -> Steps[Round]:
+        """Plans the waiting commands, at most ROUND_SIZE_MAX of them. `finish_round` takes the result.
 
         Args:
-            context: returns the context of the next command, with the offset of its first record.
-            propose: appends the encoded records of one command to the log as one batch.
+            context: returns the context of a command whose first record gets the given offset.
+            base_offset: end of the log.
         """
+        planning = self._round = Round(self.image, base_offset)
         for _ in range(min(len(self._waiting), ROUND_SIZE_MAX)):
             pending = self._waiting.popleft()
+            planning.commands.append(pending)
             try:
-                self._plan(pending, context(), propose, epoch, timestamp_ms)
+                yield from self._plan(planning, pending, context(planning.end_offset), epoch, timestamp_ms)
             except Exception as error:  # a refusal, or a fault of the command, which has changed nothing
-                pending.fail(error)
-            else:
-                self._in_log.append(pending)
+                if self._round is planning:
+                    planning.commands.pop()
+                    pending.fail(error)
+            yield
+            if self._round is not planning:
+                break  # this node leads no more, and the commands have failed
+        return planning
 
     def _plan(
         self,
+        planning: Round,
         pending: PendingCommand,
         context: PlanContext,
-        propose: Callable[[list[bytes]], None],
         epoch: int,
         timestamp_ms: Callable[[], int],
-    ) -> None:
-        base_offset, image = context.next_offset, self.image
-        plan = pending.command.plan(image, context)
+    ) -> Steps[None]:
+        base_offset, image = planning.end_offset, planning.image
+        plan = yield from plan_in_steps(pending.command, image, context)
         pending.result = plan.result
         pending.end_offset = base_offset
         if not plan.records:
             return
-        values = encode_records(plan.records, image.metadata_version)
+        values = yield from encode_in_steps(plan.records, image.metadata_version)
         if sum(map(len, values)) > BATCH_SIZE_MAX:
             raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-        end_offset = pending.end_offset = base_offset + len(values)
-        self.image = apply_records(image, plan.records, offset=end_offset - 1, epoch=epoch, timestamp_ms=timestamp_ms())
-        self.planned.append(PlannedImage(base_offset, end_offset, self.image))
-        propose(values)
+        end_offset = base_offset + len(values)
+        planning.image = yield from apply_in_steps(
+            image, plan.records, offset=end_offset - 1, epoch=epoch, timestamp_ms=timestamp_ms()
+        )
+        planning.end_offset = pending.end_offset = end_offset
+        planning.planned.append(PlannedImage(base_offset, end_offset, planning.image))
+        planning.batches.append(values)
+
+    def finish_round(self, planning: Round, end_offset: int, propose: Callable[[list[bytes]], None]) -> bool:
+        """Puts the records of a round into the log, which ends at `end_offset`; False if it has to be planned again.
+
+        Meanwhile a change of the voters may have written control records, or earlier records may have failed to be
+        written, so that offsets or image are others. The commands are then in the queue again. Their clients' quotas
+        are charged twice in this rare case.
+
+        Args:
+            propose: appends the encoded records of one command to the log as one batch.
+        """
+        if self._round is not planning:
+            return True
+        self._round = None
+        if self.image is not planning.base_image or end_offset != planning.base_offset:
+            self._waiting.extendleft(reversed(planning.commands))
+            return False
+        self.image = planning.image
+        self.planned += planning.planned
+        self._in_log += planning.commands
+        for values in planning.batches:
+            propose(values)
+        return True
 
     def on_applied(self, image: ClusterImage, end_offset: int) -> None:
         """Completes the commands below `end_offset`, up to which the log is applied with the result `image`."""
@@ -154,7 +210,8 @@ class CommandQueue:
 
     def fail_all(self, failure: CommandRefused) -> None:
         """Fails every command; another leader may still commit those that are in the log."""
-        for pending in (*self._in_log, *self._waiting):
+        planning, self._round = self._round, None
+        for pending in (*self._in_log, *(planning.commands if planning else ()), *self._waiting):
             pending.fail(failure)
         self._in_log.clear()
         self._waiting.clear()

@@ -1,18 +1,29 @@
-"""ImagePublisher: the newest image of the cluster, and the subscribers that are called for each new one."""
+"""ImagePublisher: the newest image of the cluster, and the subscribers that are called for each new one.
+
+All subscribers are called in one step, so that whoever reads sees the old state or the new one. What takes long for
+thousands of partitions is prepared before, in steps between which other tasks run (`prepare_in_steps`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, UnsupportedMetadataVersion
-from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.image_builder import apply_in_steps, apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
-from pykbroker.controller.metadata.record_framing import decode_record
+from pykbroker.controller.metadata.record_framing import decode_in_steps
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft_storage import RaftStorage
+from pykbroker.protocol.steps import Steps, finished
 
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
+
+ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
+"""Prepares a subscriber for the next image (old, new) in steps, in ways that nobody sees before it is published."""
+
+LARGE = 32
+"""Number of new partitions, or of records, from which an image is prepared, or read from the log, in steps."""
 
 
 class ImagePublisher:
@@ -21,6 +32,7 @@ class ImagePublisher:
     Attributes:
         image: state of the cluster after the committed records below `applied`.
         applied: end of the applied log, including control records, which do not change `image`.
+        prepared: the image for which the subscribers were prepared last; None for none.
     """
 
     def __init__(self, metadata_version_max: int) -> None:
@@ -28,11 +40,18 @@ class ImagePublisher:
         self._metadata_version_max = metadata_version_max
         self.image = EMPTY_IMAGE
         self.applied = OffsetAndEpoch(0, 0)
+        self.prepared: ClusterImage | None = None
         self._subscribers: list[ImageCallback] = []
+        self._preparers: list[ImagePreparer] = []
 
-    def subscribe(self, callback: ImageCallback) -> None:
-        """Calls `callback(old image, new image)` for each new image, and at once if there is one."""
+    def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
+        """Calls `callback(old image, new image)` for each new image, and at once if there is one.
+
+        `prepare` is called before `callback` for an image with many new partitions.
+        """
         self._subscribers.append(callback)
+        if prepare is not None:
+            self._preparers.append(prepare)
         image = self.image
         if image is not EMPTY_IMAGE:
             first = apply_records(image, (), offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
@@ -52,26 +71,65 @@ class ImagePublisher:
         for callback in self._subscribers:
             callback(old, image)
 
+    def must_prepare(self, image: ClusterImage) -> bool:
+        """True if the subscribers should be prepared for this image before it is published."""
+        if image is self.prepared or not self._preparers:
+            return False
+        delta = image.delta
+        count = sum(len(topic.partitions) for topic in delta.created_topics)
+        count += sum(len(after.partitions) - len(before.partitions) for before, after in delta.changed_topics)
+        return count >= LARGE
+
+    def prepare_in_steps(self, image: ClusterImage) -> Steps[None]:
+        """Prepares the subscribers for an image that is published next."""
+        if self.must_prepare(image):
+            for prepare in self._preparers:
+                for _ in prepare(self.image, image):
+                    yield
+        self.prepared = image
+
     def replay(self, storage: RaftStorage, end_offset: int) -> None:
         """Applies the records of the log from `applied` to `end_offset`, as one new image.
 
         Raises:
             StorageError: the records cannot be read. The image is unchanged.
         """
+        self.publish_read(*finished(self.read_in_steps(storage, end_offset)))
+
+    def read_in_steps(
+        self, storage: RaftStorage, end_offset: int
+    ) -> Steps[tuple[ClusterImage | None, OffsetAndEpoch, OffsetAndEpoch]]:
+        """The image after the log's records from `applied` to `end_offset`, in steps. It is not published.
+
+        Returns:
+            The image, None without records; the place in the log from which it was read, and the one up to which.
+
+        Raises:
+            StorageError: the records cannot be read.
+        """
         records: list[Any] = []
         offset = epoch = timestamp_ms = -1
-        last = self.applied
-        for batch in storage.read(self.applied.offset, end_offset):
+        image, first = self.image, self.applied
+        last = first
+        for batch in storage.read(first.offset, end_offset):
             last = OffsetAndEpoch(batch.last_offset + 1, batch.epoch)
             if batch.values:
-                records += map(decode_record, batch.values)
+                yield from decode_in_steps(batch.values, records)
                 offset, epoch, timestamp_ms = batch.last_offset, batch.epoch, batch.timestamp_ms
         assert last.offset == end_offset, (last, end_offset)
+        if not records:
+            return None, first, last
+        after = yield from apply_in_steps(image, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+        return after, first, last
+
+    def publish_read(self, image: ClusterImage | None, first: OffsetAndEpoch, last: OffsetAndEpoch) -> bool:
+        """Publishes the result of `read_in_steps`. Does nothing and returns False if a snapshot has come since."""
+        if self.applied != first:
+            return False
         self.applied = last
-        if records:
-            self.publish(
-                apply_records(self.image, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms), last
-            )
+        if image is not None:
+            self.publish(image, last)
+        return True
 
     def replace(self, image: ClusterImage, applied: OffsetAndEpoch) -> None:
         """Publishes the image of a snapshot, which does not result from the present one."""

@@ -17,7 +17,7 @@ import trio
 
 from pykbroker.controller.command_queue import TIMEOUT_MIN_MS, CommandQueue, not_leader, not_written, stopping
 from pykbroker.controller.formatting import first_command
-from pykbroker.controller.image_publisher import ImageCallback, ImagePublisher
+from pykbroker.controller.image_publisher import LARGE, ImageCallback, ImagePreparer, ImagePublisher
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import ClusterImage, InconsistentMetadata
@@ -37,11 +37,13 @@ from pykbroker.controller.snapshot_file import Snapshot
 from pykbroker.controller.snapshot_generator import SnapshotGenerator, image_of_snapshot
 from pykbroker.controller.snapshot_installer import SnapshotInstaller
 from pykbroker.controller.transport import Transport
+from pykbroker.controller.turns import in_turns
 from pykbroker.controller.voter_requests import VoterRequests
 from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.steps import Steps, finished
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,7 @@ class ControllerNode:
         self._wakeup = trio.Event()
         self._leadership = trio.Event()
         self._advance = trio.Event()
-        self._is_stopped = False
+        self._is_running = self._is_stopped = False
         self._storage: RaftStorage
         self._core: RaftCore
         self._driver: RaftDriver
@@ -174,16 +176,17 @@ class ControllerNode:
         self._snapshots = SnapshotGenerator(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
-        self._cycle()
+        finished(self._cycle())
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Executes commands, drives timers and takes snapshots, until it is cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.clock.run)
+                self._is_running = True
                 task_status.started()
                 while True:
-                    self._cycle()
+                    await in_turns(self._cycle())
                     if self._snapshots.is_due(self.image, self._publisher.applied):
                         self._snapshots.is_writing = True
                         nursery.start_soon(self._take_snapshot)
@@ -197,7 +200,7 @@ class ControllerNode:
                         await self._wakeup.wait()
                     self._wakeup = trio.Event()
         finally:
-            self._is_stopped = True
+            self._is_stopped, self._is_running = True, False
             self._queue.fail_all(stopping())
 
     def close(self) -> None:
@@ -228,13 +231,14 @@ class ControllerNode:
         """State of the cluster after the committed records that this node has applied."""
         return self._publisher.image
 
-    def subscribe(self, callback: ImageCallback) -> None:
+    def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
         """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`.
 
+        While the node runs, an image with many new partitions is given to `prepare` first, with the same arguments.
         If there is an image already, the callback is called at once, with the empty image as the old one. An exception
         of a subscriber ends the node, because the subscriber's state would no longer match the image.
         """
-        self._publisher.subscribe(callback)
+        self._publisher.subscribe(callback, prepare)
 
     async def submit(self, command: Command[R], timeout_ms: int) -> R:
         """Result of a command, after its records are committed, durable and applied, and all subscribers were called.
@@ -348,24 +352,61 @@ class ControllerNode:
             self._queue.fail_all(not_leader())
 
     def on_committed(self, high_watermark: int) -> None:
-        """Publishes the images up to the high watermark: planned ones, and others by replaying the log."""
+        """Publishes the images up to the high watermark: planned ones, and others by replaying the log.
+
+        While the node runs, large ones are left to its task (`_apply_large`).
+        """
         publisher, planned = self._publisher, self._queue.planned
         start_offset = publisher.applied.offset
         while publisher.applied.offset < high_watermark:
             if planned and planned[0].base_offset == publisher.applied.offset:
                 if planned[0].end_offset > high_watermark:
                     break
+                if self._is_running and publisher.must_prepare(planned[0].image):
+                    self._wakeup.set()
+                    break
                 _, end_offset, image = planned.popleft()
                 publisher.publish(image, OffsetAndEpoch(end_offset, image.epoch))
             else:
-                publisher.replay(
-                    self._storage, min(planned[0].base_offset if planned else high_watermark, high_watermark)
-                )
+                end_offset = self._replay_end(high_watermark)
+                if self._is_running and end_offset - publisher.applied.offset >= LARGE:
+                    self._wakeup.set()
+                    break
+                publisher.replay(self._storage, end_offset)
+        self._note_applied(start_offset)
+
+    def _replay_end(self, high_watermark: int) -> int:
+        """End of the records that were not planned here, from the applied ones on."""
+        planned = self._queue.planned
+        return min(planned[0].base_offset if planned else high_watermark, high_watermark)
+
+    def _note_applied(self, start_offset: int) -> None:
+        publisher = self._publisher
         self._advance.set()
         self._advance = trio.Event()
         self._queue.on_applied(publisher.image, publisher.applied.offset)
         if self._observer is not None:
             self._observer.on_applied(self, start_offset, publisher.applied.offset)
+
+    def _apply_large(self) -> Steps[None]:
+        """Applies committed records that `on_committed` has left to this task.
+
+        Raises:
+            StorageError: the records cannot be read.
+        """
+        publisher, planned = self._publisher, self._queue.planned
+        while (start_offset := publisher.applied.offset) < (high_watermark := self._core.high_watermark):
+            if planned and planned[0].base_offset == start_offset:
+                if planned[0].end_offset > high_watermark:
+                    return
+                yield from publisher.prepare_in_steps(planned[0].image)
+                self.on_committed(self._core.high_watermark)
+            else:
+                image, first, last = yield from publisher.read_in_steps(self._storage, self._replay_end(high_watermark))
+                if image is not None:
+                    yield from publisher.prepare_in_steps(image)
+                if publisher.publish_read(image, first, last):
+                    self._note_applied(start_offset)
 
     def on_records_dropped(self, end_offset: int, error: StorageError) -> None:
         self._queue.on_records_dropped(self.image, end_offset, error)
@@ -377,18 +418,18 @@ class ControllerNode:
         deadline_ms = min(self._core.next_deadline_ms, self._queue.linger_until_ms)
         return float("inf") if deadline_ms >= NEVER_MS else self.clock.trio_time(deadline_ms)
 
-    def _cycle(self) -> None:
+    def _cycle(self) -> Steps[None]:
         now_ms = self.clock.now_ms()
         self._driver.tick(now_ms)
         if self._publisher.applied.offset < self._core.high_watermark:
-            # These records could not be read when they were committed. A new leader plans nothing before it has
-            # applied them, so no other event would try this again.
+            # Either there are many of these records, or they could not be read when they were committed. A new leader
+            # plans nothing before it has applied them, so no other event would try this again.
             try:
-                self.on_committed(self._core.high_watermark)
+                yield from self._apply_large()
             except StorageError as error:
                 log.debug("committed metadata still cannot be read: %s", error)
         if self._must_bootstrap or (self._queue and not (self._can_plan and self._queue.must_linger(now_ms))):
-            self._carry_out()
+            yield from self._carry_out()
         self._storage.reserve.tick(now_ms)
 
     @property
@@ -402,7 +443,7 @@ class ControllerNode:
         """True if this node leads a new cluster whose first records are not written yet."""
         return self._can_plan and not self._queue.image.is_bootstrapped
 
-    def _carry_out(self) -> None:
+    def _carry_out(self) -> Steps[None]:
         """Plans the waiting commands, each on the image after the previous one, and writes all records at once."""
         self._queue.linger_until_ms = NEVER_MS
         if not self.is_leader:
@@ -416,17 +457,21 @@ class ControllerNode:
             if driver.truncation_error is not None:
                 self._queue.fail_all(not_written(driver.truncation_error))
                 return
-        if self._must_bootstrap:
+        if self._must_bootstrap and not self._queue.is_first(self._bootstrap):
             self._queue.put(self._bootstrap, is_first=True)
-        self._queue.plan_round(
-            self._plan_context, driver.propose, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms
+        planning = yield from self._queue.plan_round(
+            self._plan_context,
+            base_offset=self._core.log.end_offset,
+            epoch=self._core.epoch,
+            timestamp_ms=self._wall_clock_ms,
         )
-        driver.write_proposed()
+        if self._queue.finish_round(planning, self._core.log.end_offset, driver.propose):
+            driver.write_proposed()
         self._queue.on_applied(self.image, self._publisher.applied.offset)
 
-    def _plan_context(self) -> PlanContext:
+    def _plan_context(self, next_offset: int) -> PlanContext:
         voter_ids = frozenset(self.voters.ids)
-        return self.settings.plan_context(self._core.log.end_offset, self._random, self._config_rules, voter_ids)
+        return self.settings.plan_context(next_offset, self._random, self._config_rules, voter_ids)
 
     # Snapshots
 

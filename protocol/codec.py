@@ -15,8 +15,17 @@ import struct as struct_module
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykbroker.protocol.codec_source import NO_LIMIT, Malformed, Source, elements_left, reader_source, writer_source
+from pykbroker.protocol.codec_source import (
+    NO_LIMIT,
+    Malformed,
+    Source,
+    elements_left,
+    is_long,
+    reader_source,
+    writer_source,
+)
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
+from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
@@ -33,6 +42,9 @@ _writers: dict[tuple[type[Message], int, bool], Writer] = {}
 # Readers and writers of whole messages, by class and version: a look-up for a request makes no tuple as its key.
 _message_readers: dict[type[Message], dict[int, Reader]] = {}
 _message_writers: dict[type[Message], dict[int, Writer]] = {}
+# As `_readers` and `_writers`, in steps.
+_long_readers: dict[tuple[type[Message], int, bool], Any] = {}
+_long_writers: dict[tuple[type[Message], int, bool], Any] = {}
 _sources: dict[CodeType, Source] = {}
 
 _NOT_WRITABLE = (struct_module.error, AttributeError, TypeError, OverflowError, ValueError)
@@ -70,6 +82,29 @@ def decode_from(
     return value, end
 
 
+def decode_in_steps(
+    message_type: type[M], version: int, data: bytes | memoryview, position: int, elements_max: int = NO_LIMIT
+) -> Steps[M]:
+    """As `decode_from`, in steps, for a message with thousands of structs; without the position behind it."""
+    if not is_long(message_type, version):
+        return decode_from(message_type, version, data, position, elements_max)[0]
+    _check_version(message_type, version)
+    reader = _compile_reader(message_type, version, version in message_type.FLEXIBLE_VERSIONS, in_steps=True)
+    steps = reader(data, position, len(data))
+    left = elements_max
+    try:
+        while True:
+            elements_left[0] = left
+            next(steps)
+            left = elements_left[0]  # meanwhile other messages are decoded
+            yield
+    except StopIteration as stop:
+        value: M = stop.value[0]
+        return value
+    except (struct_module.error, IndexError, Malformed) as error:
+        raise _decode_error(message_type, version, len(data), error) from None
+
+
 def encode_chunks(message: Message, version: int) -> list[Any]:
     """The message as a list of byte chunks, in order, with the values of ``records`` fields left as they are.
 
@@ -90,8 +125,26 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
         writer(message, out, payloads)
     except _NOT_WRITABLE as error:
         raise _encode_error(message_type, version, error) from error
-    if not payloads:
-        return [out]
+    return [out] if not payloads else _chunks(out, payloads)
+
+
+def chunks_in_steps(message: Message, version: int) -> Steps[list[Any]]:
+    """As `encode_chunks`, in steps, for a message with thousands of structs. Nobody may change it meanwhile."""
+    message_type = type(message)
+    if not is_long(message_type, version):
+        return encode_chunks(message, version)
+    _check_version(message_type, version)
+    writer = _compile_writer(message_type, version, version in message_type.FLEXIBLE_VERSIONS, in_steps=True)
+    out = bytearray()
+    payloads: list[tuple[int, Any]] = []
+    try:
+        yield from writer(message, out, payloads)
+    except _NOT_WRITABLE as error:
+        raise _encode_error(message_type, version, error) from error
+    return [out] if not payloads else _chunks(out, payloads)
+
+
+def _chunks(out: bytearray, payloads: list[tuple[int, Any]]) -> list[Any]:
     chunks: list[Any] = []
     start = 0
     for end, payload in payloads:
@@ -106,6 +159,23 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
 def encode(message: Message, version: int) -> bytes:
     """The message's bytes. Raises as `encode_chunks` does."""
     return b"".join(encode_chunks(message, version))
+
+
+def encode_behind(prefix: bytes, message: Message, version: int) -> bytes:
+    """`prefix` and the message's bytes, for log records, which have no ``records`` field. Raises as `encode_chunks`."""
+    message_type = type(message)
+    try:
+        writer = _message_writers[message_type][version]
+    except KeyError:
+        writer = _writer_of_message(message_type, version)
+    out = bytearray(prefix)
+    payloads: list[tuple[int, Any]] = []
+    try:
+        writer(message, out, payloads)
+    except _NOT_WRITABLE as error:
+        raise _encode_error(message_type, version, error) from error
+    assert not payloads, "records of a log record would be lost"
+    return bytes(out)
 
 
 def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:
@@ -161,7 +231,7 @@ def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
 
 def encode_versioned(message: Message, version: int) -> bytes:
     """The message behind its int16 version. Raises as `encode_chunks` does."""
-    return version.to_bytes(2, "big", signed=True) + encode(message, version)
+    return encode_behind(version.to_bytes(2, "big", signed=True), message, version)
 
 
 def _reader_of_message(message_type: type[Message], version: int) -> Reader:
@@ -183,28 +253,31 @@ def _check_version(message_type: type[Message], version: int) -> None:
         raise UnsupportedVersion(f"{message_type.__name__} has versions {message_type.VERSIONS}, not {version}")
 
 
-def _compile_reader(message_type: type[Message], version: int, is_flexible: bool) -> Any:
+def _compile_reader(message_type: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False) -> Any:
+    readers = _long_readers if in_steps else _readers
     key = (message_type, version, is_flexible)
-    reader = _readers.get(key)
+    reader = readers.get(key)
     if reader is None:
-        source = reader_source(message_type, version, is_flexible)
-        reader = _readers[key] = _compile(source, "read", version, is_flexible, _compile_reader)
+        source = reader_source(message_type, version, is_flexible, in_steps=in_steps)
+        reader = readers[key] = _compile(source, "read", version, is_flexible, _compile_reader)
     return reader
 
 
-def _compile_writer(message_type: type[Message], version: int, is_flexible: bool) -> Any:
+def _compile_writer(message_type: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False) -> Any:
+    writers = _long_writers if in_steps else _writers
     key = (message_type, version, is_flexible)
-    writer = _writers.get(key)
+    writer = writers.get(key)
     if writer is None:
-        source = writer_source(message_type, version, is_flexible)
-        writer = _writers[key] = _compile(source, "write", version, is_flexible, _compile_writer)
+        source = writer_source(message_type, version, is_flexible, in_steps=in_steps)
+        writer = writers[key] = _compile(source, "write", version, is_flexible, _compile_writer)
     return writer
 
 
 def _compile(source: Source, name: str, version: int, is_flexible: bool, nested: Callable[..., Any]) -> Any:
     names = dict(source.names)
     for local_name, struct_type in source.structs.items():
-        names[local_name] = nested(struct_type, version, is_flexible)
+        in_steps = source.in_steps and is_long(struct_type, version)
+        names[local_name] = nested(struct_type, version, is_flexible, in_steps=in_steps)
     exec(compile(source.text, f"<{source.title}>", "exec"), names)  # noqa: S102  made from declarations only
     function = names[name]
     source.forget_text()

@@ -1,7 +1,8 @@
 """The Python source of a reader or writer for one struct at one version, made from its declaration.
 
 A reader is ``read(b, p, end) -> (value, position)`` over a buffer `b`, a writer ``write(o, out, payloads)`` onto a
-bytearray; ``payloads`` collects (position in out, value) of ``records`` fields, whose bytes are not copied.
+bytearray; ``payloads`` collects (position in out, value) of ``records`` fields, whose bytes are not copied. A reader or
+writer in steps is a generator with the same arguments and result, for messages with thousands of structs.
 """
 
 from __future__ import annotations
@@ -52,11 +53,29 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-class Source:
-    """Generated text with what error reports need: the field of each line, array fields, runs of integers."""
+STEP_ELEMENTS = 64
+"""Number of structs of an array, a power of two, between two yields of a reader or writer in steps."""
 
-    def __init__(self, title: str) -> None:
+
+def is_long(message_type: type[Message], version: int) -> bool:
+    """True if a struct has an array of structs at this version, itself or in a struct of its own."""
+    return any(
+        (field.kind == "array" and field.element.kind == "struct")
+        or (field.kind == "struct" and is_long(field.element, version))
+        for field in message_type.FIELDS
+        if version in field.versions
+    )
+
+
+class Source:
+    """Generated text with what error reports need: the field of each line, array fields, runs of integers.
+
+    With `in_steps` the function is a generator, and so are those of its structs for which `is_long` is true.
+    """
+
+    def __init__(self, title: str, *, in_steps: bool = False) -> None:
         self.title = title
+        self.in_steps = in_steps
         self.lines: list[str] = []
         self.line_fields: list[str] = []
         self.field = ""
@@ -91,6 +110,11 @@ class Source:
         name = f"{prefix}{len(self.names)}"
         self.names[name] = value
         return name
+
+    def call_struct(self, message_type: type[Message], version: int) -> str:
+        """The beginning of a call of the function of a struct."""
+        name = self.bind_struct(message_type)
+        return f"yield from {name}" if self.in_steps and is_long(message_type, version) else name
 
     def bind_struct(self, message_type: type[Message]) -> str:
         for name, bound in self.structs.items():
@@ -128,9 +152,9 @@ def _format(run: list[Field]) -> struct_module.Struct:
 # ---------------------------------------------------------------------------------------------------- readers
 
 
-def reader_source(message_type: type[Message], version: int, is_flexible: bool) -> Source:
+def reader_source(message_type: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False) -> Source:
     """Source of the reader of one struct at one version."""
-    source = Source(f"{message_type.__name__} v{version} reader")
+    source = Source(f"{message_type.__name__} v{version} reader", in_steps=in_steps)
     source.names["new"] = message_type.__new__
     source.names["cls"] = message_type
     source.add(0, "def read(b, p, end):")
@@ -197,7 +221,7 @@ def _read_field(source: Source, indent: int, field: Field, version: int, is_flex
 
 
 def _read_struct(source: Source, indent: int, field: Field, version: int, target: str) -> None:
-    reader = source.bind_struct(field.element)
+    reader = source.call_struct(field.element, version)
     if version not in field.nullable:
         source.add(indent, f"{target}, p = {reader}(b, p, end)")
         return
@@ -244,6 +268,8 @@ def _read_elements(source: Source, indent: int, field: Field, version: int, is_f
     source.add(indent, "for _ in range(n):")
     _read_field(source, indent + 1, element, version, is_flexible, "x")
     source.add(indent + 1, "append(x)")
+    if source.in_steps and element.kind == "struct":
+        source.add(indent + 1, f"if not len(v) & {STEP_ELEMENTS - 1}: yield")
     source.add(indent, f"{target} = v; v = None")
 
 
@@ -279,9 +305,9 @@ def _read_tags(source: Source, message_type: type[Message], version: int) -> Non
 # ---------------------------------------------------------------------------------------------------- writers
 
 
-def writer_source(message_type: type[Message], version: int, is_flexible: bool) -> Source:
+def writer_source(message_type: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False) -> Source:
     """Source of the writer of one struct at one version."""
-    source = Source(f"{message_type.__name__} v{version} writer")
+    source = Source(f"{message_type.__name__} v{version} writer", in_steps=in_steps)
     source.add(0, "def write(o, out, payloads):")
     for field in message_type.FIELDS:
         if version not in field.versions and not field.ignorable:
@@ -337,7 +363,7 @@ def _write_value(source: Source, indent: int, field: Field, version: int, is_fle
         source.add(indent, f"out += {value}")
         return
     if field.kind == "struct" and version not in field.nullable:
-        source.add(indent, f"{source.bind_struct(field.element)}({value}, out, payloads)")
+        source.add(indent, f"{source.call_struct(field.element, version)}({value}, out, payloads)")
         return
     source.add(indent, f"if {value} is None:")
     if version not in field.nullable:
@@ -354,7 +380,7 @@ def _write_value(source: Source, indent: int, field: Field, version: int, is_fle
     indent += 1
     if field.kind == "struct":
         source.add(indent, "out.append(1)")
-        source.add(indent, f"{source.bind_struct(field.element)}({value}, out, payloads)")
+        source.add(indent, f"{source.call_struct(field.element, version)}({value}, out, payloads)")
     elif field.kind == "string":
         source.add(indent, f"s = {value}.encode(); n = len(s)")
         source.add(indent, f"if n > {STRING_SIZE_MAX}: raise ValueError(f'a string of {{n}} bytes')")
@@ -379,7 +405,12 @@ def _write_elements(source: Source, indent: int, field: Field, version: int, is_
         source.names["pack_many"] = struct_module.pack
         source.add(indent, f"out += pack_many('>%d{WIRE_SIZES[element.kind][0]}' % n, *{value})")
         return
-    source.add(indent, f"for y in {value}:")
+    if source.in_steps and element.kind == "struct":
+        source.names["enumerate"] = enumerate
+        source.add(indent, f"for i, y in enumerate({value}):")
+        source.add(indent + 1, f"if not i & {STEP_ELEMENTS - 1}: yield")
+    else:
+        source.add(indent, f"for y in {value}:")
     if field.takes_encoded:
         source.add(indent + 1, "if y.__class__ is bytes: out += y; continue")
     _write_value(source, indent + 1, element, version, is_flexible, "y")

@@ -33,6 +33,7 @@ from pykbroker.protocol.acl_codes import (
 )
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import RemoveAccessControlEntryRecord
+from pykbroker.protocol.steps import Steps, finished
 from pykbroker.protocol.uuids import random_uuid
 
 
@@ -90,6 +91,10 @@ class CreateAcls(NamedTuple):
     acls: Sequence[Acl]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[ApiError]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[ApiError]]]:
+        """As `plan`, in steps."""
         existing = set(image.acls.values())
         results: list[ApiError] = []
         records: list[Any] = []
@@ -99,6 +104,7 @@ class CreateAcls(NamedTuple):
                 existing.add(acl)
                 records.append(access_control_entry_record(random_uuid(context.random.randbytes(16)), acl))
             results.append(error)
+            yield
         refuse_too_many_records(records)
         return Plan(records, results)
 
@@ -115,6 +121,10 @@ class DeleteAcls(NamedTuple):
     filters: Sequence[AclFilter]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AclDeletion]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AclDeletion]]]:
+        """As `plan`, in steps."""
         results: list[AclDeletion] = []
         removed: dict[bytes, None] = {}
         for wanted in self.filters:
@@ -125,6 +135,7 @@ class DeleteAcls(NamedTuple):
             matching = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
             removed |= dict.fromkeys(matching)
             results.append(AclDeletion(NO_ERROR, list(matching.values())))
+            yield
         if len(removed) > RECORD_COUNT_MAX:
             raise CommandRefused(
                 ErrorCode.INVALID_REQUEST,

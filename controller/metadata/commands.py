@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
 
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 # Kafka's limits for one user request (QuorumController.MAX_RECORDS_PER_USER_OP, ReplicationControlManager).
@@ -53,6 +55,23 @@ class Command(Protocol[R_co]):
     """A change of the metadata that can be submitted to the controller."""
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[R_co]: ...
+
+
+class LongCommand(Command[R_co], Protocol[R_co]):
+    """A command that may take longer than a turn, as it changes up to 10,000 things."""
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[R_co]]:
+        """As `plan`, in steps."""
+        ...
+
+
+def plan_in_steps(command: Command[R] | LongCommand[R], image: ClusterImage, context: PlanContext) -> Steps[Plan[R]]:
+    """The plan of any command, in steps if it has them."""
+    steps = getattr(command, "plan_in_steps", None)
+    if steps is None:
+        return command.plan(image, context)
+    plan: Plan[R] = yield from steps(image, context)
+    return plan
 
 
 class RandomSource(Protocol):

@@ -27,6 +27,7 @@ from pykbroker.java_order import split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+from pykbroker.protocol.steps import Steps, finished
 
 # Operations of IncrementalAlterConfigs, as on the wire.
 SET = 0
@@ -83,6 +84,10 @@ class IncrementalAlterConfigs(NamedTuple):
     is_checked: bool = True
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
+        return finished(_plan_all(self, image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
+        """As `plan`, in steps."""
         return _plan_all(self, image, context)
 
 
@@ -94,6 +99,10 @@ class AlterConfigs(NamedTuple):
     is_checked: bool = True
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
+        return finished(_plan_all(self, image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
+        """As `plan`, in steps."""
         return _plan_all(self, image, context)
 
 
@@ -102,7 +111,7 @@ Resource = ConfigResourceEdits | ConfigResourceReplacement
 
 def _plan_all(
     command: IncrementalAlterConfigs | AlterConfigs, image: ClusterImage, context: PlanContext
-) -> Plan[list[AlterConfigResult]]:
+) -> Steps[Plan[list[AlterConfigResult]]]:
     resources: Sequence[Resource] = command.resources
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -119,6 +128,7 @@ def _plan_all(
             except ItemRefused as refused:
                 error = refused.error
         results.append(AlterConfigResult(*key, error))
+        yield
     records += cleared_eligible_replicas(records, image)
     refuse_too_many_records(records)
     return Plan(() if command.validate_only else records, results)

@@ -7,6 +7,7 @@ EndTransaction (KIP-868) take effect together at the end, or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from pykbroker.controller.metadata.image import (
@@ -26,6 +27,7 @@ from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is
 from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import MIGRATING_DIRECTORY, uuid_to_text
 
 K = TypeVar("K")
@@ -43,8 +45,18 @@ def apply_records(
         InconsistentMetadata: a record names something that does not exist. The log is damaged or was written by a newer
             version, and nothing after it can be applied.
     """
+    return finished(apply_in_steps(image, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms))
+
+
+def apply_in_steps(
+    image: ClusterImage, records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int
+) -> Steps[ClusterImage]:
+    """As `apply_records`, in steps."""
     builder = ImageBuilder(image)
-    builder.replay(records)
+    rest = iter(records)
+    while piece := list(islice(rest, PIECE)):
+        builder.replay(piece)
+        yield
     return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 

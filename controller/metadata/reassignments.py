@@ -29,6 +29,7 @@ from pykbroker.controller.metadata.placement import assignment_error
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import Steps, finished
 
 
 class Reassignment(NamedTuple):
@@ -56,6 +57,12 @@ class AlterPartitionReassignments(NamedTuple):
     allow_replication_factor_change: bool = True
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[str, list[ReassignmentResult]]]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(
+        self, image: ClusterImage, context: PlanContext
+    ) -> Steps[Plan[list[tuple[str, list[ReassignmentResult]]]]]:
+        """As `plan`, in steps."""
         records: list[PartitionChangeRecord] = []
         results: list[tuple[str, list[ReassignmentResult]]] = []
         for name, reassignments in self.topics:
@@ -74,6 +81,7 @@ class AlterPartitionReassignments(NamedTuple):
                 if record is not None:
                     records.append(record)
                 of_topic.append(ReassignmentResult(reassignment.partition, NO_ERROR))
+                yield
         return Plan(records, results)
 
     def _plan(

@@ -6,9 +6,10 @@ A record of `__cluster_metadata` has one of them as its value; its key is null.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.codec import decode_from, encode_behind
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import metadata_records
@@ -18,6 +19,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 FRAME_VERSION = 1
 
@@ -55,12 +57,22 @@ def record_version(record: Any, metadata_version: int) -> int:
 def encode_record(record: Any, metadata_version: int) -> bytes:
     """The value of one log record. Type and version numbers are below 128, so each uvarint is one byte."""
     version = record_version(record, metadata_version)
-    return bytes((FRAME_VERSION, record.KEY, version)) + encode(record, version)
+    return encode_behind(bytes((FRAME_VERSION, record.KEY, version)), record, version)
 
 
 def encode_records(records: Iterable[Any], metadata_version: int) -> list[bytes]:
     """The values of several log records."""
-    return [encode_record(record, metadata_version) for record in records]
+    return finished(encode_in_steps(records, metadata_version))
+
+
+def encode_in_steps(records: Iterable[Any], metadata_version: int) -> Steps[list[bytes]]:
+    """As `encode_records`, in steps."""
+    values: list[bytes] = []
+    for record in records:
+        values.append(encode_record(record, metadata_version))
+        if not len(values) % PIECE:
+            yield
+    return values
 
 
 def decode_record(value: bytes | memoryview | None) -> Any:
@@ -93,6 +105,14 @@ def decode_record(value: bytes | memoryview | None) -> Any:
             f"{kind.__name__} has {kind.VERSIONS}; was the log written by newer software?",
         )
     return decode_from(kind, version, value, position)[0]
+
+
+def decode_in_steps(values: Iterable[bytes], records: list[Any]) -> Steps[None]:
+    """Adds the records of several values to `records`, in steps. Raises as `decode_record`."""
+    rest = iter(values)
+    while piece := list(islice(rest, PIECE)):
+        records += map(decode_record, piece)
+        yield
 
 
 def _error(version: int, field: str, position: int, reason: str) -> DecodeError:

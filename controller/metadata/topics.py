@@ -43,6 +43,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
@@ -104,6 +105,10 @@ class CreateTopics(NamedTuple):
     charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreateTopicResult]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreateTopicResult]]]:
+        """As `plan`, in steps."""
         counts = Counter(topic.name for topic in self.topics)
         once = [topic for topic in self.topics if counts[topic.name] == 1]
         _refuse_too_many_partitions(once, context.partition_count_default)
@@ -111,12 +116,13 @@ class CreateTopics(NamedTuple):
         results: list[CreateTopicResult] = []
         for topic in once:
             try:
-                new_records, result = _plan_topic(topic, image, context, self.charge)
+                new_records, result = yield from _plan_topic(topic, image, context, self.charge)
             except ItemRefused as refused:
                 results.append(CreateTopicResult(topic.name, refused.error))
                 continue
             records += new_records
             results.append(result)
+            yield
         duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         results += [CreateTopicResult(name, duplicate) for name, count in counts.items() if count > 1]
         refuse_too_many_records(records)
@@ -151,6 +157,10 @@ class DeleteTopics(NamedTuple):
     charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[DeleteTopicResult]]]:
+        """As `plan`, in steps."""
         counts = Counter(self.topics)
         # An id and a name of the same topic are an error, whichever came first; a name that comes twice has its own.
         targets = Counter(
@@ -172,6 +182,7 @@ class DeleteTopics(NamedTuple):
                 results.append(self._delete(topic, records))
             elif reference.name is not None:  # of the two results for one topic only that for the name is sent
                 results.append(DeleteTopicResult(reference.name, topic.topic_id, _NAMED_TWICE))
+            yield
         refuse_too_many_records(records)
         return Plan(records, results)
 
@@ -205,6 +216,10 @@ class CreatePartitions(NamedTuple):
     charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreatePartitionsResult]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreatePartitionsResult]]]:
+        """As `plan`, in steps."""
         counts = Counter(topic.name for topic in self.topics)
         duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         results = [CreatePartitionsResult(name, duplicate) for name, count in counts.items() if count > 1]
@@ -213,11 +228,13 @@ class CreatePartitions(NamedTuple):
             if counts[topic.name] > 1:
                 continue
             try:
-                records += _plan_partitions(topic, image, context, RECORD_COUNT_MAX - len(records), self.charge)
+                room = RECORD_COUNT_MAX - len(records)
+                records += yield from _plan_partitions(topic, image, context, room, self.charge)
             except ItemRefused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
                 results.append(CreatePartitionsResult(topic.name, NO_ERROR))
+            yield
         return Plan(() if self.validate_only else records, results)
 
 
@@ -252,11 +269,11 @@ def _refuse_too_many_partitions(topics: Iterable[NewTopic], partition_count_defa
 
 def _plan_topic(
     topic: NewTopic, image: ClusterImage, context: PlanContext, charge: Charge
-) -> tuple[list[Any], CreateTopicResult]:
+) -> Steps[tuple[list[Any], CreateTopicResult]]:
     _check_name(topic.name, image)
     configs = _creation_configs(topic, context)
     assign = _manual_assignments if topic.assignments else _placed_assignments
-    assignments = assign(topic, image, context)
+    assignments = yield from assign(topic, image, context)
     _charge(charge, len(assignments))
     topic_id = random_uuid(context.random.randbytes(16))
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
@@ -265,10 +282,7 @@ def _plan_topic(
         for key, value in configs.items()
     ]
     records += cleared_eligible_replicas(records, image)
-    records += [
-        _partition_record(topic_id, partition, replicas, isr, image)
-        for partition, (replicas, isr) in enumerate(assignments)
-    ]
+    records += yield from _partition_records(topic_id, 0, assignments, image)
     result = CreateTopicResult(
         topic.name, NO_ERROR, topic_id, len(assignments), len(assignments[0][0]), tuple(configs.items())
     )
@@ -318,7 +332,7 @@ Assignment = tuple[tuple[int, ...], tuple[int, ...]]
 """Replicas and in-sync replicas of one new partition."""
 
 
-def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> Steps[list[Assignment]]:
     if topic.replication_factor != BROKER_DEFAULT:
         raise ItemRefused(
             ErrorCode.INVALID_REQUEST,
@@ -339,6 +353,8 @@ def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanConte
             )
         found[partition] = _manual_assignment(partition, replicas, replication_factor, image)
         replication_factor = len(replicas)
+        if not len(found) % PIECE:
+            yield
     if sorted(found) != list(range(len(found))):
         raise ItemRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
@@ -363,7 +379,7 @@ def _manual_assignment(
     return tuple(replicas), isr
 
 
-def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> Steps[list[Assignment]]:
     if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
         raise ItemRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -378,14 +394,14 @@ def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanConte
         context.replication_factor_default if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
     )
     try:
-        return _place(count, factor, image, context)
+        return (yield from _place(count, factor, image, context))
     except InvalidReplicationFactor as error:
         raise ItemRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {error}"
         ) from None
 
 
-def _place(count: int, replication_factor: int, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+def _place(count: int, replication_factor: int, image: ClusterImage, context: PlanContext) -> Steps[list[Assignment]]:
     placer = ReplicaPlacer(usable_brokers(image.brokers.values()), replication_factor, context.random)
     assignments: list[Assignment] = []
     for _ in range(count):
@@ -394,11 +410,24 @@ def _place(count: int, replication_factor: int, image: ClusterImage, context: Pl
         if not isr:  # pragma: no cover  Kafka's check; the placer has put the first replica on a broker that serves
             raise InvalidReplicationFactor("All brokers are currently fenced or in controlled shutdown.")
         assignments.append((replicas, isr))
+        if not len(assignments) % PIECE:
+            yield
     return assignments
 
 
 def _active(replicas: Iterable[int], image: ClusterImage) -> tuple[int, ...]:
     return tuple(broker_id for broker_id in replicas if image.brokers[broker_id].is_active)
+
+
+def _partition_records(
+    topic_id: bytes, first_partition: int, assignments: Iterable[Assignment], image: ClusterImage
+) -> Steps[list[PartitionRecord]]:
+    records: list[PartitionRecord] = []
+    for partition, (replicas, isr) in enumerate(assignments, first_partition):
+        records.append(_partition_record(topic_id, partition, replicas, isr, image))
+        if not len(records) % PIECE:
+            yield
+    return records
 
 
 def _partition_record(
@@ -443,7 +472,7 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
 
 def _plan_partitions(
     new: NewPartitions, image: ClusterImage, context: PlanContext, record_room: int, charge: Charge
-) -> list[Any]:
+) -> Steps[list[PartitionRecord]]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
         raise ItemRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -474,10 +503,7 @@ def _plan_partitions(
         ]
     else:
         try:
-            assignments = _place(additional, factor, image, context)
+            assignments = yield from _place(additional, factor, image, context)
         except InvalidReplicationFactor as error:
             raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
-    return [
-        _partition_record(topic.topic_id, current + number, replicas, isr, image)
-        for number, (replicas, isr) in enumerate(assignments)
-    ]
+    return (yield from _partition_records(topic.topic_id, current, assignments, image))

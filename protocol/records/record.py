@@ -35,8 +35,8 @@ class Record(NamedTuple):
 
 def encode_varint(value: int) -> bytes:
     """A signed integer of up to 64 bits as a zig-zag varint of 1 to 10 bytes."""
-    if 0 <= value < 64:
-        return _SMALL_VARINTS[value]
+    if 0 <= value < 8192:
+        return _SMALL_VARINTS[value] if value < 64 else bytes((value << 1 & 0x7F | 0x80, value >> 6))
     zigzag = (value << 1) ^ (value >> 63)
     out = bytearray()
     while zigzag > 0x7F:
@@ -61,6 +61,18 @@ def encode_record(
     headers: Headers = (),
 ) -> bytes:
     """The bytes of one record, its length in front."""
+    if not headers:
+        body = b"".join(
+            (
+                b"\x00",
+                encode_varint(timestamp_delta),
+                encode_varint(offset_delta),
+                _NULL if key is None else encode_varint(len(key)) + key,
+                _NULL if value is None else encode_varint(len(value)) + value,
+                b"\x00",
+            )
+        )
+        return encode_varint(len(body)) + body
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (key, value):
         if field is None:

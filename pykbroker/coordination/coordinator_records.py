@@ -6,11 +6,10 @@ A null value is a tombstone.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.protocol.codec import decode, decode_versioned, encode_behind, encode_versioned
 from pykbroker.protocol.fields import Message
 
 KEY_VERSION = 0
@@ -34,7 +33,7 @@ def kinds_of(*pairs: tuple[type[Message], type[Message]]) -> Kinds:
 
 def encode_record(key: Message, value: Message | None, value_version: int) -> tuple[bytes, bytes | None]:
     """Key and value as bytes."""
-    encoded_key = struct.pack(">h", type(key).KEY) + encode(key, KEY_VERSION)
+    encoded_key = encode_behind(key.KEY.to_bytes(2, "big", signed=True), key, KEY_VERSION)
     return encoded_key, None if value is None else encode_versioned(value, value_version)
 
 

@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.alter_client_quotas import (
     EntryDataResponse,
 )
 from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -34,18 +35,24 @@ async def handle_alter_client_quotas(
     """Changes the quotas of each entity independently of the others."""
     if not context.authorize_cluster(ALTER_CONFIGS):
         return _all_refused(request.entries, AUTHORIZATION_FAILED[CLUSTER])
-    alterations = [
-        QuotaAlteration(
-            _entity(entry), [(operation.key, None if operation.remove else operation.value) for operation in entry.ops]
-        )
-        for entry in request.entries
-    ]
+    alterations: list[QuotaAlteration] = []
+    turn = Turn()
+    for entry in request.entries:
+        operations = [(operation.key, None if operation.remove else operation.value) for operation in entry.ops]
+        alterations.append(QuotaAlteration(_entity(entry), operations))
+        if turn.is_over:
+            await turn.end_if_over()
     command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
     results, error = await submit(context, command, context.services.config.request_timeout_ms)
     if results is None:
         # As in Kafka without the reason: the text is that of the code.
         return _all_refused(request.entries, ApiError(error.code, TEXTS.get(error.code, error.message)))
-    return AlterClientQuotasResponse(entries=[_answer(entity, result) for entity, result in results.items()])
+    response, turn = AlterClientQuotasResponse(), Turn()
+    for entity, result in results.items():
+        response.entries.append(_answer(entity, result))
+        if turn.is_over:
+            await turn.end_if_over()
+    return response
 
 
 def _entity(entry: EntryData) -> Entity:

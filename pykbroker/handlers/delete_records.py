@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from pykbroker.requests.missing_partition import missing_partition_error
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
@@ -38,11 +39,13 @@ async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRe
     for topic in request.topics:
         for asked in topic.partitions:
             offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
-    response = DeleteRecordsResponse()
+    response, turn = DeleteRecordsResponse(), Turn()
     moved: list[tuple[Partition, int, DeleteRecordsPartitionResult]] = []
     for name, partitions in offsets.items():
         results = []
         for index, offset in partitions.items():
+            if turn.is_over:
+                await turn.end_if_over()
             if name in refused:
                 results.append(_failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
@@ -56,6 +59,8 @@ async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRe
         response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     deadline = trio.current_time() + max(request.timeout_ms, 0) / 1000
     for partition, target, result in moved:
+        if turn.is_over:
+            await turn.end_if_over()
         result.error_code, result.low_watermark = await partition.wait_deleted(target, deadline)
     return response
 

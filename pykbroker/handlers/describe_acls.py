@@ -12,6 +12,7 @@ from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_DESCRIBE, known_elements
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ async def handle_describe_acls(context: NodeContext, request: DescribeAclsReques
         permission_type,
     )
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    turn = Turn()
     for acl in services.metadata.image.acls.values():
+        if turn.is_over:
+            await turn.end_if_over()
         if wanted.matches(acl):
             pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
             if pattern not in resources:

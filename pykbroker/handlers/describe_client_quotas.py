@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -42,17 +43,21 @@ async def handle_describe_client_quotas(
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.error_code, error_message=error.message, entries=None)
     entries: dict[Entity, list[ValueData]] = {}
+    turn = Turn()
     for record in context.services.metadata.image.kept_records.values():
         if isinstance(record, ClientQuotaRecord):
             entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
             if _matches(dict(entity), exact, specified, request.strict):
                 entries.setdefault(entity, []).append(ValueData(key=record.key, value=record.value))
-    return DescribeClientQuotasResponse(
-        entries=[
-            EntryData(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity], values=values)
-            for entity, values in entries.items()
-        ],
-    )
+            if turn.is_over:
+                await turn.end_if_over()
+    described: list[EntryData] = []
+    for entity, values in entries.items():
+        names = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        described.append(EntryData(entity=names, values=values))
+        if turn.is_over:
+            await turn.end_if_over()
+    return DescribeClientQuotasResponse(entries=described)
 
 
 def _filters(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:

@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from pykbroker.requests.missing_partition import missing_partition_error
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ async def handle_describe_producers(
     context: BrokerContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Describes each partition independently of the others."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(context, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    response, turn = DescribeProducersResponse(), Turn()
+    for topic in request.topics:
+        described = TopicResponse(name=topic.name)
+        response.topics.append(described)
+        for index in topic.partition_indexes:
+            described.partitions.append(_describe(context, topic.name, index))
+            if turn.is_over:
+                await turn.end_if_over()
+    return response
 
 
 def _describe(context: BrokerContext, topic: str, index: int) -> PartitionResponse:

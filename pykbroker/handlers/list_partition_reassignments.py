@@ -14,6 +14,7 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -52,9 +53,15 @@ async def handle_list_partition_reassignments(
             topic = image.topics_by_name.get(wanted.name)
             if topic is not None:
                 asked.append((topic, wanted.partition_indexes))
-    response = ListPartitionReassignmentsResponse(error_message=None)
+    response, turn = ListPartitionReassignmentsResponse(error_message=None), Turn()
     for topic, numbers in asked:
-        moving = [moved for number in numbers if (moved := _moving(topic, number)) is not None]
+        moving = []
+        for number in numbers:
+            if turn.is_over:
+                await turn.end_if_over()
+            moved = _moving(topic, number)
+            if moved is not None:
+                moving.append(moved)
         if moving:
             response.topics.append(OngoingTopicReassignment(name=topic.name, partitions=moving))
     return response

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
     from pykbroker.requests.transaction_verification import ClientGeneration, Verified
 
-TURN_S = 0.02
+TURN_S = 0.002
 """Time, in seconds, that batches of one request may keep other clients waiting; a single batch is never interrupted."""
 
 ACKS_ALL = -1

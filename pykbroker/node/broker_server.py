@@ -219,7 +219,7 @@ def make_services(
     coordinators = _make_coordinators(parts, channel, partitions, broker_clients)
     moves = None if directories is None else _directory_moves(parts, directories.reports, partitions)
     for subscriber in _subscribers(parts, partitions, replication, directories, moves, coordinators):
-        controller.subscribe(subscriber)
+        controller.subscribe(subscriber, partitions.prepare if subscriber == partitions.apply else None)
     telemetry = ClientTelemetry(metadata)
     telemetry.load()
     node = NodeServices(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.logstore.errors import LogError, StorageError
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
 from pykbroker.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.logstore.log_config import LogConfig
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPIC_RESOURCE = 2
+
+
+class PreparedTopic(NamedTuple):
+    """New partitions of a topic in an image that is about to be applied."""
+
+    topic: TopicImage
+    partitions: dict[int, Partition]
 
 
 class Partitions:
@@ -57,6 +66,8 @@ class Partitions:
         # Replicas of this broker whose log could not be opened or created.
         self._offline: set[tuple[str, int]] = set()
         self.cleaned: tuple[str, int] | None = None
+        # By topic name; empty but while an image is prepared.
+        self._prepared: dict[str, PreparedTopic] = {}
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition if this broker holds it."""
@@ -83,6 +94,8 @@ class Partitions:
         """Drops partitions whose log directory has failed; clients get KAFKA_STORAGE_ERROR for them."""
         for topic, number in keys:
             partition = self._by_name.get(topic, {}).pop(number, None)
+            if partition is None and topic in self._prepared:
+                partition = self._prepared[topic].partitions.pop(number, None)
             if partition is not None:
                 partition.close()
                 self._offline.add((topic, number))
@@ -96,16 +109,44 @@ class Partitions:
         for partitions in self._by_name.values():
             yield from partitions.values()
 
+    def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+        """Makes the new partitions of an image, with pauses in which others run; nobody finds them before `apply`.
+
+        One whose log cannot be made is left to `apply`, and so is a topic that takes the name of a deleted one, whose
+        logs have the same names.
+        """
+        for topic in new.delta.created_topics:
+            if topic.name not in self._by_name and topic.name not in old.topics_by_name:
+                yield from self._prepare(new, topic, topic.partitions.values())
+        for before, topic in new.delta.changed_topics:
+            known = before.partitions
+            added = [image for number, image in topic.partitions.items() if number not in known]
+            yield from self._prepare(new, topic, added)
+
+    def _prepare(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
+        config: LogConfig | None = None
+        prepared = PreparedTopic(topic, {})
+        for image in images:
+            if self._node_id in image.replicas and image.partition not in prepared.partitions:
+                config = config or self._log_config_for(new, topic.name)
+                self._prepared[topic.name] = prepared
+                with suppress(StorageError):
+                    prepared.partitions[image.partition] = self._open(topic, image, config)
+            yield
+
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Applies a change of the metadata, deleted topics first, so that a name can be used again at once."""
         delta = new.delta
         self.environment.brokers.brokers = new.brokers
+        if self._prepared:
+            self._drop_others(new)
         for topic in delta.deleted_topics:
             self._remove(topic)
         for topic in delta.created_topics:
-            self._add_or_update(new, topic)
-        for _, topic in delta.changed_topics:
-            self._add_or_update(new, topic)
+            self._add_or_update(new, topic, self._take_prepared(topic))
+        for before, topic in delta.changed_topics:
+            unchanged = {number for number, known in before.partitions.items() if topic.partitions.get(number) is known}
+            self._add_or_update(new, topic, unchanged.union(self._take_prepared(topic)))
         if delta.configs:
             self._update_configs(new, delta.configs)
         if delta.brokers:
@@ -124,12 +165,31 @@ class Partitions:
                 log.warning("%s is not in the metadata; it is marked stray", found.path)
                 self._log_directory.mark_stray(found)
 
-    def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
-        held = self._by_name.setdefault(topic.name, {})
+    def _drop_others(self, new: ClusterImage) -> None:
+        """Deletes what was prepared for another image: a snapshot has come in its place, without these topics."""
+        for name, (topic, partitions) in list(self._prepared.items()):
+            if topic.topic_id not in new.topics_by_id:
+                del self._prepared[name]
+                for partition in partitions.values():
+                    self._delete(partition)
+
+    def _take_prepared(self, topic: TopicImage) -> Collection[int]:
+        """Takes the prepared partitions of a topic; numbers of those that have the state of this very image."""
+        prepared = self._prepared.pop(topic.name, None)
+        if prepared is None:
+            return ()
+        self._by_name.setdefault(topic.name, {}).update(prepared.partitions)
+        return prepared.partitions.keys() if prepared.topic is topic else ()
+
+    def _add_or_update(self, image: ClusterImage, topic: TopicImage, unchanged: Collection[int] = ()) -> None:
+        """Makes and updates the partitions of a topic, but for those that are held and `unchanged`."""
         self._name_by_id[topic.topic_id] = topic.name
+        held = self._by_name.setdefault(topic.name, {})
         config: LogConfig | None = None
         for number, partition_image in topic.partitions.items():
             partition = held.get(number)
+            if partition is not None and number in unchanged:
+                continue
             if self._node_id not in partition_image.replicas:
                 if partition is not None:
                     log.info("%s is not assigned to this broker any more; its log is deleted", partition)
@@ -155,26 +215,7 @@ class Partitions:
         """Opens the log of a partition. If that fails only this partition is offline."""
         key = (topic.name, image.partition)
         try:
-            if self._log_directory.adopt_future(topic.name, image.partition, image.directory_on(self._node_id)):
-                # The broker was killed, or a directory was offline, when the copy was to replace the log.
-                log.info("%s-%d: the copy in the directory to which it has moved is its log now", *key)
-            found = self._log_directory.create_log(
-                topic.name,
-                image.partition,
-                topic.topic_id,
-                config,
-                self._clock.now_ms(),
-                image.directory_on(self._node_id),
-            )
-            found.config = config
-            self._by_name[topic.name][image.partition] = Partition(
-                topic.name,
-                topic.topic_id,
-                found,
-                image,
-                self.environment,
-                self._checkpointed_high_watermark(key, image),
-            )
+            self._by_name[topic.name][image.partition] = self._open(topic, image, config)
         except StorageError as error:
             if key not in self._offline:
                 log.error("%s-%d cannot be served for now: %s", *key, error)
@@ -184,6 +225,26 @@ class Partitions:
             if key in self._offline:
                 log.info("%s-%d is served again", *key)
             self._offline.discard(key)
+
+    def _open(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> Partition:
+        """Opens or creates the log of a partition; raises StorageError."""
+        key = (topic.name, image.partition)
+        directory = image.directory_on(self._node_id)
+        if self._log_directory.adopt_future(topic.name, image.partition, directory):
+            # The broker was killed, or a directory was offline, when the copy was to replace the log.
+            log.info("%s-%d: the copy in the directory to which it has moved is its log now", *key)
+        found = self._log_directory.create_log(
+            topic.name, image.partition, topic.topic_id, config, self._clock.now_ms(), directory
+        )
+        found.config = config
+        return Partition(
+            topic.name,
+            topic.topic_id,
+            found,
+            image,
+            self.environment,
+            self._checkpointed_high_watermark(key, image),
+        )
 
     def _checkpointed_high_watermark(self, key: tuple[str, int], image: PartitionImage) -> int:
         if image.replicas == (self._node_id,):

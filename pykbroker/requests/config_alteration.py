@@ -19,6 +19,7 @@ from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, G
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 
@@ -74,7 +75,10 @@ async def alter_each(
         resources = _without_repetitions(resources, once)
     errors: list[ApiError | None] = []
     places: list[int] = []
+    turn = Turn()
     for resource in resources:
+        if turn.is_over:
+            await turn.end_if_over()
         error: ApiError | None
         place = 0
         if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
@@ -94,16 +98,20 @@ async def alter_each(
         places.append(place if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
-    results = (next(stored) if error is None else error for error in errors)
-    responses = [
-        response(
-            error_code=result.code,
-            error_message=result.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+    responses: list[Response] = []
+    turn = Turn()
+    for resource, error in zip(resources, errors, strict=True):
+        if turn.is_over:
+            await turn.end_if_over()
+        result = next(stored) if error is None else error
+        responses.append(
+            response(
+                error_code=result.code,
+                error_message=result.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
         )
-        for resource, result in zip(resources, results, strict=True)
-    ]
     return [responses[number] for number in sorted(range(len(responses)), key=places.__getitem__)]
 
 

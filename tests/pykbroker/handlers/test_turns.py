@@ -8,18 +8,40 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.acls import CreateAcls
+from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, QuotaAlteration
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
+from pykbroker.handlers.delete_records import handle_delete_records
+from pykbroker.handlers.describe_acls import handle_describe_acls
+from pykbroker.handlers.describe_client_quotas import handle_describe_client_quotas
 from pykbroker.handlers.describe_configs import handle_describe_configs
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
+from pykbroker.handlers.describe_producers import handle_describe_producers
 from pykbroker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from pykbroker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from pykbroker.handlers.list_offsets import handle_list_offsets
+from pykbroker.handlers.list_partition_reassignments import handle_list_partition_reassignments
 from pykbroker.handlers.metadata import handle_metadata
+from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
+from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from pykbroker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.requests.context import RequestContext
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import make_context, make_services
 from tests.support.data_path import DataPath, cluster_image, topic_image
 from tests.support.services import Services
@@ -72,6 +94,73 @@ def test_of_the_metadata(handler: Any, version: int, request_: Any) -> None:
     assert _turns_of(handler, make_context(version, services=services), request_) > 5
 
 
+def quotas(count: int) -> AlterClientQuotas:
+    return AlterClientQuotas(
+        [QuotaAlteration((("user", f"u{n}"),), [("producer_byte_rate", 1000.0)]) for n in range(count)]
+    )
+
+
+CHANGES = {
+    "AlterClientQuotas": (
+        handle_alter_client_quotas,
+        1,
+        AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type="user", entity_name=f"v{n}")],
+                    ops=[OpData(key="producer_byte_rate", value=5.0)],
+                )
+                for n in range(TOPICS)
+            ]
+        ),
+    ),
+    "DescribeClientQuotas": (handle_describe_client_quotas, 1, DescribeClientQuotasRequest()),
+    "DescribeAcls": (
+        handle_describe_acls,
+        3,
+        DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+            pattern_type_filter=1,
+            operation=1,
+            permission_type=1,
+        ),
+    ),
+    "IncrementalAlterConfigs": (
+        handle_incremental_alter_configs,
+        1,
+        IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=f"t{n}",
+                    configs=[AlterableConfig(name="retention.ms", config_operation=0, value="5")],
+                )
+                for n in range(TOPICS)
+            ]
+        ),
+    ),
+    "ListPartitionReassignments": (
+        handle_list_partition_reassignments,
+        0,
+        ListPartitionReassignmentsRequest(topics=None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_of_changes_and_lists(name: str) -> None:
+    handler, version, request = CHANGES[name]
+    services = make_services().replaced(authorizer=StandardAuthorizer(dict, frozenset(), True))
+    submit: Any = services.controller.submit_now  # type: ignore[attr-defined]
+    submit(CreateTopics([NewTopic(f"t{n}", 2) for n in range(TOPICS)]))
+    submit(quotas(TOPICS))
+    submit(CreateAcls([Acl(2, f"t{n}", 3, "User:a", "*", 3, 3) for n in range(TOPICS)]))
+    assert _turns_of(handler, make_context(version, services=services), request) > TOPICS // 2
+
+
 @pytest.mark.parametrize(
     ("handler", "version", "request_"),
     [
@@ -87,6 +176,22 @@ def test_of_the_metadata(handler: Any, version: int, request_: Any) -> None:
                         partitions=[ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(20)],
                     )
                 ],
+            ),
+        ),
+        (
+            handle_describe_producers,
+            0,
+            DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=list(range(20)))]),
+        ),
+        (
+            handle_delete_records,
+            2,
+            DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name="t", partitions=[DeleteRecordsPartition(partition_index=n, offset=0) for n in range(20)]
+                    )
+                ]
             ),
         ),
     ],

@@ -9,17 +9,26 @@ import pytest
 import trio
 
 from pykbroker.completion import Completion
+from pykbroker.controller import turns
 from pykbroker.errors import KafkaError
-from pykbroker.network.dispatch import _by_the_active_controller
+from pykbroker.network.dispatch import _by_the_active_controller, dispatch
 from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
 from pykbroker.network.suspended_turns import DEADLINES_MIN, SuspendedTurns
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.codec import decode
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsResponse
 from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from pykbroker.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+    TopicResponse,
+)
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.protocol.messages.vote import VoteRequest, VoteResponse
+from pykbroker.requests.invocation import handlers_of
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.pykbroker.network.test_connection import handshake, sasl, services
 from tests.support.connections import served
 
@@ -149,3 +158,46 @@ async def test_deadlines_behind_one_that_still_waits_are_removed() -> None:
     assert len(turns._deadlines) <= DEADLINES_MIN + 2
     first.close()
     assert turns.next_deadline() == float("inf")
+
+
+LARGE = DescribeProducersRequest(topics=[TopicRequest(name=f"t{n}", partition_indexes=[0]) for n in range(1000)])
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_a_large_request_is_decoded_and_answered_in_turns(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others run between the steps of its codec; a small request has one step."""
+    monkeypatch.setattr(turns, "TURN_S", -1.0)
+    request = LARGE if is_large else DescribeProducersRequest(topics=LARGE.topics[:1])
+    turns_before = turns_after = 0
+    is_handled = is_over = False
+
+    async def handle(context: Any, given: DescribeProducersRequest) -> DescribeProducersResponse:
+        nonlocal is_handled
+        is_handled = True
+        assert given == request
+        return DescribeProducersResponse(topics=[TopicResponse(name=topic.name) for topic in given.topics])
+
+    async def other() -> None:
+        nonlocal turns_before, turns_after
+        while not is_over:
+            turns_before, turns_after = turns_before + (not is_handled), turns_after + is_handled
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.DESCRIBE_PRODUCERS, (type(request), handle))
+    async with trio.open_nursery() as nursery:
+        head = ApiKey.DESCRIBE_PRODUCERS.to_bytes(2, "big") + bytes((0, 0, 0, 0, 0, 7)) + b"\0\4test\0"
+        frame = head + encode(request, 0)
+        info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), None)
+        nursery.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        turns_before = 0
+        chunks = await dispatch(services(), info, memoryview(frame))
+        is_over = True
+        assert isinstance(chunks, list)
+        reply = b"".join(chunks)
+        assert len(reply) == 4 + int.from_bytes(reply[:4], "big")
+        response = decode(DescribeProducersResponse, 0, reply[9:])
+        assert [topic.name for topic in response.topics] == [topic.name for topic in request.topics]
+    assert (turns_before > 10) == (turns_after > 10) == is_large

@@ -1,0 +1,145 @@
+"""New partitions of a large change are made in steps before it is applied, and nobody finds them earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.logstore.errors import StorageError
+from pykbroker.replication.partition import Partition
+from tests.support.data_path import DataPath, cluster_image, topic_image
+
+COUNT = 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    found = DataPath(tmp_path, cluster_image(topic_image("old", 2)))
+    yield found
+    found.close()
+
+
+def change(old: ClusterImage, *topics: TopicImage) -> ClusterImage:
+    new = cluster_image(*topics)
+    new.delta = delta_between(old, new)
+    return new
+
+
+def first_image(path: DataPath) -> ClusterImage:
+    return path.services.metadata.image
+
+
+def held(path: DataPath, topic: str) -> list[Partition]:
+    found = [path.partitions.get(topic, number) for number in range(COUNT)]
+    return [partition for partition in found if partition is not None]
+
+
+def test_nobody_finds_a_partition_before_the_image_is_applied(path: DataPath) -> None:
+    old = first_image(path)
+    before = held(path, "old")
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    steps = 0
+    for _ in path.partitions.prepare(old, new):
+        steps += 1
+        assert held(path, "new") == []
+        assert [partition.topic for partition in path.partitions.all()] == ["old", "old"]
+    assert steps == COUNT
+    logs = [log for log in path.directory if log.topic == "new"]
+    assert len(logs) == COUNT
+    path.partitions.apply(old, new)
+    assert [partition.log for partition in held(path, "new")] == logs
+    assert all(partition.is_leader for partition in held(path, "new"))
+    assert path.partitions.get_by_id(new.topics_by_name["new"].topic_id, 3) is path.partitions.get("new", 3)
+    assert held(path, "old") == before
+
+
+def test_new_partitions_of_a_known_topic(path: DataPath) -> None:
+    old = first_image(path)
+    before = held(path, "old")
+    new = change(old, topic_image("old", COUNT, leader_epoch=1, partition_epoch=1))
+    assert sum(1 for _ in path.partitions.prepare(old, new)) == COUNT - 2
+    assert held(path, "old") == before
+    path.partitions.apply(old, new)
+    assert len(held(path, "old")) == COUNT
+    assert held(path, "old")[:2] == before
+    assert [partition.leader_epoch for partition in held(path, "old")] == [1] * COUNT
+
+
+def test_a_topic_with_the_name_of_a_deleted_one_is_left_to_the_application(path: DataPath) -> None:
+    """Its logs have the same names, and the old ones are still used."""
+    old = first_image(path)
+    again = topic_image("old", COUNT)._replace(topic_id=b"n" * 16)
+    new = change(old, again)
+    before = held(path, "old")
+    assert list(path.partitions.prepare(old, new)) == []
+    assert held(path, "old") == before
+    path.partitions.apply(old, new)
+    assert len(held(path, "old")) == COUNT
+    assert not set(before) & set(held(path, "old"))
+
+
+def test_a_log_that_cannot_be_made_is_left_to_the_application(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    create_log = path.directory.create_log
+
+    def fails(topic: str, partition: int, *arguments: object) -> object:
+        if partition == 7:
+            raise StorageError("/data/new-7", "no space left")
+        return create_log(topic, partition, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(path.directory, "create_log", fails)
+        for _ in path.partitions.prepare(old, new):
+            pass
+        assert not caplog.messages
+        path.partitions.apply(old, new)
+    assert caplog.messages == ["new-7 cannot be served for now: /data/new-7: no space left"]
+    assert len(held(path, "new")) == COUNT - 1
+    assert path.partitions.is_offline("new", 7)
+    path.partitions.open_offline(new)
+    assert len(held(path, "new")) == COUNT
+
+
+def test_a_snapshot_in_place_of_the_image_has_other_topics(path: DataPath) -> None:
+    """A controller that lags behind gets a snapshot while it prepares; the prepared topics are gone again."""
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT), topic_image("kept", COUNT))
+    for _ in path.partitions.prepare(old, new):
+        pass
+    kept = topic_image("kept", COUNT, leader_epoch=3, partition_epoch=3)
+    again = topic_image("new", 1)._replace(topic_id=b"n" * 16)
+    snapshot = change(old, old.topics_by_name["old"], kept, again)
+    path.partitions.apply(old, snapshot)
+    assert [partition.topic_id for partition in held(path, "new")] == [b"n" * 16]
+    assert [log.topic_id for log in path.directory if log.topic == "new"] == [b"n" * 16]
+    assert [partition.leader_epoch for partition in held(path, "kept")] == [3] * COUNT
+
+
+def test_a_directory_that_fails_takes_prepared_partitions_along(path: DataPath) -> None:
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    for _ in path.partitions.prepare(old, new):
+        pass
+    path.partitions.take_offline([("new", 5)])
+    assert path.partitions.is_offline("new", 5)
+    path.partitions.apply(old, new)
+    assert len(held(path, "new")) == COUNT  # the application has opened it again: this directory is there
+
+
+def test_offline_logs_that_are_opened_again_leave_prepared_partitions_alone(path: DataPath) -> None:
+    old = first_image(path)
+    path.partitions.take_offline([("old", 1)])
+    new = change(old, topic_image("old", COUNT, partition_epoch=1))
+    for _ in path.partitions.prepare(old, new):
+        pass
+    path.partitions.open_offline(old)
+    assert len(held(path, "old")) == 2
+    path.partitions.apply(old, new)
+    assert len(held(path, "old")) == COUNT
