@@ -230,8 +230,8 @@ def test_settings_beside_the_stores_that_cannot_be_used(key: str, text: str, cap
     own = {f"listener.name.ssl.ssl.{key}": text}
     changed = config().with_dynamic({}, own)
     assert node.refusal_of_change(changed) is None
-    with caplog.at_level(logging.ERROR):
-        node.apply(changed)
+    caplog.set_level(logging.ERROR)
+    node.apply(changed)
     assert tls.server is first
     assert "listener SSL keeps its TLS settings, as the new ones are refused" in caplog.text
     # A certificate that is replaced is used nevertheless, and the error is not logged again.
