@@ -17,9 +17,9 @@ from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, 
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_KEYS, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
-from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import (
