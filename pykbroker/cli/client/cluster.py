@@ -31,7 +31,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
-        """Connect.
+        """Connects to the cluster.
 
         Raises:
             CliError: no broker answered within `timeout_s`.
