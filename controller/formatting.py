@@ -20,7 +20,7 @@ from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.voter_history import KRaftVersion
 from pykbroker.controller.raft_storage import TOPIC
 from pykbroker.controller.settings import ControllerSettings
-from pykbroker.controller.snapshot_file import first_records, parse_snapshot, write_snapshot
+from pykbroker.controller.snapshot_file import parse_snapshot, snapshot_content, write_snapshot
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
@@ -34,15 +34,9 @@ def write_first_voters(filesystem: FileSystem, data_directory: str, voters: Vote
     """Creates the metadata log's directory with the snapshot of the first voters."""
     directory = f"{data_directory}/{TOPIC}-0"
     filesystem.make_directory(directory)
-    write_snapshot(
-        filesystem,
-        directory,
-        BEGINNING,
-        (),
-        log_timestamp_ms=now_ms,
-        now_ms=now_ms,
-        control=(KRaftVersion(1), voters),
-    )
+    control = (KRaftVersion(1), voters)
+    content = snapshot_content(BEGINNING.epoch, (), control, log_timestamp_ms=now_ms, now_ms=now_ms)
+    write_snapshot(filesystem, directory, BEGINNING, content)
     filesystem.sync_directory(data_directory)
 
 
@@ -51,7 +45,8 @@ def write_first_levels(
 ) -> None:
     """Writes `bootstrap.checkpoint` with the feature levels and other records that a new cluster begins with."""
     records: list[Any] = [*level_records(levels), *others]
-    content = first_records(encode_records(records, levels[METADATA_VERSION]), now_ms)
+    values = encode_records(records, levels[METADATA_VERSION])
+    content = snapshot_content(0, values, log_timestamp_ms=now_ms, now_ms=now_ms)
     filesystem.write_file(f"{data_directory}/{BOOTSTRAP_FILE}", content)
 
 

@@ -9,7 +9,7 @@ one and the log after it are complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import TypeVar
@@ -317,25 +317,9 @@ class RaftStorage:
         """Starts a new segment, so that the log before a snapshot at its end can be deleted in whole segments."""
         self._log.roll(now_ms)
 
-    def write_snapshot(
-        self,
-        snapshot: OffsetAndEpoch,
-        values: Iterable[bytes],
-        *,
-        log_timestamp_ms: int,
-        now_ms: int,
-        control: Sequence[ControlRecord] = (),
-    ) -> None:
+    def write_snapshot(self, snapshot: OffsetAndEpoch, content: bytes) -> None:
         """Writes a snapshot file and nothing else, so it may be called in another thread."""
-        write_snapshot(
-            self._filesystem,
-            self._directory,
-            snapshot,
-            values,
-            log_timestamp_ms=log_timestamp_ms,
-            now_ms=now_ms,
-            control=control,
-        )
+        write_snapshot(self._filesystem, self._directory, snapshot, content)
 
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
         """Size of a snapshot file, and its bytes from a position on; None if there is no such file."""

@@ -55,38 +55,33 @@ def list_snapshots(filesystem: FileSystem, directory: str) -> list[OffsetAndEpoc
     return sorted(found)
 
 
-def write_snapshot(
-    filesystem: FileSystem,
-    directory: str,
-    snapshot: OffsetAndEpoch,
-    values: Iterable[bytes],
-    *,
-    log_timestamp_ms: int,
-    now_ms: int,
-    control: Sequence[ControlRecord] = (),
-) -> None:
+def write_snapshot(filesystem: FileSystem, directory: str, snapshot: OffsetAndEpoch, content: bytes) -> None:
     """Writes a snapshot file durably; after a crash it is complete or missing."""
-    content = b"".join(_batches(snapshot, values, control, log_timestamp_ms, now_ms))
     filesystem.write_file(f"{directory}/{snapshot_name(snapshot)}", content)
 
 
-def first_records(values: Iterable[bytes], now_ms: int) -> bytes:
-    """Content of `bootstrap.checkpoint`, a snapshot at offset 0 with the first records of a cluster."""
-    return b"".join(_batches(OffsetAndEpoch(0, 0), values, (), now_ms, now_ms))
+def snapshot_content(
+    epoch: int, values: Iterable[bytes], control: Sequence[ControlRecord] = (), *, log_timestamp_ms: int, now_ms: int
+) -> bytes:
+    """Content of the file of a snapshot at an epoch.
+
+    Args:
+        values: the records of the image, encoded.
+        control: raft's control records.
+        log_timestamp_ms: timestamp of the last record of the log that the snapshot contains.
+        now_ms: timestamp of the snapshot's own records.
+    """
+    return b"".join(_batches(epoch, values, control, log_timestamp_ms, now_ms))
 
 
 def _batches(
-    snapshot: OffsetAndEpoch,
-    values: Iterable[bytes],
-    control: Sequence[ControlRecord],
-    log_timestamp_ms: int,
-    now_ms: int,
+    epoch: int, values: Iterable[bytes], control: Sequence[ControlRecord], log_timestamp_ms: int, now_ms: int
 ) -> Iterator[bytes]:
     offset = 0
 
     def batch(records: list[Record], *, is_control: bool = False) -> bytes:
         nonlocal offset
-        data = build_batch(records, base_offset=offset, leader_epoch=snapshot.epoch, is_control=is_control)
+        data = build_batch(records, base_offset=offset, leader_epoch=epoch, is_control=is_control)
         offset += len(records)
         return data
 

@@ -11,7 +11,7 @@ from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.controller.settings import ControllerSettings
-from pykbroker.controller.snapshot_file import Snapshot
+from pykbroker.controller.snapshot_file import Snapshot, snapshot_content
 from pykbroker.logstore.errors import StorageError
 
 
@@ -64,13 +64,11 @@ class SnapshotGenerator:
         now_ms = self._wall_clock_ms()
 
         def write() -> None:
-            self._storage.write_snapshot(
-                snapshot,
-                encode_records(image_to_records(image), image.metadata_version),
-                log_timestamp_ms=image.timestamp_ms,
-                now_ms=now_ms,
-                control=control,
+            values = encode_records(image_to_records(image), image.metadata_version)
+            content = snapshot_content(
+                snapshot.epoch, values, control, log_timestamp_ms=image.timestamp_ms, now_ms=now_ms
             )
+            self._storage.write_snapshot(snapshot, content)
 
         size_bytes = self._storage.size_bytes
         start: OffsetAndEpoch | None = None

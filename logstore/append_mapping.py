@@ -73,7 +73,7 @@ class AppendMapping:
         self._allocated_end = 0
         self._base = 0
         self._end = 0
-        # End of the part of the window that appends may fill without a look at what is to be done first.
+        # End of the part of the window that appends may fill without any preparation.
         self._ready_end = 0
         self._size_at_look = size
         self._mapping: mmap.mmap | None = None

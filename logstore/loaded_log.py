@@ -392,8 +392,8 @@ class LoadedLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         producers = self.history.state
-        # Changes what is kept, and not what it means: each transaction is dropped when the first reader asks after its
-        # marker was replicated, so that the high watermark can move without a look at the state of producers.
+        # Transactions whose markers are replicated are dropped here, with the first reader, and not when the high
+        # watermark moves, which then need not look at the state of producers. The result is the same.
         producers.forget_replicated(high_watermark)
         unstable = producers.first_unstable_offset
         return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self.log_start_offset))

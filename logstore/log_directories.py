@@ -94,9 +94,10 @@ class LogDirectories:
     ) -> None:
         """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
 
-        Of two logs of a partition one is marked stray if the metadata tells which: its directory was offline when the
-        log was moved to another one, or when the topic was deleted. Without that it is one that never had a record: its
-        directory failed while the log was created, which was then created in another one.
+        If two directories have a log of the same partition, the one that the metadata does not name is marked stray:
+        its directory was offline when the log was moved to another one, or when the topic was deleted. If the metadata
+        names neither, the log that never had a record is marked stray: its directory failed while the log was created,
+        and the log was then created in another one.
 
         Args:
             config_for, now_ms, report: as for `LogDirectory.load_logs`.

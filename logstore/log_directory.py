@@ -444,9 +444,9 @@ class LogDirectory(DirectoryCheckpoints):
     def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
         """Removes at most `count_max` directories of deleted logs; returns their number.
 
-        `delay_ms` is the time between deletion and removal. As in Kafka it is that of the broker
-        (`log.segment.delete.delay.ms`) also where a topic has its own; for what an earlier run has deleted it begins
-        with the start.
+        `delay_ms` is the time between deletion and removal. As in Kafka it is the broker's
+        `log.segment.delete.delay.ms`, even if the topic has its own. For directories that an earlier run has deleted
+        the delay begins with the start of this one.
 
         Raises StorageError; the directory that cannot be removed is tried again after another delay, behind the others.
         """

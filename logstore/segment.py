@@ -61,10 +61,10 @@ class TimestampOffset(NamedTuple):
 
 
 LEFT_OFF_MIN: Final = 1 << 14
-"""Bytes from which on an incomplete batch at the end of a read is left off. To find a smaller one costs more than to
-send it.
+"""An incomplete batch of this many bytes or more is left off at the end of a read. To find a smaller one costs more
+than to send it.
 
-Incomplete batches count for a replication throttle: of the 1 MiB that a follower asks for they are less than 2 %.
+A replication throttle counts incomplete batches, too: they are less than 2 % of the 1 MiB that a follower requests.
 """
 _HOPS_MAX: Final = 68
 """Largest number of batch headers read to find the incomplete batch: as many as fit between two index entries."""

@@ -6,7 +6,7 @@ Plain integers and not an enumeration: they are keys of look-ups in each authori
 from __future__ import annotations
 
 UNKNOWN = 0
-"""Of any ACL element: a number without a meaning."""
+"""For any element of an ACL: a number that has no meaning."""
 
 ANY = 1
 """In a filter: every resource type, pattern type, operation or permission type."""

@@ -31,7 +31,7 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]) -> RequestHeader:
     """The header at the start of a frame (without the frame's size).
 
-    `flexible_from` gives for each known API key the first version whose header carries tagged fields (v2). Of an
+    `flexible_from` gives for each known API key the first version whose header carries tagged fields (v2). For an
     unknown key only the fixed part is read: the connection is closed anyway (P-4).
 
     Raises:

@@ -98,7 +98,7 @@ class _Declaration(type):
         made["__new__"] = _constructor(name, fields, defaults)
         made["_fields"] = made["__match_args__"] = fields
         made["_field_defaults"] = dict(zip(with_default, defaults, strict=True))
-        # Where `_replace` finds a field: it costs what is replaced, not what there is.
+        # For `_replace`, whose cost then depends on the number of replaced fields, not of all fields.
         made["_positions"] = {field: position for position, field in enumerate(fields)}
         made.setdefault("__doc__", f"{name}({', '.join(fields)})")
         for position, field in enumerate(fields):

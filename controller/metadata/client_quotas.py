@@ -91,7 +91,7 @@ class AlterClientQuotas(NamedTuple):
         known = _IP_QUOTAS if entity[0][0] == IP else _USER_AND_CLIENT_QUOTAS
         records: list[ClientQuotaRecord] = []
         values = dict(operations)
-        # Of several impossible quotas the first of a hash table is named, as in Kafka.
+        # If several quotas are impossible, the error names the one that comes first in Java's hash table, as in Kafka.
         for key in hash_order(values, table_size_for(len(values))):
             value = values[key]
             current = image.kept_records.get(quota_key(entity, key))

@@ -98,10 +98,8 @@ class ConfigRules(Protocol):
         """The default of this key as text, None when it has none; APPEND and SUBTRACT start from it if none is set."""
         ...
 
-    def validate(
-        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
-    ) -> ApiError:
-        """Checks all configs that the resource would have (`configs`), given those it has (`existing`).
+    def validate(self, resource_type: int, resource_name: str, configs: Mapping[str, str]) -> ApiError:
+        """Checks all configs that the resource would have.
 
         INVALID_CONFIG with Kafka's text for unknown names and invalid values, else NO_ERROR.
         """

@@ -173,7 +173,7 @@ def _plan_resource(
     _check_name(resource_type, resource_name)
     after = {**existing, **changes}
     configs = {name: value for name, value in after.items() if value is not None and name not in removed}
-    error = context.config_rules.validate(resource_type, resource_name, configs, existing)
+    error = context.config_rules.validate(resource_type, resource_name, configs)
     if error.is_failure:
         raise ItemRefused(error.code, error.message)
     _check_existence(resource_type, resource_name, image)

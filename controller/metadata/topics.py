@@ -322,7 +322,7 @@ def _creation_configs(topic: NewTopic, context: PlanContext) -> dict[str, str]:
     configs = {key: value for key, value in topic.configs if value is not None}
     if configs:
         check_value_lengths(configs.values())
-        error = context.config_rules.validate(TOPIC_RESOURCE, topic.name, configs, {})
+        error = context.config_rules.validate(TOPIC_RESOURCE, topic.name, configs)
         if error.is_failure:
             raise ItemRefused(error.code, error.message)
     return configs

@@ -117,7 +117,7 @@ class VoterSet:
 def offset_of_majority(end_offsets: Iterable[int]) -> int:
     """The greatest offset that more than half of these logs have reached.
 
-    Of an even number of logs it is the lower of the two in the middle: half is no majority.
+    With an even number of logs it is the lower of the two middle offsets, because half is no majority.
     """
     ordered = sorted(end_offsets)
     return ordered[(len(ordered) - 1) // 2]

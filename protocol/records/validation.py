@@ -229,15 +229,10 @@ def validate_client_batches(
         )
     if is_log_append_time:
         greatest = now_ms
-    if target != codec:
-        stored: Buffer = _rebuild(RecordBatch(view), payload, target, is_consecutive, policy, greatest)
+    stored: Buffer = view
+    if target != codec or is_log_append_time or marked or greatest != max_timestamp:
+        stored = _changed(view, payload, target, is_consecutive, policy, greatest, topic_partition)
         size_bytes = len(stored)
-        if size_bytes > max_message_bytes:
-            raise _too_large_rebuilt(size_bytes, max_message_bytes, topic_partition)
-    elif is_log_append_time or marked or greatest != max_timestamp:
-        stored = _with_max_timestamp(view, policy, greatest)
-    else:
-        stored = view
     if size_bytes > segment_bytes:
         raise RecordBatchTooLarge(
             f"Message batch size is {size_bytes} bytes in append to partition {topic_partition}, which exceeds the "
@@ -287,13 +282,6 @@ def _refuse_header(view: memoryview, max_message_bytes: int, topic_partition: st
         raise InvalidRecord(f"Clients are not allowed to write control records {where}")
     raise InvalidRecord(
         f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id} {where}"
-    )
-
-
-def _too_large_rebuilt(size_bytes: int, max_message_bytes: int, topic_partition: str) -> RecordTooLarge:
-    return RecordTooLarge(
-        f"Message batch size is {size_bytes} bytes in append to partition {topic_partition} which exceeds the "
-        f"maximum configured size of {max_message_bytes}."
     )
 
 
@@ -358,6 +346,28 @@ def _described(record: Record, batch: RecordBatch, policy: AppendPolicy) -> str:
     return (
         f"{name}(offset={record.offset}, timestamp={record.timestamp}, key={key_size} bytes, value={value_size} bytes)"
     )
+
+
+def _changed(
+    view: memoryview,
+    payload: bytes,
+    codec: int,
+    is_consecutive: bool,
+    policy: AppendPolicy,
+    max_timestamp: int,
+    topic_partition: str,
+) -> Buffer:
+    """The batch with this codec, the topic's timestamp type and `max_timestamp`."""
+    batch = RecordBatch(view)
+    if codec == batch.compression_codec:
+        return _with_max_timestamp(view, policy, max_timestamp)
+    stored = _rebuild(batch, payload, codec, is_consecutive, policy, max_timestamp)
+    if len(stored) > policy.max_message_bytes:
+        raise RecordTooLarge(
+            f"Message batch size is {len(stored)} bytes in append to partition {topic_partition} which exceeds the "
+            f"maximum configured size of {policy.max_message_bytes}."
+        )
+    return stored
 
 
 def _with_max_timestamp(view: memoryview, policy: AppendPolicy, max_timestamp: int) -> Buffer:

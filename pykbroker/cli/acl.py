@@ -201,7 +201,7 @@ def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _filters(options: dict[str, Any]) -> list[Entry]:
-    """Returns one filter for each combination of what the options name."""
+    """Returns one filter for each combination of the resources, principals, hosts and operations in the options."""
     resources: list[tuple[str | None, str | None]] = [*_resources(options)] or [(None, None)]
     return [
         _entry(resource, options["pattern_type"], principal, host, operation, options["permission"])

@@ -63,9 +63,7 @@ class ServerConfigRules:
         definition = _definition(resource_type, name)
         return None if definition is None else definition.default
 
-    def validate(
-        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
-    ) -> ApiError:
+    def validate(self, resource_type: int, resource_name: str, configs: Mapping[str, str]) -> ApiError:
         """Validates all configs that a resource would have; unknown names and bad values: INVALID_CONFIG (P-146)."""
         try:
             if resource_type == TOPIC_RESOURCE:

@@ -42,7 +42,7 @@ class LoginModule(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """kind: a word or number, or else the character that it is or that quotes it; value: None of what is no text."""
+    """kind: a word or number, the character itself, or its quotation mark; value: its text, None for a character."""
 
     kind: str
     value: str | None

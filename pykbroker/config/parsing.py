@@ -279,13 +279,13 @@ def find_jaas(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> t
 
 
 def find_login(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> NodeLogin | None:
-    """This node's login in the login module of a listener; None if that has not what the mechanism needs."""
+    """This node's login in the login module of a listener; None if the module lacks options of the mechanism."""
     from pykbroker.config.jaas import JaasError, jaas_options
 
     try:
         options = jaas_options(find_jaas(listener_name, mechanism, texts)[1])
     except JaasError:
-        return None  # the validation says what is wrong
+        return None  # the validation has refused it with the reason
     prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
     oauth = "sasl.oauthbearer."
     settings = {key: text for key, text in texts.items() if key.startswith(oauth)}

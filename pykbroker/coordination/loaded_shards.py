@@ -203,7 +203,7 @@ class LoadedShards(Generic[Shard]):
     async def _load(
         self, number: int, load: Load, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Reads a partition, reports started, waits until what was read is replicated, and installs the shard."""
+        """Reads a partition, reports started, waits until the records are replicated, and installs the shard."""
         try:
             partition = self.partition(number)
             shard = None if partition is None else await self._read(number, load, partition)

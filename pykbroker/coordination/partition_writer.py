@@ -89,7 +89,7 @@ def append_pairs(
 
 def batch_starts(pairs: Sequence[tuple[bytes, bytes | None]], size_max: int) -> list[int]:
     """Indexes at which batches begin, so that each one is at most `size_max` bytes; a larger pair is one by itself."""
-    # A codec may make what it cannot compress a little larger.
+    # Data that a codec cannot compress may become a little larger.
     limit = size_max - size_max // 64 - BATCH_OVERHEAD_BYTES
     starts, size = [], limit
     for index, (key, value) in enumerate(pairs):

@@ -337,7 +337,7 @@ class CoordinatorRuntime(Generic[Shard]):
             action(*arguments)
 
     def when_late(self, key: str, operation: Callable[..., Any], *arguments: Any) -> None:
-        """Runs an operation if what is in the log of a key's partition now is not replicated in time.
+        """Runs an operation if the records that are in the log of a key's partition now are not replicated in time.
 
         For requests that wait in a shard and whose own operation has added no record.
 

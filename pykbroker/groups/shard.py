@@ -17,9 +17,9 @@ from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, 
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.committed import CommittedGroups, groups_of
 from pykbroker.groups.consumer import classic_members
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_KEYS, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
-from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import (
@@ -325,7 +325,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self.committed.remove(group.group_id)
 
     def _restore_forgotten(self) -> None:
-        """Brings back what was forgotten since the last append: as in Kafka a failed one takes back all that."""
+        """Restores the groups that were removed since the last append: as in Kafka, a failed append undoes that."""
         for group in self._take_forgotten():
             self.committed.remove(group.group_id)
             if self.any_group(group.group_id) is None:
@@ -493,7 +493,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return result
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        """Handles Heartbeat, which changes no more than a timer."""
+        """Handles Heartbeat, which changes only a timer."""
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None:
             try:

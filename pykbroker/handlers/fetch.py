@@ -109,7 +109,7 @@ class ReadPartition(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
     def has_still_nothing(self, bound: int) -> bool:
-        """True if a consumer found no records here, and nothing of what its response says has changed since.
+        """True if a consumer found no records here, and no field of its response has changed since.
 
         A field of the response that can change while a request waits needs a condition here, as it needs one in
         `FetchedPartition.changes_response`.

@@ -272,7 +272,7 @@ class ProduceSteps:
     def _not_here(self, topic: ProducedTopic, index: int, records: ProducedRecords) -> PartitionProduceResponse:
         """Error of a partition that does not exist, or whose leader is another broker.
 
-        Of one that exists Kafka looks at the records, acks and the topic before it looks for the leader (P-376).
+        If the partition exists, Kafka checks the records, acks and the topic before the leader (P-376).
         """
         services = self._context.services
         if self._context.api_version >= TOPIC_ID_VERSION:

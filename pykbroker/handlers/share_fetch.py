@@ -97,7 +97,7 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
             SIZE_BYTES + sum(map(len, encode_chunks(response, context.api_version)))
         )
         if throttle_ms:
-            # As in Kafka: what was acquired comes again when its locks expire.
+            # As in Kafka, the acquired records become available again when their locks expire.
             for found in fetched.values():
                 if found.records is not None:
                     found.records.release()

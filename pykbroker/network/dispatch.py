@@ -136,7 +136,7 @@ async def dispatch(
             response = await handler(context, request)
         unfinished: UnfinishedResponse | None = None
         if isinstance(response, UnfinishedResponse):
-            # Of a client without a quota, or whose quota does not depend on the response.
+            # The client has no quota, or one that does not depend on the response.
             unfinished, response = response, response.response
         elif (quota := context.quota) is not None:
             quota.answer(request, response)

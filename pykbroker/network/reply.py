@@ -35,7 +35,7 @@ READ_MAX = 1 << 14
 partitions. One range of 16 KiB costs the same by sendfile and by read and send; a larger one costs less by sendfile."""
 
 GATHERED_MAX = 1 << 17
-"""Bytes from which on what was gathered is sent."""
+"""Gathered chunks are sent when they have this many bytes."""
 
 COPY_SIZE = 1 << 18
 """Bytes of a file range that are in memory at a time where there is no sendfile."""

@@ -38,7 +38,7 @@ TRIM_INTERVAL_S = 0.5
 MEMORY_INTERVAL_S = 3
 
 BACKOFF_CHECK_S = 15.0
-"""Seconds after which the cleaner sees that its backoff was shortened."""
+"""Seconds between two checks of the cleaner whether its backoff was shortened."""
 
 NEVER_MS = 1 << 62
 """Intervals from here on mean never; Kafka's default for them is the largest int64."""

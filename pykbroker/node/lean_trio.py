@@ -40,7 +40,7 @@ class StandIn(ModuleType):  # pragma: no cover  tests import trio in processes o
         if sys.modules.get(module) is self:
             del sys.modules[module]
         found = importlib.import_module(module)
-        # From now on the look-up of a name costs no more than in the module.
+        # Later look-ups of names take no longer than in the module itself.
         self.__dict__.update(vars(found))
         return getattr(found, name)
 

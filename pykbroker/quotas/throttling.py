@@ -107,7 +107,7 @@ class RequestQuota:
         # Throttle time of mutations, and the time at which it was computed.
         self._mutation_throttle_ms = 0
         self._mutation_at_ms = 0
-        # Time in which the request ran; the start of its present run, 0 while it waits; what was counted already.
+        # Time in which the request ran; start of its present run, 0 while it waits; time that was counted already.
         self._spent_ns = 0
         self._since_ns = 0
         self._counted_ns = 0

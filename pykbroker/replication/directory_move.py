@@ -173,7 +173,7 @@ class DirectoryMove:
             future.advance_log_start(min(self.partition.log.log_start_offset, future.log_end_offset))
 
     def skip(self, now_ms: int) -> None:
-        """Gives the copy the end of the log, up to which there are no more records. Raises StorageError."""
+        """Moves the copy's end to the log's end: there are no records between them. Raises StorageError."""
         self.future.loaded.skip_to(self.partition.log.log_end_offset, now_ms)
 
     def on_slice(self, elapsed_s: float) -> None:

@@ -57,8 +57,10 @@ async def alter_each(
     *,
     changes_loggers: bool = False,
 ) -> list[Response]:
-    """Responses of the resources, in their order. A controller's port has one response for a resource that comes twice,
-    and Kafka's order: first what it does not look at, then what is refused, what is stored, and loggers.
+    """Responses of the resources, in their order.
+
+    A controller's port has one response for a resource that comes twice, and Kafka's order: resources that it does not
+    check, refused ones, stored ones, loggers.
 
     Args:
         response: class of a resource's response.

@@ -5,8 +5,9 @@ bytes are decoded once: afterwards they are a key, under which the partition and
 The general path, `dispatch` and `handlers.produce`, serves everything else: `serve` changes nothing before it is
 certain that the request is of this kind, and its responses are those of the general path, byte for byte.
 
-What takes part: v9 and later (flexible versions), one partition, acks of 1 or all, no transaction, no tagged fields;
-outside quotas, and without an authorizer of the user's, which would be asked twice about what it refuses.
+Only requests of version 9 and later (flexible versions) with one partition, acks of 1 or all, no transaction and no
+tagged fields are served here, and only while there are no quotas. None are served with an authorizer of the user's,
+which would be called twice for each refused request.
 """
 
 from __future__ import annotations

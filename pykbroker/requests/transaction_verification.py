@@ -4,8 +4,8 @@ Without it, records that arrive after a transaction's end would open a transacti
 by TxnOffsetCommit for the partition of `__consumer_offsets`.
 
 The coordinator does not wait until the producer's last transaction is completed, but answers CONCURRENT_TRANSACTIONS at
-once: one request from broker to broker carries several transactions, and those behind it would wait, too. The leader
-asks again.
+once: one request from broker to broker carries several transactions, and the others would wait, too. The partition's
+leader then repeats its request.
 """
 
 from __future__ import annotations

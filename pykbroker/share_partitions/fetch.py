@@ -126,9 +126,9 @@ class ShareFetch:
             self._errors[place] = Fetched(error.error_code)
 
     def _leave_ended(self) -> None:
-        """Leaves leaders that have ended meanwhile; only for one that could not be loaded there is an error (P-491).
+        """Leaves leaders that have ended meanwhile; only one that could not be loaded gets an error (P-491).
 
-        The request waits all the same, and asks for no successor: the member would come back at once.
+        The request goes on waiting, and does not load a successor: without a wait the member would repeat it at once.
         """
         for place, leader in list(self._leaders.items()):
             if leader.state is not LeaderState.ENDED and leader.is_current:
@@ -210,8 +210,8 @@ class ShareFetch:
     def _is_enough(self, reads: Sequence[_Read]) -> bool:
         """True if the response need not wait: an error, records of an older segment, or `min_bytes` of records.
 
-        As in Kafka (DelayedShareFetch.isMinBytesSatisfied), a partition counts with what it has, up to its part of
-        `max_bytes`, though the read may have less, because its next batch is larger, or more, for the same reason.
+        As in Kafka (DelayedShareFetch.isMinBytesSatisfied), a partition counts with the bytes that it has, up to its
+        part of `max_bytes`. The read may have fewer or more bytes, as it ends with a whole batch.
         """
         size = 0
         for read in reads:

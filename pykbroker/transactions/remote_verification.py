@@ -106,7 +106,7 @@ class RemoteVerification:
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
     async def ask(self, nursery: trio.Nursery, broker_id: int, verification: PendingVerification) -> Answers:
-        """Sends a verification to a broker; NETWORK_EXCEPTION if the request fails, upon which the client retries."""
+        """Sends a verification to a broker; NETWORK_EXCEPTION if it fails; the client then retries."""
         sender = self._senders.get(broker_id)
         if sender is None:
             self._waiting[broker_id] = []

@@ -16,6 +16,7 @@ from pykbroker.controller.snapshot_file import (
     RECORDS_PER_BATCH,
     list_snapshots,
     read_snapshot,
+    snapshot_content,
     snapshot_name,
     write_snapshot,
 )
@@ -35,7 +36,8 @@ def folder() -> FakeFileSystem:
 
 def written(values: list[bytes]) -> tuple[FakeFileSystem, bytes]:
     filesystem = folder()
-    write_snapshot(filesystem, FOLDER, SNAPSHOT, values, log_timestamp_ms=77, now_ms=99)
+    made = snapshot_content(SNAPSHOT.epoch, values, log_timestamp_ms=77, now_ms=99)
+    write_snapshot(filesystem, FOLDER, SNAPSHOT, made)
     content = filesystem.read_file(f"{FOLDER}/{snapshot_name(SNAPSHOT)}")
     assert content is not None
     return filesystem, content

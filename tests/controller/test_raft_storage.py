@@ -11,7 +11,7 @@ from pykbroker.controller.raft.messages import Entries
 from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
-from pykbroker.controller.snapshot_file import list_snapshots, snapshot_name, write_snapshot
+from pykbroker.controller.snapshot_file import list_snapshots, snapshot_content, snapshot_name
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -32,16 +32,11 @@ def append(storage: RaftStorage, base_offset: int, count: int) -> None:
 
 
 def content_of(snapshot: OffsetAndEpoch) -> bytes:
-    filesystem = FakeFileSystem()
-    filesystem.make_directory(DIRECTORY)
-    write_snapshot(filesystem, DIRECTORY, snapshot, [b"value"], log_timestamp_ms=0, now_ms=0)
-    content = filesystem.read_file(f"{DIRECTORY}/{snapshot_name(snapshot)}")
-    assert content is not None
-    return content
+    return snapshot_content(snapshot.epoch, [b"value"], log_timestamp_ms=0, now_ms=0)
 
 
 def take(storage: RaftStorage, snapshot: OffsetAndEpoch) -> None:
-    storage.write_snapshot(snapshot, [b"value"], log_timestamp_ms=0, now_ms=0)
+    storage.write_snapshot(snapshot, content_of(snapshot))
     storage.truncate_behind(snapshot, 0)
 
 
@@ -50,7 +45,8 @@ def test_a_snapshot_that_was_begun_before_the_leaders_was_installed_is_dropped()
     filesystem = FakeFileSystem()
     storage = opened(filesystem)
     append(storage, 0, 10)
-    storage.write_snapshot(OffsetAndEpoch(10, 1), [b"value"], log_timestamp_ms=0, now_ms=0)
+    own = OffsetAndEpoch(10, 1)
+    storage.write_snapshot(own, content_of(own))
     storage.install_snapshot(FROM_LEADER, content_of(FROM_LEADER), 0)
     assert storage.truncate_behind(OffsetAndEpoch(10, 1), 0) == FROM_LEADER
     assert storage.snapshots == list_snapshots(filesystem, DIRECTORY) == [FROM_LEADER]

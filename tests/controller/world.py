@@ -38,9 +38,7 @@ class FewConfigs:
     def default(self, resource_type: int, name: str) -> str | None:
         return LISTS.get(name)
 
-    def validate(
-        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
-    ) -> ApiError:
+    def validate(self, resource_type: int, resource_name: str, configs: Mapping[str, str]) -> ApiError:
         for name, value in configs.items():
             if name not in KNOWN:
                 return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")

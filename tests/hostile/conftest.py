@@ -24,6 +24,11 @@ def target() -> Iterator[Target]:
     """A broker that all hostile tests share: it has to outlive them all, without an error of its own."""
     target = Target()
     target.prepare(World())
+    yield from running(target)
+
+
+def running(target: Target) -> Iterator[Target]:
+    """The broker; at the end it must be alive, without an error of its own in its log, and stop in order."""
     try:
         yield target
         lines = target.new_log_lines()

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pykbroker.security.tls import development
-from tests.fuzz.target import BAD_SIGNS, Target
+from tests.fuzz.target import Target
 from tests.fuzz.tls import API_VERSIONS, Session, TlsFuzz
-from tests.hostile.conftest import memory_comes_back
+from tests.hostile.conftest import memory_comes_back, running
 
 OTHERS_WAIT_MAX_S = 1.0
 
@@ -31,18 +31,6 @@ def secured() -> Iterator[Target]:
 def asking() -> Iterator[Target]:
     """A broker that asks clients for certificates."""
     yield from running(Target({"ssl.client.auth": "requested"}, tls=True))
-
-
-def running(target: Target) -> Iterator[Target]:
-    try:
-        yield target
-        lines = target.new_log_lines()
-        assert target.is_alive, "\n".join(lines)
-        assert not [line for line in lines if any(sign in line for sign in BAD_SIGNS)], "\n".join(lines)
-        assert target.stop() == 0
-    finally:
-        target.stop()
-        target.remove()
 
 
 def is_served(target: Target) -> bool:

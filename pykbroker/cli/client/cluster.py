@@ -1,6 +1,6 @@
 """Operations of the client commands on a Kafka cluster, with plain values and one kind of error.
 
-The client library is kafka-python. Of the command line only this directory, produce.py and consume.py use it; tests
+The client library is kafka-python. Only this directory, produce.py and consume.py of the command line use it; tests
 replace this class by a fake. Values have the shape that `--json` prints.
 """
 
@@ -31,7 +31,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
-        """Connect.
+        """Connects to the cluster.
 
         Raises:
             CliError: no broker answered within `timeout_s`.

@@ -32,7 +32,7 @@ class ClusterConfigs(ClusterCalls):
     def configs(self, resource_type: str, name: str, keys: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Returns settings of a resource, all or those named, sorted by name; unknown names are left out.
 
-        Of each: name, value (None if it is sensitive or null), source, is_read_only, is_sensitive, synonyms (its values
+        Each has name, value (None if it is sensitive or null), source, is_read_only, is_sensitive, synonyms (its values
         in all sources, the effective one first).
 
         Raises:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: int) -> list[dict[str, Any]]:
     """Returns the hanging transactions of these partitions with a last record before a time in ms, by partition.
 
-    Of each: topic, partition, and the fields of `Cluster.producers` for its producer.
+    Each has topic, partition, and the fields of `Cluster.producers` for its producer.
     """
     candidates = [
         {"topic": where[0], "partition": where[1], **item}

@@ -87,7 +87,7 @@ def _use_own_scram(mechanism: str, *, is_token: bool) -> None:
 def _kerberos_settings(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
     """The service; tickets are those of the key table, or of the ticket cache of the user.
 
-    Of a key table with several principals MIT's library takes the first, whatever `principal` says.
+    If a key table has several principals, MIT's library takes the first, whatever `principal` says.
     """
     service = properties.get("sasl.kerberos.service.name") or options.get("serviceName")
     if not service:

@@ -36,7 +36,7 @@ class ClusterTransactions(ClusterCalls):
     ) -> list[dict[str, Any]]:
         """Returns the transactional ids of all coordinators that pass the filters, sorted.
 
-        Of each: transactional_id, coordinator_id, producer_id, state.
+        Each has transactional_id, coordinator_id, producer_id, state.
 
         Raises:
             CliError: refused, or a coordinator is too old for a filter (duration: Apache Kafka 3.8, pattern: 4.1).
@@ -105,7 +105,7 @@ class ClusterTransactions(ClusterCalls):
     def producers(self, partitions: Iterable[Where]) -> dict[Where, list[dict[str, Any]]]:
         """Returns the producers of each partition as its leader describes them, sorted by id.
 
-        Of each: producer_id, producer_epoch, coordinator_epoch (None: no transaction was ended yet), last_sequence,
+        Each has producer_id, producer_epoch, coordinator_epoch (None: no transaction was ended yet), last_sequence,
         last_timestamp_ms, start_offset of its open transaction (None: none is open).
         """
         from kafka import TopicPartition

@@ -51,7 +51,7 @@ class ConfigError(ValueError):
     """A configuration value that Kafka refuses; the text names the key, the value and what is allowed.
 
     Attributes:
-        kafkas_text: text for responses, Kafka's own; that of the exception unless another one is given.
+        kafkas_text: Kafka's text for responses; by default the text of the exception.
     """
 
     def __init__(self, name: str, value: object, reason: str, kafkas_text: str | None = None) -> None:

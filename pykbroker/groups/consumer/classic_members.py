@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
-    HeartbeatContext,
     check_room,
     find_static_member,
     raise_epoch,
@@ -114,15 +114,7 @@ def _join(
         )
     assert updated.classic is not None
     # Last, as nothing may fail after it: it notes that the resolution is running.
-    result.regex_refresh = refresh_needed(
-        group,
-        member,
-        updated,
-        context.topics,
-        context.may_describe,
-        context.now_ms,
-        context.settings.regex_refresh_interval_ms,
-    )
+    result.regex_refresh = refresh_needed(group, member, updated, context)
     response = JoinGroupResponse(
         member_id=updated.member_id,
         generation_id=updated.member_epoch,

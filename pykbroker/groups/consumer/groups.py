@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pykbroker.groups.classic.group import EMPTY, Group
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.describe import describe
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
-from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.consumer.leaving import fence_members
 from pykbroker.groups.consumer.member import (
     LEAVE_GROUP_MEMBER_EPOCH,

@@ -6,9 +6,7 @@ The records change the group when they are appended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
 from pykbroker.groups.consumer.member import (
@@ -31,8 +29,7 @@ from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
-from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -41,28 +38,6 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-
-
-@dataclass(slots=True)
-class HeartbeatContext:
-    """Context of a heartbeat: settings, topics, time and client.
-
-    Attributes:
-        settings: settings of this group.
-        topics: the topics of the cluster.
-        now_ms: time in ms since the epoch.
-        client_id, client_host: of the client; the host in Java's notation.
-        may_describe: returns True if the client may DESCRIBE a topic; for regular expressions.
-        regex_refresh: the resolution of regular expressions that the coordinator has to run; set by the operation.
-    """
-
-    settings: ConsumerGroupSettings
-    topics: GroupTopics
-    now_ms: int
-    client_id: str
-    client_host: str
-    may_describe: Callable[[str], bool]
-    regex_refresh: RegexRefresh | None = None
 
 
 def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
@@ -112,10 +87,7 @@ def update_member(
         records.append(member_record(group.group_id, new))
     have_names_changed = new.subscribed_topic_names != old.subscribed_topic_names
     regex = change_regex(group, old, new, records)
-    settings = context.settings
-    context.regex_refresh = refresh_needed(
-        group, old, new, context.topics, context.may_describe, context.now_ms, settings.regex_refresh_interval_ms
-    )
+    context.regex_refresh = refresh_needed(group, old, new, context)
     must_raise = have_names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
     epoch, is_homogeneous = raise_epoch(group, old, new, context, result, must_raise=must_raise)
     target = update_target(group, epoch, old, new, context, result, is_homogeneous=is_homogeneous)

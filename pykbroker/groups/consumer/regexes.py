@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_tombstone
@@ -61,10 +62,7 @@ def refresh_needed(
     group: ConsumerGroup,
     old: ConsumerMember,
     new: ConsumerMember,
-    topics: GroupTopics,
-    may_describe: Callable[[str], bool],
-    now_ms: int,
-    refresh_interval_ms: int,
+    context: HeartbeatContext,
 ) -> RegexRefresh | None:
     """The resolution that is due at a heartbeat of a member, which changes from `old` to `new`.
 
@@ -78,7 +76,7 @@ def refresh_needed(
     if (not is_new and not users) or group.soft_state.is_resolving:
         return None
     last = next(iter(group.resolved.values()), None)
-    if last is not None and now_ms <= last.timestamp_ms + REFRESH_MIN_INTERVAL_MS:
+    if last is not None and context.now_ms <= last.timestamp_ms + REFRESH_MIN_INTERVAL_MS:
         return None
     if old.subscribed_topic_regex != new.subscribed_topic_regex:
         if old.subscribed_topic_regex and users.get(old.subscribed_topic_regex) == 1:
@@ -88,14 +86,14 @@ def refresh_needed(
     is_due = (
         is_new
         or len(users) != len(group.resolved)
-        or (0 if last is None else last.version) < topics.version_with_new_topics
+        or (0 if last is None else last.version) < context.topics.version_with_new_topics
         or last is None
-        or now_ms > last.timestamp_ms + refresh_interval_ms
+        or context.now_ms > last.timestamp_ms + context.settings.regex_refresh_interval_ms
     )
     if not is_due or not users:
         return None
     group.soft_state.is_resolving = True
-    return RegexRefresh(group.group_id, frozenset(users), may_describe)
+    return RegexRefresh(group.group_id, frozenset(users), context.may_describe)
 
 
 def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:

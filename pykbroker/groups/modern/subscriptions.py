@@ -33,7 +33,7 @@ class Subscriptions:
         self.regexes: dict[str, int] = {}
 
     def copy(self) -> Subscriptions:
-        """A copy that changes on its own."""
+        """An independent copy."""
         other = Subscriptions()
         other.by_name = dict(self.by_name)
         other.by_regex = dict(self.by_regex)

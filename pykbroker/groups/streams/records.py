@@ -54,7 +54,7 @@ def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> LogRecor
 def epoch_record(
     group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
 ) -> LogRecord:
-    """The group epoch, with what a later change is noticed by."""
+    """The group epoch, and the values that are compared later to find a change."""
     value = StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=metadata_hash,

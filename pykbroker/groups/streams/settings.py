@@ -23,7 +23,7 @@ class StreamsGroupSettings(NamedTuple):
 
     @property
     def assignment_configs(self) -> dict[str, str]:
-        """The configs that an assignor is given, and a change of which asks for a new assignment."""
+        """Configs that are passed to the assignor; a change of one makes a new assignment necessary."""
         return {NUM_STANDBY_REPLICAS: str(self.num_standby_replicas)}
 
     @classmethod

@@ -96,7 +96,7 @@ def test_settings_of_topics_and_groups_that_contradict_one_another(
 ) -> None:
     """The texts are those of Kafka's LogConfig and GroupConfig."""
     config = BrokerConfig.from_properties({"group.consumer.max.heartbeat.interval.ms": "60000"})
-    error = ServerConfigRules(config).validate(kind, "name", configs, {})
+    error = ServerConfigRules(config).validate(kind, "name", configs)
     assert error == (ErrorCode.INVALID_CONFIG, text)
 
 

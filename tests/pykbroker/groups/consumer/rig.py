@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
-from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
+from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
