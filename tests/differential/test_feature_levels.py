@@ -40,14 +40,14 @@ HIGHEST = {
 }
 """One more than each feature has; of metadata.version the one that is not stable yet."""
 STEPS = (
-    *((("metadata.version", level, UPGRADE), "") for level in (8, 11, 14, 15, 17, 19, 21, 22, 23, 25)),
+    *((("metadata.version", level, UPGRADE), "") for level in (8, 14, 17, 22, 25)),
     (("group.version", 1, UPGRADE), "groups"),
     (("transaction.version", 1, UPGRADE), "transactions"),
     (("transaction.version", 2, UPGRADE), "transactions"),
     (("transaction.version", 1, SAFE), ""),
     (("eligible.leader.replicas.version", 1, UPGRADE), ""),
     (("eligible.leader.replicas.version", 0, SAFE), ""),
-    *((("metadata.version", level, UPGRADE), "") for level in (26, 28, 30)),
+    *((("metadata.version", level, UPGRADE), "") for level in (26, 30)),
     (("share.version", 1, UPGRADE), ""),
     (("streams.version", 1, UPGRADE), "everything"),
     (("group.version", 0, SAFE), ""),
