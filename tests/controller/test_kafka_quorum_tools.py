@@ -199,7 +199,7 @@ def test_kafka_goes_on_with_a_quorum_that_we_formatted(tmp_path: Path) -> None:
 
 
 def test_kafka_begins_at_the_levels_that_we_formatted(tmp_path: Path) -> None:
-    """Where nothing ran before, and with no options about levels."""
+    """Levels of a directory in which nothing has run, and for which no options named any."""
     kafka_libs()
     ports = {1: (free_port(), free_port())}
     node = Node(tmp_path, 1, ports, f"controller.quorum.bootstrap.servers=127.0.0.1:{ports[1][1]}")

@@ -83,7 +83,7 @@ def change(world: World, feature: str, level: int, kind: int, *, validate_only: 
 
 
 def look(world: World) -> None:
-    """What there is at a level: features, APIs, group protocols, and which changes would be refused."""
+    """Asks for the features, APIs and group protocols of a level, and for the changes that would be refused."""
     for version in (0, 3, 4):
         world.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
     world.call(ConsumerGroupHeartbeatRequest(group_id="~c", member_id="a", topic_partitions=[]), 1)
