@@ -47,7 +47,11 @@ LEFT_OUT = {
         "interop_tests/test_streams_kill.py",
         "interop_tests/test_transactions_java.py",
     ],
-    "java": ["tests/controller/test_kafka_quorum_tools.py", "tests/controller/test_kafka_takes_over.py"],
+    "java": [
+        "tests/controller/test_kafka_quorum_tools.py",
+        "tests/controller/test_kafka_takes_over.py",
+        "tests/differential/test_feature_levels.py",
+    ],
 }
 # Parts that make environments of their own, of hundreds of megabytes, and programs that other parts are much like.
 LEFT_OUT_PARTS = ["unit-others", "spark35", "pipelines", "examples", "installation"]

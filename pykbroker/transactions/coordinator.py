@@ -89,31 +89,48 @@ class InitializeProducer:
 
 
 class AddPartitions(NamedTuple):
-    """AddPartitionsToTxn of one transaction as an event."""
+    """AddPartitionsToTxn of one transaction as an event; `level` is the finalized transaction.version."""
 
     producer_id: int
     producer_epoch: int
     partitions: frozenset[TopicPartition]
     client_version: int
+    level: int
 
     def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
         """Adds the partitions."""
-        return transaction.add(self.producer_id, self.producer_epoch, self.partitions, self.client_version, now_ms)
+        outcome = transaction.add(self.producer_id, self.producer_epoch, self.partitions, self.client_version, now_ms)
+        return _storable(transaction, outcome, self.client_version, self.level)
 
 
 class EndTransaction(NamedTuple):
-    """EndTxn as an event."""
+    """EndTxn as an event; `level` is the finalized transaction.version."""
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     client_version: int
+    level: int
 
     def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
         """Decides the transaction."""
-        return transaction.end(
+        outcome = transaction.end(
             self.producer_id, self.producer_epoch, self.is_commit, self.client_version, now_ms, fresh_id
         )
+        return _storable(transaction, outcome, self.client_version, self.level)
+
+
+def _storable(transaction: Transaction, outcome: Outcome, client_version: int, level: int) -> Outcome:
+    """The outcome, or UNSUPPORTED_VERSION if records of this level cannot hold the client's version (P-433).
+
+    In Kafka the transactional id then stays busy until the broker's next start.
+    """
+    if outcome.state is None or client_version < TV_2 or level != TV_0:
+        return outcome
+    from pykbroker.transactions.transaction import Outcome
+
+    transaction.fail()
+    return Outcome(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class AbortLate(NamedTuple):
@@ -264,7 +281,7 @@ class TransactionCoordinator:
         """Adds partitions to the transaction, all or none; the first ones begin it (P-131)."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), client_version)
+        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), client_version, self.level)
         return (await self._carry_out(transactional_id, event)).error
 
     async def verify(
@@ -353,7 +370,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        event = EndTransaction(producer_id, producer_epoch, is_commit, client_version)
+        event = EndTransaction(producer_id, producer_epoch, is_commit, client_version, self.level)
         answer = await self._carry_out(transactional_id, event, after_reply)
         return answer if client_version >= TV_2 else Answer(answer.error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from tests.support.apache_kafka import free_port, java
 from tests.support.kafka_jars import kafka_libs
 
@@ -191,19 +193,40 @@ def test_kafka_goes_on_with_a_quorum_that_we_formatted(tmp_path: Path) -> None:
     with node.running():
         node.wait_until_ready()
         tool("TopicCommand", "--bootstrap-server", node.bootstrap, "--create", "--topic", "kept")
-    with (tmp_path / "kafka.log").open("wb") as log:
+    with kafka_on(node, tmp_path / "kafka.log"):
+        assert "kept" in tool("TopicCommand", "--bootstrap-server", node.bootstrap, "--list")
+        assert replication(node) == {1: (node.directory_id, "Leader")}
+
+
+def test_kafka_begins_at_the_levels_that_we_formatted(tmp_path: Path) -> None:
+    """Levels of a directory in which nothing has run, and for which no options named any."""
+    kafka_libs()
+    ports = {1: (free_port(), free_port())}
+    node = Node(tmp_path, 1, ports, f"controller.quorum.bootstrap.servers=127.0.0.1:{ports[1][1]}")
+    node.format("--standalone")
+    with kafka_on(node, tmp_path / "kafka.log"):
+        described = tool("FeatureCommand", "--bootstrap-server", node.bootstrap, "describe")
+    levels = dict(re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", described))
+    expected = {name: str(level) for name, level in BOOTSTRAP_LEVELS.items()}
+    assert levels == {**expected, "metadata.version": "4.3-IV0", "kraft.version": "1"}
+
+
+@contextmanager
+def kafka_on(node: Node, log_path: Path) -> Iterator[None]:
+    """Apache Kafka with the settings and the directory of a node; it answers."""
+    with log_path.open("wb") as log:
         kafka = subprocess.Popen(java("kafka.Kafka", str(node.settings)), stdout=log, stderr=log, env=os.environ)
         try:
             deadline = time.monotonic() + 90
-            while "Kafka Server started" not in (tmp_path / "kafka.log").read_text():
+            while True:
                 assert time.monotonic() < deadline
                 assert kafka.poll() is None
                 try:
-                    assert "kept" in tool("TopicCommand", "--bootstrap-server", node.bootstrap, "--list")
+                    tool("TopicCommand", "--bootstrap-server", node.bootstrap, "--list")
                     break
                 except (AssertionError, subprocess.TimeoutExpired):
                     time.sleep(0.5)
-            assert replication(node) == {1: (node.directory_id, "Leader")}
+            yield
         finally:
             kafka.send_signal(signal.SIGTERM)
             kafka.wait(60)

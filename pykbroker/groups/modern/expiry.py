@@ -48,7 +48,8 @@ def fence_due(
 def _counts(timer: DueTimer, group: EpochGroup[Any, Any]) -> bool:
     """False for the timer of a member that has left, and for the rebalance timer of a revocation that does not last.
 
-    Such a revocation was confirmed, or could not be appended: the member has another epoch, or is not revoking.
+    Such a revocation was confirmed, could not be appended, or is part of a heartbeat that failed later: the member has
+    another epoch, or is not revoking. In Kafka the last two leave a timer, which fences a member of the same epoch.
     """
     member = group.members.get(timer.member_id)
     if member is None:

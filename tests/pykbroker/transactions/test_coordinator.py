@@ -64,6 +64,24 @@ async def test_a_transaction_of_a_new_client_p_136(tmp_path: Path) -> None:
         assert len(rig.markers) == 1
 
 
+async def test_a_new_client_at_version_0_is_refused_p_433(tmp_path: Path) -> None:
+    """P-433: nothing has changed, and an older client's requests go on; level 1 can store what the client does."""
+    rig = Rig(tmp_path, level=0)
+    async with rig.running():
+        known = await rig.begin()
+        refused = await rig.transactions.verify("x", *known, [("t", 1)], add=True)
+        assert refused == {("t", 1): ErrorCode.UNSUPPORTED_VERSION}
+        assert await rig.end(known, is_commit=False) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1))
+        assert await rig.end((P, 1)) == (ErrorCode.PRODUCER_FENCED, (-1, -1))
+        assert await rig.add(known) == ErrorCode.NONE
+        assert await rig.end(known) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1))
+        assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        assert states(rig) == COMMITTED
+        rig.set_level(1)
+        assert await rig.transactions.verify("x", *known, [("t", 1)], add=True) == {("t", 1): ErrorCode.NONE}
+        assert await rig.end(known) == (ErrorCode.NONE, (P, 1))
+
+
 async def test_verification_p_135(tmp_path: Path) -> None:
     """P-135: a partition that is not part of the transaction is TRANSACTION_ABORTABLE."""
     rig = Rig(tmp_path)
