@@ -25,7 +25,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import Steps
 
 TIMEOUT_MIN_MS = 100
-"""Smallest timeout of a command in ms: clients send a timeout of 0 and still expect the result."""
+"""Smallest timeout of a command in ms: one of a few ms would end before the disk has written."""
 
 ROUND_SIZE_MAX = 256
 """Largest number of commands in one write, so that the first one does not wait for the planning of thousands."""

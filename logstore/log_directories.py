@@ -290,6 +290,7 @@ class LogDirectories:
         key = topic, partition
         log = self.get(topic, partition)
         if log is not None:
+            log.take_topic_id(topic_id)
             return log
         directory = self._directory_for(key, assigned)
         created = directory.create_log(topic, partition, topic_id, config, now_ms)

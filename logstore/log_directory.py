@@ -364,6 +364,8 @@ class LogDirectory(DirectoryCheckpoints):
                 self._due_directories[key] = log
             else:
                 self._undelayed_count += 1
+        else:
+            log.take_topic_id(topic_id)
         return log
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:

@@ -24,7 +24,7 @@ from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog,
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut
 from pykbroker.logstore.open_files import OpenFiles
-from pykbroker.logstore.partition_metadata import read_topic_id
+from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState, Verification
 from pykbroker.logstore.segment import Segment, TimestampOffset
 from pykbroker.logstore.segment_list import LogRead
@@ -181,6 +181,12 @@ class PartitionLog:
         if self._topic_id is None:
             self._topic_id = read_topic_id(self.filesystem, self.path)
         return self._topic_id
+
+    def take_topic_id(self, topic_id: bytes | None) -> None:
+        """Writes the topic id of a log whose directory has lost it (P-486). Raises StorageError."""
+        if topic_id is not None and self.topic_id is None:
+            write_topic_id(self.filesystem, self.path, topic_id)
+            self._topic_id = topic_id
 
     @property
     def filesystem(self) -> FileSystem:

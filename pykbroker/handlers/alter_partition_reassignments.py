@@ -17,7 +17,7 @@ from pykbroker.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import TOO_LATE, is_too_late, submit
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ async def handle_alter_partition_reassignments(
         return _failure(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text))
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_message="")
+    if is_too_late(request.timeout_ms):
+        return _failure(request, TOO_LATE)
     command = AlterPartitionReassignments(
         [
             (

@@ -12,9 +12,10 @@ from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
-from pykbroker.requests.controller_calls import charge_of, submit
+from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
 
 if TYPE_CHECKING:
+    from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
     from pykbroker.requests.context import NodeContext
 
@@ -37,14 +38,11 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         request.validate_only,
         charge_of(context),
     )
+    if is_too_late(request.timeout_ms) and any(counts[topic.name] == 1 for topic in command.topics):
+        return _failure(request, TOO_LATE)
     results, error = await submit(context, command, request.timeout_ms)
     if results is None:
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
-                for topic in request.topics
-            ]
-        )
+        return _failure(request, error)
     response = CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
@@ -57,3 +55,13 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused
     ]
     return response
+
+
+def _failure(request: CreatePartitionsRequest, error: ApiError) -> CreatePartitionsResponse:
+    """Response with the same error for all topics."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+            for topic in request.topics
+        ]
+    )

@@ -17,12 +17,13 @@ from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
-from pykbroker.requests.controller_calls import charge_of, submit
+from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pykbroker.config.descriptions import ConfigEntry
+    from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
     from pykbroker.requests.context import NodeContext
@@ -48,14 +49,11 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
         request.validate_only,
         charge_of(context),
     )
+    if is_too_late(request.timeout_ms) and _has_work(command):
+        return _failure(request, TOO_LATE)
     results, error = await submit(context, command, request.timeout_ms)
     if results is None:
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
-                for topic in request.topics
-            ]
-        )
+        return _failure(request, error)
     configs = _CreatedConfigs(context)
     response = CreateTopicsResponse(topics=[_result(context, result, configs) for result in results])
     response.topics += [
@@ -65,6 +63,22 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
         for name in refused
     ]
     return response
+
+
+def _failure(request: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
+    """Response with the same error for all topics."""
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _has_work(command: CreateTopics) -> bool:
+    """False if all topics are refused before Kafka's controller has anything to do for them."""
+    counts = Counter(topic.name for topic in command.topics)
+    return any(count == 1 and name != CLUSTER_METADATA_TOPIC for name, count in counts.items())
 
 
 def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:

@@ -17,7 +17,7 @@ from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.controller_calls import charge_of, submit
+from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     if not context.services.config.topics.delete_enable:
         return _refused(references, _deletion_disabled(context.api_version))
+    if is_too_late(request.timeout_ms) and any(
+        count == 1 and (name is None) != (topic_id == ZERO_UUID)
+        for (name, topic_id), count in Counter(references).items()
+    ):
+        return _refused(references, TOO_LATE)
     all_references = references
     unauthorized: list[DeletableTopicResult] = []
     if not context.authorize_cluster(DELETE):

@@ -12,6 +12,7 @@ import trio
 
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.errors import CoordinatorError
+from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -161,5 +162,6 @@ def _partition(
         partition_index=number,
         start_offset=start_offset,
         leader_epoch=leader_epoch,
-        lag=NO_LAG if end is None else end.offset - start_offset - complete_count,
+        # Clients may store any start offset; Java's difference stays within a long.
+        lag=NO_LAG if end is None else to_signed_long(end.offset - start_offset - complete_count),
     )

@@ -12,7 +12,7 @@ from pykbroker.controller.metadata.elect_leaders import ElectLeaders
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import TOO_LATE, is_too_late, submit
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ async def handle_elect_leaders(context: NodeContext, request: ElectLeadersReques
         return _failure(context, asked or (), refused)
     if asked is not None and not asked:
         return ElectLeadersResponse()
+    if is_too_late(request.timeout_ms):
+        return _failure(context, asked or (), TOO_LATE)
     topics = None if asked is None else [(topic.topic, topic.partitions) for topic in asked]
     results, error = await submit(context, ElectLeaders(request.election_type, topics), request.timeout_ms)
     if results is None:

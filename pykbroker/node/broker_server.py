@@ -23,7 +23,7 @@ from pykbroker.node.broker_registration import (
     register_at_once,
     report_cordoned_directories,
 )
-from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
+from pykbroker.node.housekeeping import high_watermarks, start_housekeeping, start_removal_of_tokens
 from pykbroker.node.node_parts import make_authorizer, make_principal_builder
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.node.running_listeners import RunningListeners
@@ -117,6 +117,9 @@ class BrokerServer:
         parts.controller.subscribe(running.on_metadata_change)
         replicas = None if replication is None else replication.replicas
         start_housekeeping(nursery, self._services, running.listeners, replicas)
+        if parts.peers is None:
+            # A single node has no controllers' port, whose housekeeping does this elsewhere.
+            start_removal_of_tokens(nursery, self._services)
         # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
         await nursery.start(running.run)
         if self._registration is not None:

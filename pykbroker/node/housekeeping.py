@@ -94,11 +94,17 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices,
     """Starts the tasks of a controller's listeners, and those of the process if it has no broker."""
     config = services.config
     nursery.start_soon(_close_idle_connections, config.connections.max_idle_ms, listeners)
-    if config.delegation_tokens.secret_key:
-        nursery.start_soon(_remove_expired_tokens, config.delegation_tokens.expiry_check_interval_ms, services)
+    start_removal_of_tokens(nursery, services)
     if not config.is_broker:
         nursery.start_soon(_trim_idle_logs, services)
         nursery.start_soon(_give_back_memory, services)
+
+
+def start_removal_of_tokens(nursery: trio.Nursery, services: NodeServices) -> None:
+    """Starts the removal of expired delegation tokens in a process that may be the active controller."""
+    tokens = services.config.delegation_tokens
+    if tokens.secret_key:
+        nursery.start_soon(_remove_expired_tokens, tokens.expiry_check_interval_ms, services)
 
 
 async def _remove_expired_tokens(interval_ms: int, services: NodeServices) -> None:

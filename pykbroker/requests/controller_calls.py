@@ -28,6 +28,15 @@ async def submit(context: NodeContext, command: Command[R], timeout_ms: int) -> 
         return None, refused.error
 
 
+def is_too_late(timeout_ms: int) -> bool:
+    """True for a client's timeout that is over at once: Kafka's controller then does nothing (P-487)."""
+    return timeout_ms <= 0
+
+
+TOO_LATE = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+"""The error of such a request, which has no text."""
+
+
 async def forwarded(context: NodeContext, request: Message) -> Any:
     """Forwards a request to the active controller and returns its response.
 

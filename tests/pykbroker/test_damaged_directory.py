@@ -115,6 +115,22 @@ def files_of(folder: Path) -> list[str]:
     return [name for name in names if name not in deleted] + deleted[:1]
 
 
+@pytest.mark.parametrize("how", ["missing", "empty", "zeros"])
+def test_a_log_without_the_id_of_its_topic_keeps_its_records(tmp_path: Path, how: str) -> None:
+    """P-486."""
+    with WholeBroker(tmp_path) as broker:
+        assert broker.create_topic("t") == 0
+        assert broker.produce("t", batch(3, timestamp=now_ms())) == 0
+    path = tmp_path / "t-0" / "partition.metadata"
+    content = path.read_bytes()
+    path.unlink()
+    if how != "missing":
+        path.write_bytes(b"" if how == "empty" else bytes(len(content)))
+    with WholeBroker(tmp_path) as broker:
+        assert broker.fetch("t", 0, 0).high_watermark == 3
+    assert path.read_bytes() == content
+
+
 def flip(position: float) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
         content = bytearray(path.read_bytes())

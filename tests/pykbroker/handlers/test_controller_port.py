@@ -109,8 +109,11 @@ def test_a_node_that_never_leads_says_so() -> None:
 
 ADMIN: dict[int, dict[str, object]] = {
     ApiKey.CREATE_TOPICS: {"topics": [create_topics.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]},
-    ApiKey.DELETE_TOPICS: {"topics": [delete_topics.DeleteTopicState(name="t")]},
-    ApiKey.CREATE_PARTITIONS: {"topics": [create_partitions.CreatePartitionsTopic(name="t", count=5)]},
+    ApiKey.DELETE_TOPICS: {"topics": [delete_topics.DeleteTopicState(name="t")], "timeout_ms": 1000},
+    ApiKey.CREATE_PARTITIONS: {
+        "topics": [create_partitions.CreatePartitionsTopic(name="t", count=5)],
+        "timeout_ms": 1000,
+    },
     ApiKey.DESCRIBE_ACLS: {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 3, "permission_type": 3},
     ApiKey.CREATE_ACLS: {
         "creations": [

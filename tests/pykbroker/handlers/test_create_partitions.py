@@ -39,7 +39,7 @@ def test_partitions_only_grow(name: str, count: int, assignments: list[list[int]
         if assignments is None
         else [CreatePartitionsAssignment(broker_ids=broker_ids) for broker_ids in assignments],
     )
-    request = CreatePartitionsRequest(topics=[topic])
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
     (result,) = call(handle_create_partitions, make_context(3, services=services), request).results
     assert (result.name, result.error_code) == (name, code)
     assert len(services.metadata.image.topics_by_name["a"].partitions) == (3 if code == ErrorCode.NONE else 2)
@@ -63,7 +63,7 @@ def test_partitions_that_could_not_be_stored() -> None:
     context = make_context(3)
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
     topics = [CreatePartitionsTopic(name=name, count=3) for name in ("a", "b")]
-    results = call(handle_create_partitions, context, CreatePartitionsRequest(topics=topics)).results
+    results = call(handle_create_partitions, context, CreatePartitionsRequest(topics=topics, timeout_ms=1000)).results
     assert [(result.name, result.error_code, result.error_message) for result in results] == [
         (name, ErrorCode.REQUEST_TIMED_OUT, "too late") for name in ("a", "b")
     ]

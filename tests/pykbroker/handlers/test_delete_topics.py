@@ -34,7 +34,8 @@ def test_by_name_and_by_id() -> None:
             DeleteTopicState(name="nope"),
             DeleteTopicState(topic_id=b"x" * 16),
             DeleteTopicState(name="both", topic_id=b"y" * 16),
-        ]
+        ],
+        timeout_ms=1000,
     )
     results = call(handle_delete_topics, context, request).responses
     assert {(result.name, result.error_code) for result in results} == {
@@ -58,7 +59,7 @@ def test_each_of_those_that_name_nothing_or_too_much_is_answered() -> None:
         both,
         both,
     ]
-    results = call(handle_delete_topics, _context(6), DeleteTopicsRequest(topics=topics)).responses
+    results = call(handle_delete_topics, _context(6), DeleteTopicsRequest(topics=topics, timeout_ms=1000)).responses
     assert sorted(str(result.name) for result in results) == ["None", "None", "a", "b", "b"]
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
 
@@ -68,7 +69,7 @@ def test_an_id_beside_a_name_that_comes_twice_is_deleted() -> None:
     context = _context(6)
     topic_id = context.services.metadata.image.topics_by_name["a"].topic_id
     topics = [DeleteTopicState(name="a"), DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id)]
-    results = call(handle_delete_topics, context, DeleteTopicsRequest(topics=topics)).responses
+    results = call(handle_delete_topics, context, DeleteTopicsRequest(topics=topics, timeout_ms=1000)).responses
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert "a" not in context.services.metadata.image.topics_by_name
 
@@ -80,7 +81,7 @@ def test_a_deletion_that_fails_as_a_whole_has_a_result_for_each_topic() -> None:
     context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
     failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
     context.services.controller.failure = failure  # type: ignore[attr-defined]
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")], timeout_ms=1000)
     results = call(handle_delete_topics, context, request).responses
     assert [(result.name, result.error_code, result.error_message) for result in results] == [
         ("a", ErrorCode.REQUEST_TIMED_OUT, None),
@@ -92,7 +93,7 @@ def test_a_topic_made_again_has_another_id() -> None:
     """P-33."""
     context = _context(5)
     before = context.services.metadata.image.topics_by_name["a"].topic_id
-    call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"]))
+    call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000))
     context.services.controller.submit_now(CreateTopics([NewTopic("a")]))  # type: ignore[attr-defined]
     assert context.services.metadata.image.topics_by_name["a"].topic_id != before
 
@@ -101,6 +102,6 @@ def test_a_topic_made_again_has_another_id() -> None:
 def test_deletion_can_be_disabled(version: int, code: ErrorCode) -> None:
     """P-148."""
     context = _context(version, {"delete.topic.enable": "false"})
-    results = call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"])).responses
+    results = call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000)).responses
     assert [(result.name, result.error_code) for result in results] == [("a", code)]
     assert "a" in context.services.metadata.image.topics_by_name

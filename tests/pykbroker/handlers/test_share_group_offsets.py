@@ -141,6 +141,18 @@ async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path
         assert await describe(rig, "g") == {"clicks": [(0, -1, -1, 0)]}
 
 
+async def test_p190_a_lag_is_a_long(tmp_path: Path) -> None:
+    """P-190: a client may store any start offset, and Java's difference wraps around."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        partition = rig.partitions.get("clicks", 0)
+        assert partition is not None
+        partition.append_as_leader(batch(10), NOW_MS)
+        await alter(rig, "g", clicks={0: -(1 << 63)})
+        rig.share_states.complete_counts["g", topic_id("clicks"), 0] = 3
+        assert await describe(rig, "g") == {"clicks": [(0, -(1 << 63), 7 - (1 << 63), 0)]}
+
+
 async def test_p191_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
     """P-191."""
     rig = share_rig(tmp_path)
