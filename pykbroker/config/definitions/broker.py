@@ -432,6 +432,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         None,
         PER_BROKER,
         attribute="security.principal_builder_class",
+        per_listener=True,
     ),
     "process.roles": ConfigDefinition(
         LIST, None, ListOf("broker", "controller", may_be_empty=False), attribute="process_roles"
