@@ -139,5 +139,5 @@ def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: boo
     mechanisms = ListenerMechanisms(
         parts.config, address.name, lambda: controller.image, parts.host, is_controller=is_controller
     )
-    size_max = parts.config.security.sasl_server_max_receive_size
+    size_max = int(parts.config.listener_property(address.name, "sasl.server.max.receive.size") or 0)
     return lambda: SaslSession(mechanisms.under(metadata.config), size_max, trio.current_time)
