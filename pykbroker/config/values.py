@@ -275,7 +275,6 @@ class SecurityValues(Frozen):
     authorizer_class_name: str
     node_logins: Mapping[str, NodeLogin]
     principal_builder_class: str
-    sasl_server_max_receive_size: int
     super_users: frozenset[str]
 
 

@@ -95,17 +95,29 @@ def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAu
 
 
 def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | None:
-    """The user's principal builder; None for Kafka's default one.
+    """The user's principal builders; None if every listener has Kafka's default one.
 
     Raises:
-        ConfigError: the class cannot be imported.
+        ConfigError: a class cannot be imported.
     """
-    name = config.security.principal_builder_class
-    if not is_named_class(name):
+    key = "principal.builder.class"
+    default = config.security.principal_builder_class
+    of_listeners = {
+        listener.name: name
+        for listener in (*config.network.listeners, *config.network.controller_listeners)
+        if (name := config.listener_property(listener.name, key) or default) != default
+    }
+    if not any(map(is_named_class, (default, *of_listeners.values()))):
         return None
     from pykbroker.security.principals import CheckedPrincipalBuilder
 
-    return CheckedPrincipalBuilder(load_class("principal.builder.class", name)(config.static_properties))
+    builders = {
+        name: load_class(key, name)(config.static_properties) if is_named_class(name) else None
+        for name in (default, *of_listeners.values())
+    }
+    return CheckedPrincipalBuilder(
+        builders[default], {listener: builders[name] for listener, name in of_listeners.items()}
+    )
 
 
 def tls_of(parts: NodeParts, address: ListenerAddress) -> ListenerTls | None:
@@ -124,5 +136,5 @@ def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: boo
     mechanisms = ListenerMechanisms(
         parts.config, address.name, lambda: controller.image, parts.host, is_controller=is_controller
     )
-    size_max = parts.config.security.sasl_server_max_receive_size
+    size_max = int(parts.config.listener_property(address.name, "sasl.server.max.receive.size") or 0)
     return lambda: SaslSession(mechanisms.under(metadata.config), size_max, trio.current_time)

@@ -31,7 +31,8 @@ async def answer_token(services: NodeServices, connection: ConnectionInfo, token
         result = sasl.result
         assert result is not None
         principal, refusal = f"User:{result.user}", result.refusal
-        if services.principal_builder is not None:
+        builder = services.principal_builder
+        if builder is not None and builder.is_for(connection.listener_name):
             principal, refusal = _built(services, connection, principal), ""
         lifetime_ms = sasl.complete(connection.principal, principal, services.clock.now_ms(), refusal)
     except KafkaError as error:

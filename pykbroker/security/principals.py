@@ -6,6 +6,7 @@ Without one a principal is ``User:`` and the name of the user that has logged in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from pykbroker.named_tuple import NamedTuple
@@ -15,6 +16,9 @@ CERTIFICATE = "SSL"
 
 PLAINTEXT = "PLAINTEXT"
 """Mechanism of a client on a listener with neither TLS nor SASL."""
+
+
+NO_LISTENERS: Mapping[str, None] = MappingProxyType({})
 
 
 class AuthenticationContext(NamedTuple):
@@ -52,10 +56,22 @@ class PrincipalBuilderFailed(Exception):
 
 
 class CheckedPrincipalBuilder:
-    """A user's principal builder, with its failures turned into refused logins."""
+    """A user's principal builders, with their failures turned into refused logins.
 
-    def __init__(self, builder: PrincipalBuilder) -> None:
+    Args:
+        builder: that of every listener without one of its own; None for Kafka's default one.
+        of_listeners: those of listeners that have their own (P-313), by the listener's name.
+    """
+
+    def __init__(
+        self, builder: PrincipalBuilder | None, of_listeners: Mapping[str, PrincipalBuilder | None] = NO_LISTENERS
+    ) -> None:
         self._builder = builder
+        self._of_listeners = of_listeners
+
+    def is_for(self, listener_name: str) -> bool:
+        """True if a class of the user makes the principals of this listener."""
+        return self._of_listeners.get(listener_name, self._builder) is not None
 
     def build(self, context: AuthenticationContext) -> str:
         """As `PrincipalBuilder.build`.
@@ -63,10 +79,13 @@ class CheckedPrincipalBuilder:
         Raises:
             PrincipalBuilderFailed: the login is refused.
         """
+        builder = self._of_listeners.get(context.listener_name, self._builder)
+        if builder is None:
+            return context.principal
         try:
-            principal = self._builder.build(context)
+            principal = builder.build(context)
         except Exception as error:
-            raise PrincipalBuilderFailed(f"{type(self._builder).__name__} has refused {context.principal}") from error
+            raise PrincipalBuilderFailed(f"{type(builder).__name__} has refused {context.principal}") from error
         if not isinstance(principal, str) or not all(principal.partition(":")[::2]):
-            raise PrincipalBuilderFailed(f"{type(self._builder).__name__} has returned {principal!r}")
+            raise PrincipalBuilderFailed(f"{type(builder).__name__} has returned {principal!r}")
         return principal

@@ -432,6 +432,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         None,
         PER_BROKER,
         attribute="security.principal_builder_class",
+        per_listener=True,
     ),
     "process.roles": ConfigDefinition(
         LIST, None, ListOf("broker", "controller", may_be_empty=False), attribute="process_roles"
@@ -546,7 +547,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "sasl.oauthbearer.sub.claim.name": ConfigDefinition(STRING, "sub", per_listener=True),
     "sasl.oauthbearer.token.endpoint.url": ConfigDefinition(STRING, None, per_listener=True),
     "sasl.server.callback.handler.class": ConfigDefinition(CLASS, None, per_listener=True),
-    "sasl.server.max.receive.size": ConfigDefinition(INT, "524288", attribute="security.sasl_server_max_receive_size"),
+    "sasl.server.max.receive.size": ConfigDefinition(INT, "524288", per_listener=True),
     "security.inter.broker.protocol": ConfigDefinition(
         STRING,
         "PLAINTEXT",

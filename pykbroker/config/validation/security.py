@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.config.listener_addresses import LISTENER_PREFIX
 from pykbroker.config.named_class import is_named_class
 from pykbroker.config.parsing import find_jaas, jaas_key, listeners_between_nodes
 from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
@@ -67,14 +68,18 @@ def check_authorizer(config: ConfigValues) -> None:
 
 
 def check_principal_builder(config: ConfigValues) -> None:
-    name = config.security.principal_builder_class
-    if name and name != DEFAULT_PRINCIPAL_BUILDER and not is_named_class(name):
-        raise ConfigError(
-            "principal.builder.class",
-            name,
-            f"only {DEFAULT_PRINCIPAL_BUILDER} and classes in Python, module:Class, are available",
-            "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
-        )
+    names = {"principal.builder.class": config.security.principal_builder_class}
+    for listener in (*config.network.listeners, *config.network.controller_listeners):
+        key = f"{LISTENER_PREFIX}{listener.name.lower()}.principal.builder.class"
+        names[key] = config.static_properties.get(key, "")
+    for key, name in names.items():
+        if name and name != DEFAULT_PRINCIPAL_BUILDER and not is_named_class(name):
+            raise ConfigError(
+                key,
+                name,
+                f"only {DEFAULT_PRINCIPAL_BUILDER} and classes in Python, module:Class, are available",
+                "requirement failed: principal.builder.class must implement KafkaPrincipalSerde",
+            )
 
 
 def check_java_classes(config: ConfigValues) -> None:

@@ -11,14 +11,14 @@ import pytest
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.named_class import is_named_class
 from pykbroker.controller.metadata.image import Acl
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.node.node_parts import make_authorizer, make_principal_builder
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, READ, TOPIC, WRITE
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.requests.login import answer_token
 from pykbroker.security.custom_authorizer import Action
 from pykbroker.security.plain import PlainExchange
-from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder
+from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder, PrincipalBuilderFailed
 from pykbroker.security.sasl import SaslSession
 from pykbroker.security.sasl_mechanism import Authenticated, Mechanism
 from tests.support.admin import make_context, make_services
@@ -117,6 +117,75 @@ async def test_a_principal_builder_of_ones_own() -> None:
     assert login.connection.principal == "TeamUser:alice"
 
 
+LISTENERS = {
+    "listeners": "OPEN://localhost:0,CLIENT://localhost:0,OTHER://localhost:0",
+    "advertised.listeners": "OPEN://localhost:9,CLIENT://localhost:10,OTHER://localhost:11",
+    "listener.security.protocol.map": "OPEN:PLAINTEXT,CLIENT:PLAINTEXT,OTHER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "OPEN",
+}
+DEFAULT = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+
+@pytest.mark.parametrize(
+    ("properties", "principals"),
+    [
+        ({}, None),
+        ({"listener.name.open.principal.builder.class": DEFAULT}, None),
+        (
+            {"listener.name.client.principal.builder.class": f"{HERE}:Teams"},
+            {"OPEN": "User:alice", "CLIENT": "TeamUser:alice", "OTHER": "User:alice"},
+        ),
+        (
+            {
+                "principal.builder.class": f"{HERE}:Nobody",
+                "listener.name.client.principal.builder.class": f"{HERE}:Teams",
+                "listener.name.open.principal.builder.class": DEFAULT,
+            },
+            {"OPEN": "User:alice", "CLIENT": "TeamUser:alice", "OTHER": "nobody"},
+        ),
+    ],
+)
+def test_a_listener_may_have_a_builder_of_its_own(
+    properties: dict[str, str], principals: dict[str, str] | None
+) -> None:
+    """P-313."""
+    config = BrokerConfig.from_properties({**LISTENERS, "own.team": "Team", **properties})
+    assert not config.ineffective_keys
+    builder = make_principal_builder(config)
+    if principals is None:
+        assert builder is None
+        return
+    assert builder is not None
+    for listener, expected in principals.items():
+        context = AuthenticationContext(listener, "127.0.0.1", "PLAIN", "User:alice", {}, "alice")
+        assert builder.is_for(listener) == (expected != "User:alice")
+        if expected == "nobody":
+            with pytest.raises(PrincipalBuilderFailed, match="Nobody has returned"):
+                builder.build(context)
+        else:
+            assert builder.build(context) == expected
+
+
+def test_a_listener_cannot_have_a_java_class() -> None:
+    """P-313."""
+    key = "listener.name.client.principal.builder.class"
+    with pytest.raises(ConfigError, match=r"module:Class") as caught:
+        BrokerConfig.from_properties({**LISTENERS, key: "com.example.Java"})
+    assert caught.value.name == key
+
+
+async def test_the_rules_of_a_listener_without_a_builder_still_refuse() -> None:
+    """P-313, P-321: the builder of another listener does not name the client."""
+    login = Login("Team")
+    login.services = login.services.replaced(principal_builder=CheckedPrincipalBuilder(None, {"OTHER": Nobody()}))
+    sasl = SaslSession({"GSSAPI": Mechanism(NoUserName)}, 1000, lambda: 0.0)
+    sasl.choose("GSSAPI", 1)
+    login.connection.sasl = sasl
+    await answer_token(login.services, login.connection, b"")
+    with pytest.raises(CloseConnection, match="No rules apply"):
+        sasl.check_allowed(ApiKey.METADATA)
+
+
 class NoUserName:
     """A login of a Kerberos principal of which no rule makes a user name."""
 
@@ -159,6 +228,9 @@ async def test_a_builder_that_returns_no_principal_refuses_the_login(caplog: pyt
 
 class Nobody:
     """Makes a principal without a type."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        pass
 
     def build(self, context: AuthenticationContext) -> str:
         return context.principal.removeprefix("User")
