@@ -123,6 +123,11 @@ class Partitions:
             added = [image for number, image in topic.partitions.items() if number not in known]
             yield from self._prepare(new, topic, added)
 
+    @property
+    def is_preparing(self) -> bool:
+        """True while new partitions are being prepared."""
+        return bool(self._prepared)
+
     def _prepare(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
         config: LogConfig | None = None
         prepared = PreparedTopic(topic, {})
