@@ -123,7 +123,7 @@ def test_a_snapshot_in_place_of_the_image_has_other_topics(path: DataPath) -> No
 
 
 def test_the_preparation_ends_with_a_snapshot_in_place_of_the_image(path: DataPath) -> None:
-    """What it would still prepare is there already, and the logs would have two partitions."""
+    """The rest is there already, and each of its logs would have two partitions."""
     old = first_image(path)
     new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
     steps = path.partitions.prepare(old, new)
