@@ -22,10 +22,24 @@ from benchmarks.metadata import create_topics, exchange, probe
 from benchmarks.reports import save, show
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykbroker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -36,6 +50,8 @@ COLUMNS = ("request", "KB", "decode ms", "p50 ms", "max ms", "stall max ms")
 TOPICS = 3334
 PARTITIONS = 3
 TOPIC_RESOURCE = 2
+TIMEOUT_MS = 60_000
+COORDINATOR_WAIT_S = 10
 DECODES = 7
 
 
@@ -82,6 +98,65 @@ def large_requests() -> dict[str, tuple[Message, int]]:
             4,
         ),
         "Metadata by name": (MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 12),
+        "OffsetCommit": (
+            OffsetCommitRequest(
+                group_id="large",
+                generation_id_or_member_epoch=-1,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=name,
+                        partitions=[
+                            OffsetCommitRequestPartition(partition_index=n, committed_offset=1) for n in numbers
+                        ],
+                    )
+                    for name in names
+                ],
+            ),
+            8,
+        ),
+        "DescribeProducers": (
+            DescribeProducersRequest(
+                topics=[TopicRequest(name=name, partition_indexes=list(numbers)) for name in names]
+            ),
+            0,
+        ),
+        "DeleteRecords": (
+            DeleteRecordsRequest(
+                timeout_ms=TIMEOUT_MS,
+                topics=[
+                    DeleteRecordsTopic(
+                        name=name, partitions=[DeleteRecordsPartition(partition_index=n, offset=0) for n in numbers]
+                    )
+                    for name in names
+                ],
+            ),
+            2,
+        ),
+        "IncrementalAlterConfigs": (
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=TOPIC_RESOURCE,
+                        resource_name=name,
+                        configs=[AlterableConfig(name="retention.ms", config_operation=0, value="600000000")],
+                    )
+                    for name in names
+                ]
+            ),
+            1,
+        ),
+        # 10,000 partitions are the most that one request may create. These are planned only.
+        "CreateTopics": (
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(name=f"new-{name}", num_partitions=PARTITIONS, replication_factor=1)
+                    for name in names[: 10_000 // (PARTITIONS + 1)]
+                ],
+                timeout_ms=TIMEOUT_MS,
+                validate_only=True,
+            ),
+            7,
+        ),
     }
 
 
@@ -90,6 +165,14 @@ def framed(request: Message, version: int) -> bytes:
     head = struct.pack(">hhih5sb", request.KEY, version, 7, 5, b"bench", 0)
     body = encode(request, version)
     return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def make_coordinator(broker: Broker) -> None:
+    """Have `__consumer_offsets` created, and wait until it is there."""
+    frame = framed(FindCoordinatorRequest(key_type=0, coordinator_keys=["large"]), 4)
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as connection:
+        exchange(connection, frame, bytearray(1 << 16))
+    time.sleep(COORDINATOR_WAIT_S)
 
 
 def decode_ms(request: Message, version: int) -> float:
@@ -135,6 +218,7 @@ def main() -> int:
     try:
         with KINDS[arguments.broker]() as broker:
             create_topics(broker, TOPICS, PARTITIONS)
+            make_coordinator(broker)
             for name, (request, version) in large_requests().items():
                 frame = framed(request, version)
                 measure(broker, frame, 5)

@@ -22,6 +22,7 @@ from pykbroker.controller.raft.roles import NEVER_MS
 from pykbroker.logstore.errors import StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import RecordFrames, frames_in_steps
 from pykbroker.protocol.steps import Steps
 
 TIMEOUT_MIN_MS = 100
@@ -67,7 +68,7 @@ class Round:
         image, end_offset: image and end of the log after the commands that are planned so far.
         commands: the commands that it has taken from the queue and not refused.
         planned: images after its commands that have records.
-        batches: encoded records of each of these.
+        batches: records of each of these, encoded for their batch.
     """
 
     __slots__ = ("base_image", "base_offset", "batches", "commands", "end_offset", "image", "planned")
@@ -77,7 +78,7 @@ class Round:
         self.base_offset = self.end_offset = end_offset
         self.commands: list[PendingCommand] = []
         self.planned: list[PlannedImage] = []
-        self.batches: list[list[bytes]] = []
+        self.batches: list[RecordFrames] = []
 
 
 class CommandQueue:
@@ -168,9 +169,9 @@ class CommandQueue:
         )
         planning.end_offset = pending.end_offset = end_offset
         planning.planned.append(PlannedImage(base_offset, end_offset, planning.image))
-        planning.batches.append(values)
+        planning.batches.append((yield from frames_in_steps(values)))
 
-    def finish_round(self, planning: Round, end_offset: int, propose: Callable[[list[bytes]], None]) -> bool:
+    def finish_round(self, planning: Round, end_offset: int, propose: Callable[[RecordFrames], None]) -> bool:
         """Puts the records of a round into the log, which ends at `end_offset`; False if it has to be planned again.
 
         Meanwhile a change of the voters may have written control records, or earlier records may have failed to be
@@ -189,8 +190,8 @@ class CommandQueue:
         self.image = planning.image
         self.planned += planning.planned
         self._in_log += planning.commands
-        for values in planning.batches:
-            propose(values)
+        for frames in planning.batches:
+            propose(frames)
         return True
 
     def on_applied(self, image: ClusterImage, end_offset: int) -> None:

@@ -7,7 +7,7 @@ back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from pykbroker.controller.raft.core import RaftCore
@@ -17,6 +17,7 @@ from pykbroker.controller.raft.output import Envelope, Output
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.controller.transport import Transport
 from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.records.batch import RecordFrames
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +89,9 @@ class RaftDriver:
         except StorageError as error:
             self._give_up(error)
 
-    def propose(self, values: Sequence[bytes]) -> None:
+    def propose(self, records: RecordFrames) -> None:
         """Appends one batch to the leader's log. `write_proposed` writes it, together with others."""
-        output = self._core.step(Propose(values, len(values)), self._now_ms())
+        output = self._core.step(Propose(records, records.record_count), self._now_ms())
         self._proposed.entries += output.entries
         self._proposed.send += output.send
 

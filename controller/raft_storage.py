@@ -43,8 +43,7 @@ from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
 from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
-from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.records.batch import RecordBatch, batch_of_frames, build_batch, iter_batches
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
 logger = logging.getLogger(__name__)
@@ -260,7 +259,7 @@ class RaftStorage:
     def _batch(self, entries: Entries, now_ms: int) -> bytes:
         if entries.control:
             return build_batch(records_of(entries.control, now_ms), is_control=True)
-        return build_batch([Record(0, now_ms, None, value) for value in entries.payload])
+        return batch_of_frames(entries.payload, now_ms)
 
     # Reading
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import CODEC_NAMES, LIMIT_BYTES, NONE, compress, decompress
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, UnsupportedRecordFormat
@@ -45,6 +46,7 @@ from pykbroker.protocol.records.layout import (
     read_header,
 )
 from pykbroker.protocol.records.record import Record, decode_records, encode_record
+from pykbroker.protocol.steps import PIECE, Steps
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -301,6 +303,39 @@ def check_magic(magic: int, position: int) -> None:
     raise CorruptRecord(f"The record batch at byte {position} has an invalid magic: {magic}")
 
 
+class RecordFrames(NamedTuple):
+    """Records without keys and headers, encoded for a batch that is built later and has their timestamp."""
+
+    record_count: int
+    data: bytes | bytearray
+
+
+def frames_in_steps(values: Iterable[bytes]) -> Steps[RecordFrames]:
+    """The records with these values, at consecutive offsets, in steps."""
+    data = bytearray()
+    delta = -1
+    for delta, value in enumerate(values):
+        data += encode_record(delta, 0, None, value)
+        if not (delta + 1) % PIECE:
+            yield
+    return RecordFrames(delta + 1, data)
+
+
+def batch_of_frames(frames: RecordFrames, timestamp: int) -> bytes:
+    """The batch with these records, as `build_batch` makes it of records with this timestamp."""
+    covered = ATTRIBUTES_TO_COUNT.pack(
+        NONE,
+        frames.record_count - 1,
+        timestamp,
+        timestamp,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        frames.record_count,
+    )
+    return _joined(covered, frames.data, 0, -1)
+
+
 def build_batch(
     records: Iterable[Record],
     *,
@@ -367,9 +402,14 @@ def build_batch(
     payload = b"".join(encoded)
     if payload:
         payload = compress(codec, payload, compression_level)
+    return _joined(covered, payload, base_offset, leader_epoch)
+
+
+def _joined(covered: bytes, payload: bytes | bytearray, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch of its header from the attributes on and its records."""
     crc = crc32c(payload, crc32c(covered))
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
-    return TO_MAGIC.pack(base_offset, length, leader_epoch, 2) + _UINT32.pack(crc) + covered + payload
+    return b"".join((TO_MAGIC.pack(base_offset, length, leader_epoch, 2), _UINT32.pack(crc), covered, payload))
 
 
 def repack_batch(

@@ -10,7 +10,7 @@ without groups does not spend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.consumer.requests import ConsumerGroupRequests
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult, Requester
+    from pykbroker.groups.result import GroupResult, LogRecord, Requester
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.requests import StreamsGroupRequests
@@ -352,9 +352,20 @@ class GroupCoordinator:
         """
         from pykbroker.groups import offset_requests
 
+        made: Sequence[LogRecord] = ()
+        if offset_requests.is_large(request):
+            from pykbroker.controller.turns import in_turns
+
+            made = await in_turns(offset_requests.records_in_steps(request, self._runtime.now_ms(), producer))
         try:
             write = self._runtime.begin_write(
-                request.group_id, offset_requests.commit, request, api_version, producer, verification=verification
+                request.group_id,
+                offset_requests.commit,
+                request,
+                api_version,
+                producer,
+                made,
+                verification=verification,
             )
             response: OffsetCommitResponse = write.result.response
             if write.result.records or offset_requests.is_refused(response):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
-from pykbroker.groups.offset_log import offset_record
+from pykbroker.groups.offset_log import encode_record, offset_record
 from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
@@ -16,6 +18,7 @@ from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -32,6 +35,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
@@ -65,16 +69,78 @@ def is_refused(response: OffsetCommitResponse) -> bool:
     )
 
 
+FEW = 64
+"""Topics, or partitions of one topic, up to which a commit is made in one step."""
+
+
+def is_large(request: OffsetCommitRequest) -> bool:
+    """True if the records of a commit should be made beforehand (`records_in_steps`)."""
+    if len(request.topics) > FEW:
+        return True
+    for topic in request.topics:  # noqa: SIM110  a generator would cost more for each small request
+        if len(topic.partitions) > FEW:
+            return True
+    return False
+
+
+def records_in_steps(
+    request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer
+) -> Steps[list[LogRecord]]:
+    """The records of a large commit, encoded, one for each partition of the request in its order.
+
+    They do not depend on the group, which may change between the steps: `commit` decides if it takes them.
+    """
+    records: list[LogRecord] = []
+    expires_ms = _expiry(request, now_ms)
+    for topic in request.topics:
+        topic_id = topic.topic_id if producer is NO_PRODUCER else ZERO_UUID
+        for partition in topic.partitions:
+            record = _commit_record(request.group_id, topic.name, topic_id, partition, now_ms, expires_ms)
+            record.encoded = encode_record(record)
+            records.append(record)
+            if not len(records) % PIECE:
+                yield
+    return records
+
+
+def _expiry(request: OffsetCommitRequest, now_ms: int) -> int | None:
+    """Time in ms at which the offsets expire; None if the commit asks for no retention of its own."""
+    if request.retention_time_ms == NO_RETENTION_TIME:
+        return None
+    return to_signed_long(now_ms + request.retention_time_ms)
+
+
+def _commit_record(
+    group_id: str,
+    topic: str,
+    topic_id: bytes,
+    partition: OffsetCommitRequestPartition,
+    now_ms: int,
+    expires_ms: int | None,
+) -> LogRecord:
+    committed = CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expires_ms,
+        topic_id,
+    )
+    return offset_record(group_id, topic, partition.partition_index, committed)
+
+
 def commit(
     shard: GroupShard,
     now_ms: int,
     request: OffsetCommitRequest,
     api_version: int,
     producer: TransactionalProducer = NO_PRODUCER,
+    made: Sequence[LogRecord] = (),
 ) -> GroupResult:
     """Commits offsets of existing topics, each with its name and id; they take effect once they are stored.
 
-    Those of a transactional `producer` take effect once its transaction is committed, too (P-139).
+    Those of a transactional `producer` take effect once its transaction is committed, too (P-139). `made` has the
+    records if they were made before (`records_in_steps`).
     """
     result = GroupResult(producer=producer)
     metadata_max = shard.settings.offset_metadata_max_bytes
@@ -90,9 +156,8 @@ def commit(
     if error is not ErrorCode.NONE:
         result.response = commit_response(request, error)
         return result
-    expires_ms = None
-    if request.retention_time_ms != NO_RETENTION_TIME:
-        expires_ms = to_signed_long(now_ms + request.retention_time_ms)
+    expires_ms = _expiry(request, now_ms)
+    rest = iter(made) if made else None
     result.response = response = OffsetCommitResponse()
     for topic in request.topics:
         # Kafka stores no topic id with a transactional commit.
@@ -100,19 +165,14 @@ def commit(
         answers = []
         for partition in topic.partitions:
             index = partition.partition_index
+            made_record = None if rest is None else next(rest)
             if has_too_large_metadata(partition, metadata_max):
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
                 continue
-            committed = CommittedOffset(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                now_ms,
-                expires_ms,
-                topic_id,
+            result.records.append(
+                made_record or _commit_record(request.group_id, topic.name, topic_id, partition, now_ms, expires_ms)
             )
-            result.records.append(offset_record(request.group_id, topic.name, index, committed))
             answers.append(OffsetCommitResponsePartition(partition_index=index))
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     return result

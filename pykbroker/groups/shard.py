@@ -126,7 +126,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def encode(self, record: LogRecord) -> tuple[bytes, bytes | None]:
         """Key and value as bytes."""
-        return encode_record(record)
+        return record.encoded or encode_record(record)
 
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
         """Replays the records of the log (P-116).
@@ -250,6 +250,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         for record_offset, record in enumerate(result.records, first_offset):
+            if type(record.key) is OffsetCommitKey:  # of which there may be thousands
+                self.replay(record, now_ms, record_offset, result.producer.producer_id)
+                continue
             is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
             if result.have_groups_ended and _ends_group(record):
                 pass

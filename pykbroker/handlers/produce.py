@@ -40,6 +40,7 @@ from pykbroker.requests.produce_responses import (
     failure,
     verification_failure,
 )
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 TURN_S = 0.002
 """Time, in seconds, that batches of one request may keep other clients waiting; a single batch is never interrupted."""
 
+FEW = 64
+"""Topics, or partitions of the first topic, up to which the headers of the batches are parsed in one step."""
+
 ACKS_ALL = -1
 ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
@@ -65,7 +69,10 @@ async def handle_produce(
 ) -> ProduceResponse | UnfinishedResponse | None:
     """Appends every partition's batch; returns None with acks=0, which has no response (P-10)."""
     steps = ProduceSteps(context, request)
-    steps.decode()
+    if len(request.topic_data) > FEW or (request.topic_data and len(request.topic_data[0].partition_data) > FEW):
+        await steps.decode_in_turns()
+    else:
+        steps.decode()
     steps.authorize()
     if request.transactional_id is not None:
         await steps.verify()
@@ -109,6 +116,18 @@ class ProduceSteps:
     def decode(self) -> None:
         """Parses the header of each batch, and notes if the request has a partition twice."""
         self._topics = [_decoded(topic) for topic in self._request.topic_data]
+        self._has_repeats = _has_repeats(self._topics)
+
+    async def decode_in_turns(self) -> None:
+        """As `decode`, for very many batches; other requests have turns."""
+        turn = Turn()
+        for topic in self._request.topic_data:
+            partitions: list[tuple[int, ProducedRecords]] = []
+            for data in topic.partition_data:
+                partitions.append((data.index, ProducedRecords(data.records)))
+                if turn.is_over:
+                    await turn.end_if_over()
+            self._topics.append(ProducedTopic(topic.name, topic.topic_id, partitions))
         self._has_repeats = _has_repeats(self._topics)
 
     # Authorize

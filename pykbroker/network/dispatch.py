@@ -64,9 +64,6 @@ LONG_RESPONSES = frozenset(
 )
 """APIs that answer a short request with all that there is."""
 
-RECORDS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
-"""APIs whose responses have file ranges, to be sent or released: they are encoded in one step."""
-
 
 class UnfinishedHandlerReply:
     """An UnfinishedReply with the response of a handler, which is encoded when it is finished."""
@@ -150,7 +147,7 @@ async def dispatch(
             _note_produce(services, connection, frame, header, request)
         if unfinished is not None:
             return UnfinishedHandlerReply(unfinished, header, has_tags)
-        if (is_large or key in LONG_RESPONSES) and key not in RECORDS:
+        if is_large or key in LONG_RESPONSES:
             return _framed(header, await in_turns(chunks_in_steps(response, version)), has_tags)
         return _reply(header, response, version, has_tags)
     except CloseConnection:

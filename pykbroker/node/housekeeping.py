@@ -372,12 +372,15 @@ async def _trim_idle_logs(services: NodeServices) -> None:
 
 async def _finish_directories(services: BrokerServices) -> None:
     """Creates directories of new logs and renames those of deleted logs, one at a time, when there are many."""
-    directory = services.log_directory
+    directory, partitions = services.log_directory, services.partitions
     is_failing = False
     while True:
         await trio.sleep(DIRECTORIES_INTERVAL_S)
         try:
-            while directory.finish_directories(services.clock.now_ms(), DIRECTORIES_PER_TURN):
+            # The answer to a request for thousands of partitions does not wait for their directories.
+            while not partitions.is_preparing:
+                if not directory.finish_directories(services.clock.now_ms(), DIRECTORIES_PER_TURN):
+                    break
                 await trio.lowlevel.checkpoint()
             is_failing = False
         except LogError as error:

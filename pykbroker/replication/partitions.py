@@ -66,8 +66,9 @@ class Partitions:
         # Replicas of this broker whose log could not be opened or created.
         self._offline: set[tuple[str, int]] = set()
         self.cleaned: tuple[str, int] | None = None
-        # By topic name; empty but while an image is prepared.
+        # By topic name; empty but while `_image_prepared` is prepared.
         self._prepared: dict[str, PreparedTopic] = {}
+        self._image_prepared: ClusterImage | None = None
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition if this broker holds it."""
@@ -113,8 +114,9 @@ class Partitions:
         """Makes the new partitions of an image, with pauses in which others run; nobody finds them before `apply`.
 
         One whose log cannot be made is left to `apply`, and so is a topic that takes the name of a deleted one, whose
-        logs have the same names.
+        logs have the same names. Ends early if another image is applied meanwhile.
         """
+        self._image_prepared = new
         for topic in new.delta.created_topics:
             if topic.name not in self._by_name and topic.name not in old.topics_by_name:
                 yield from self._prepare(new, topic, topic.partitions.values())
@@ -123,10 +125,17 @@ class Partitions:
             added = [image for number, image in topic.partitions.items() if number not in known]
             yield from self._prepare(new, topic, added)
 
+    @property
+    def is_preparing(self) -> bool:
+        """True while new partitions are being prepared."""
+        return self._image_prepared is not None
+
     def _prepare(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
         config: LogConfig | None = None
         prepared = PreparedTopic(topic, {})
         for image in images:
+            if self._image_prepared is not new:
+                return
             if self._node_id in image.replicas and image.partition not in prepared.partitions:
                 config = config or self._log_config_for(new, topic.name)
                 self._prepared[topic.name] = prepared
@@ -147,6 +156,8 @@ class Partitions:
         for before, topic in delta.changed_topics:
             unchanged = {number for number, known in before.partitions.items() if topic.partitions.get(number) is known}
             self._add_or_update(new, topic, unchanged.union(self._take_prepared(topic)))
+        self._prepared.clear()
+        self._image_prepared = None
         if delta.configs:
             self._update_configs(new, delta.configs)
         if delta.brokers:

@@ -13,6 +13,8 @@ from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
 from pykbroker.controller.snapshot_file import list_snapshots, snapshot_content, snapshot_name
 from pykbroker.logstore.errors import CorruptFile, StorageError
+from pykbroker.protocol.records.batch import frames_in_steps
+from pykbroker.protocol.steps import finished
 from tests.support.fake_filesystem import FakeFileSystem
 
 DATA = "/data"
@@ -27,7 +29,7 @@ def opened(filesystem: FakeFileSystem) -> RaftStorage:
 
 def append(storage: RaftStorage, base_offset: int, count: int) -> None:
     output = Output()
-    output.entries = [Entries(base_offset, 1, count, [b"record"] * count)]
+    output.entries = [Entries(base_offset, 1, count, finished(frames_in_steps([b"record"] * count)))]
     storage.persist(output, 0, VoterSet(()))
 
 

@@ -24,6 +24,7 @@ from pykbroker.controller.metadata.topics import (
 )
 from pykbroker.controller.raft import local_messages as local
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import RecordFrames
 from pykbroker.protocol.steps import Steps, finished
 from tests.controller.nodes import register_broker, running
 from tests.controller.test_three_nodes import quorum
@@ -200,7 +201,7 @@ class Planner:
         self.world.register(1)
         self.queue = CommandQueue(0)
         self.queue.image = self.world.image
-        self.proposed: list[list[bytes]] = []
+        self.proposed: list[RecordFrames] = []
 
     def put(self, *names: str) -> list[PendingCommand]:
         return [self.queue.put(Slow(name)) for name in names]

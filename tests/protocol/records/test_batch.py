@@ -13,14 +13,17 @@ from pykbroker.protocol.records.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     RecordBatch,
+    batch_of_frames,
     build_batch,
     codec_name,
+    frames_in_steps,
     increment_sequence,
     iter_batches,
 )
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, RecordError, UnsupportedRecordFormat
 from pykbroker.protocol.records.layout import HEADER, HEADER_SIZE
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import PIECE, finished
 from tests.protocol.records.samples import LARGE, SMALL, TIME, fixture, with_fields, with_payload
 
 
@@ -250,3 +253,15 @@ def test_any_payload_gives_records_or_a_record_error(payload: bytes, record_coun
 
 def test_the_header_format_has_61_bytes() -> None:
     assert HEADER.size == HEADER_SIZE == 61
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=3 * PIECE), st.integers(min_value=0, max_value=1 << 50))
+def test_records_that_are_encoded_before_their_batch(values: list[bytes], timestamp: int) -> None:
+    """The metadata log's: the same bytes as in one piece."""
+    frames = finished(frames_in_steps(values))
+    assert frames.record_count == len(values)
+    assert batch_of_frames(frames, timestamp) == build_batch([Record(0, timestamp, None, value) for value in values])
+
+
+def test_others_have_turns_while_records_are_encoded() -> None:
+    assert sum(1 for _ in frames_in_steps([b"value"] * (10 * PIECE))) == 10

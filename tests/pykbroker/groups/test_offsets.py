@@ -4,22 +4,67 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups import offset_requests
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
+from pykbroker.groups.offset_log import encode_record
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from tests.pykbroker.groups.driver import DELAY_MS, TOPIC_ID, Driver, subscription
+from pykbroker.protocol.steps import finished
+from tests.pykbroker.groups.driver import DELAY_MS, START_MS, TOPIC_ID, Driver, subscription
 
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 
 class TestCommit:
     """P-108 to P-111."""
+
+    @pytest.mark.parametrize("producer", [NO_PRODUCER, TransactionalProducer(7, 0)])
+    def test_records_that_were_made_before_are_the_same(self, producer: TransactionalProducer) -> None:
+        """Also where one partition is refused, and with a retention of the request's own."""
+        request = OffsetCommitRequest(
+            group_id="g",
+            retention_time_ms=60_000,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name,
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=number,
+                            committed_metadata="m" * 5000 if number == 3 else None,
+                        )
+                        for number in range(offset_requests.FEW + 1)
+                    ],
+                )
+                for name in ("t", "u")
+            ],
+        )
+        assert offset_requests.is_large(request)
+        driver = Driver()
+        made = finished(offset_requests.records_in_steps(request, START_MS, producer))
+        assert all(record.encoded == encode_record(record) for record in made)
+        result = offset_requests.commit(driver.shard, START_MS, request, 4, producer, made)
+        expected = offset_requests.commit(driver.shard, START_MS, request, 4, producer)
+        assert result.records == expected.records
+        assert len(result.records) == len(made) - 2
+        assert result.response == expected.response
+
+    def test_small_commits_need_no_preparation(self) -> None:
+        topic = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition()] * offset_requests.FEW)
+        assert not offset_requests.is_large(OffsetCommitRequest(topics=[topic] * offset_requests.FEW))
+        assert offset_requests.is_large(OffsetCommitRequest(topics=[topic] * (offset_requests.FEW + 1)))
 
     def test_by_hand_makes_a_simple_group_p_108(self) -> None:
         """P-108: generation -1 and no member id."""

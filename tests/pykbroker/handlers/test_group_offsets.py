@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from pykbroker.controller import turns
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.offset_commit import handle_offset_commit
@@ -32,6 +34,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id, topic_image
@@ -125,6 +128,39 @@ async def test_an_error_of_the_group_is_each_partitions(tmp_path: Path) -> None:
     async with rig.running():
         response = await commit(rig, 8, {"clicks": [0, 7]}, generation_id_or_member_epoch=4, member_id="m")
         assert errors(response) == {("clicks", 0): ErrorCode.ILLEGAL_GENERATION, ("clicks", 7): UNKNOWN}
+
+
+async def test_the_records_of_a_large_commit_are_made_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of one partition waits for none of them, and what is stored is the same."""
+    monkeypatch.setattr(turns, "TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    count = 10 * PIECE
+    (rig_topics,) = [rig.services.metadata.image.topics_by_name]
+    assert isinstance(rig_topics, dict)
+    rig_topics["many"] = topic_image("many", count)
+    events: list[str] = []
+
+    async def commit_many() -> None:
+        response = await commit(rig, 9, {"many": list(range(count))})
+        assert len(errors(response)) == count
+        assert set(errors(response).values()) == {ErrorCode.NONE}
+        events.append("many")
+
+    async def commit_one() -> None:
+        for _ in range(3):
+            await commit(rig, 9, {"clicks": [0]})
+            events.append("one")
+
+    async with rig.running():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit_many)
+            await trio.lowlevel.checkpoint()
+            nursery.start_soon(commit_one)
+        assert events[0] == "one"
+        assert events.count("many") == 1
+        stored = await fetch(rig, 8, {"many": [0, count - 1]})
+        (topic,) = stored.topics
+        assert [partition.committed_offset for partition in topic.partitions] == [100, 100 + count - 1]
 
 
 async def fetch(rig: Rig, version: int, topics: dict[str, list[int]] | None, group_id: str = "g") -> Any:

@@ -24,6 +24,7 @@ from pykbroker.handlers.incremental_alter_configs import handle_incremental_alte
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.list_partition_reassignments import handle_list_partition_reassignments
 from pykbroker.handlers.metadata import handle_metadata
+from pykbroker.handlers.produce import FEW, handle_produce
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -40,10 +41,11 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import make_context, make_services
-from tests.support.data_path import DataPath, cluster_image, topic_image
+from tests.support.data_path import DataPath, batch, cluster_image, topic_image
 from tests.support.services import Services
 from tests.support.ticking_clock import TickingClock
 
@@ -200,5 +202,24 @@ def test_of_logs(handler: Any, version: int, request_: Any, tmp_path: Path) -> N
     path = DataPath(tmp_path, cluster_image(topic_image("t", 20)))
     try:
         assert _turns_of(handler, make_context(version, services=path.services), request_) > 5
+    finally:
+        path.close()
+
+
+def test_of_produce(tmp_path: Path) -> None:
+    """While the headers of very many batches are parsed, and while the batches are appended."""
+    path = DataPath(tmp_path, cluster_image(topic_image("t", 1)))
+    count = FEW + 6
+    request = ProduceRequest(
+        acks=1,
+        topic_data=[
+            TopicProduceData(
+                name="t",
+                partition_data=[PartitionProduceData(index=n, records=memoryview(batch())) for n in range(count)],
+            )
+        ],
+    )
+    try:
+        assert _turns_of(handle_produce, make_context(9, services=path.services), request) > count
     finally:
         path.close()

@@ -114,6 +114,34 @@ async def test_small_ranges_leave_in_one_call(segment: Segment, calls: list[str]
     assert segment.leases == 0
 
 
+@pytest.mark.parametrize(("size", "count", "is_long"), [(600, 1000, True), (READ_MAX, 40, False)])
+async def test_others_have_turns_between_very_many_small_ranges(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, size: int, count: int, is_long: bool
+) -> None:
+    """Each is read by a call of its own; a few larger ones leave in one go."""
+    events: list[str] = []
+
+    async def sends_at_once(*_: Any) -> None:
+        events.append("send")
+
+    monkeypatch.setattr(reply, "_send_bytes", sends_at_once)
+    ours, theirs = socket.socketpair()
+
+    async def other() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            events.append("turn")
+
+    with ours, theirs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            await send_chunks(ours, [segment.range(0, size) for _ in range(count)], RequestMemory(1 << 30))
+            nursery.cancel_scope.cancel()
+    assert ("turn" in events) == is_long
+    assert events.count("send") == -(-size * count // GATHERED_MAX)
+    assert segment.leases == 0
+
+
 class RecordingStream(trio.abc.SendStream):
     """Keeps what is sent, one item a call."""
 

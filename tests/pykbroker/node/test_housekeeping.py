@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.logstore import filesystem
 from pykbroker.logstore.checkpoint_file import read_offsets
 from pykbroker.logstore.compaction import CompactionWork
@@ -490,6 +491,21 @@ async def test_directories_that_cannot_be_made_are_made_later(
     await keep(path, 5.5 * DIRECTORIES_INTERVAL_S)
     assert broken.left == 0
     assert caplog.text.count("directories of logs could not be made or renamed, which will be tried again") == 1
+
+
+async def test_directories_of_new_logs_wait_until_all_are_prepared(path: DataPath, tmp_path: Path) -> None:
+    """The answer to CreateTopics of thousands of partitions would otherwise wait for their directories."""
+    old = path.services.metadata.image
+    new = cluster_image(*old.topics_by_name.values(), topic_image("many", 2 * UNDELAYED_DIRECTORIES_MAX))
+    new.delta = delta_between(old, new)
+    last = tmp_path / f"many-{2 * UNDELAYED_DIRECTORIES_MAX - 1}"
+    for _ in path.partitions.prepare(old, new):
+        pass
+    await keep(path, 3 * DIRECTORIES_INTERVAL_S)
+    assert not last.exists()
+    path.partitions.apply(old, new)
+    await keep(path, 3 * DIRECTORIES_INTERVAL_S)
+    assert last.exists()
 
 
 async def test_the_backoff_of_the_cleaner_changes_while_it_waits(tmp_path: Path) -> None:

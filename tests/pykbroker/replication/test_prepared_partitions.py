@@ -122,6 +122,26 @@ def test_a_snapshot_in_place_of_the_image_has_other_topics(path: DataPath) -> No
     assert [partition.leader_epoch for partition in held(path, "kept")] == [3] * COUNT
 
 
+def test_the_preparation_ends_with_a_snapshot_in_place_of_the_image(path: DataPath) -> None:
+    """The rest is there already, and each of its logs would have two partitions."""
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    steps = path.partitions.prepare(old, new)
+    for _ in range(COUNT // 2):
+        next(steps)
+    assert path.partitions.is_preparing
+    snapshot = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    path.partitions.apply(old, snapshot)
+    assert not path.partitions.is_preparing
+    served = held(path, "new")
+    assert len(served) == COUNT
+    assert list(steps) == []
+    assert not path.partitions.is_preparing
+    grown = change(snapshot, old.topics_by_name["old"], topic_image("new", COUNT, leader_epoch=1, partition_epoch=1))
+    path.partitions.apply(snapshot, grown)
+    assert held(path, "new") == served
+
+
 def test_a_directory_that_fails_takes_prepared_partitions_along(path: DataPath) -> None:
     old = first_image(path)
     new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
