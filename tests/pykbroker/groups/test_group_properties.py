@@ -70,6 +70,23 @@ class GroupEvents(RuleBasedStateMachine):
             )
         )
 
+    @precondition(lambda self: self.group is not None and self.group.state is COMPLETING)
+    @rule()
+    def the_leader_syncs(self) -> None:
+        """By chance alone no run gets to a stable group."""
+        assert self.group is not None
+        leader = self.group.members.by_id[self.group.members.leader_id or ""]
+        assignments = {m.member_id: f"{m.member_id} in {self.generation_id}".encode() for m in self.group.members}
+        synced = self.driver.sync(
+            leader.member_id,
+            self.generation_id,
+            assignments,
+            instance_id=leader.group_instance_id,
+            protocol_type=None,
+            protocol_name=None,
+        )
+        self.waiting.append(synced)
+
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def heartbeat(self, data: st.DataObject) -> None:
