@@ -102,9 +102,9 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices,
 
 def start_removal_of_tokens(nursery: trio.Nursery, services: NodeServices) -> None:
     """Starts the removal of expired delegation tokens in a process that may be the active controller."""
-    tokens = services.config.delegation_tokens
-    if tokens.secret_key:
-        nursery.start_soon(_remove_expired_tokens, tokens.expiry_check_interval_ms, services)
+    delegation_tokens = services.config.delegation_tokens
+    if delegation_tokens.secret_key:
+        nursery.start_soon(_remove_expired_tokens, delegation_tokens.expiry_check_interval_ms, services)
 
 
 async def _remove_expired_tokens(interval_ms: int, services: NodeServices) -> None:
