@@ -1,7 +1,7 @@
 """ImagePublisher: the newest image of the cluster, and the subscribers that are called for each new one.
 
-All subscribers are called in one step, so that whoever reads sees the old state or the new one. What takes long for
-thousands of partitions is prepared before, in steps between which other tasks run (`prepare_in_steps`).
+All subscribers are called in one step, so that readers see the old state or the new one. Work that takes long for
+thousands of partitions is done before, in steps between which other tasks run (`prepare_in_steps`).
 """
 
 from __future__ import annotations

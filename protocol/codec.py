@@ -129,7 +129,7 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
 
 
 def chunks_in_steps(message: Message, version: int) -> Steps[list[Any]]:
-    """As `encode_chunks`, in steps, for a message with thousands of structs. Nobody may change it meanwhile."""
+    """As `encode_chunks`, in steps, for a message with thousands of structs. It must not change meanwhile."""
     message_type = type(message)
     if not is_long(message_type, version):
         return encode_chunks(message, version)

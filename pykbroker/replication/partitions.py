@@ -111,7 +111,7 @@ class Partitions:
             yield from partitions.values()
 
     def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
-        """Makes the new partitions of an image, with pauses in which others run; nobody finds them before `apply`.
+        """Makes the new partitions of an image, with pauses in which others run. Lookups find them from `apply` on.
 
         One whose log cannot be made is left to `apply`, and so is a topic that takes the name of a deleted one, whose
         logs have the same names. Ends early if another image is applied meanwhile.

@@ -1,4 +1,4 @@
-"""New partitions of a large change are made in steps before it is applied, and nobody finds them earlier."""
+"""New partitions of a large change are made in steps before it is applied; lookups find them from then on."""
 
 from __future__ import annotations
 
