@@ -104,14 +104,22 @@ class JavaConsuming(Part):
 class Load:
     """Producers and group members of three libraries, and an administrator; topics with three replicas.
 
-    `note` receives one line on each run that has ended well.
+    Args:
+        note: receives one line on each run that has ended well.
+        kafka_comes: nodes of Apache Kafka take the place of others, in a cluster that may have none at first.
 
     Attributes:
         recovery_s: by part, the longest time that it stood still after `disturbed`.
     """
 
     def __init__(
-        self, cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None, note: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        unique: Callable[[str], str],
+        java_libs: Path | None,
+        note: Callable[[str], None],
+        *,
+        kafka_comes: bool,
     ) -> None:
         # A warning for each of the thousand retries would hide what went wrong.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -129,7 +137,7 @@ class Load:
             Consuming(bootstrap, topic, PARTITIONS, unique("load-group")) for topic in (self.topics[0], self.topics[1])
         ]
         # One less than there are nodes: no topic can have more replicas than brokers that live.
-        pause_s = 0.0 if cluster.tools is None else KAFKA_PAUSE_S
+        pause_s = KAFKA_PAUSE_S if cluster.tools is not None or kafka_comes else 0.0
         self.administering = Administering(bootstrap, unique("load-topic"), NODES - 1, pause_s)
         self.parts: list[Part] = [*self.producers, *self.readers, self.administering]
         self.java_producing: JavaProducing | None = None
@@ -241,11 +249,21 @@ def check_places(topic: str, acknowledged: dict[tuple[int, int], str], messages:
 
 @contextmanager
 def clients_at_work(
-    cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None, target: str, tables: Tables
+    cluster: Cluster,
+    unique: Callable[[str], str],
+    java_libs: Path | None,
+    target: str,
+    tables: Tables,
+    *,
+    kafka_comes: bool = False,
 ) -> Iterator[Load]:
     """A load on a whole cluster, every part of which has begun; its summary goes to the tables of the run."""
+
+    def note(text: str) -> None:
+        tables.texts.append(f"three nodes of {target}, {text}")
+
     cluster.wait_until_whole()
-    load = Load(cluster, unique, java_libs, lambda text: tables.texts.append(f"three nodes of {target}, {text}"))
+    load = Load(cluster, unique, java_libs, note, kafka_comes=kafka_comes)
     try:
         load.wait_for_progress()
         yield load

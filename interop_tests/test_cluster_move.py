@@ -33,7 +33,7 @@ def test_move(
     cluster: Cluster = start_cluster("move")
     kafka = JavaTools(java_libs)
     there, back = (None, kafka) if target == "kafka" else (kafka, None)
-    with clients_at_work(cluster, unique, java_libs, target, summary_tables) as load:
+    with clients_at_work(cluster, unique, java_libs, target, summary_tables, kafka_comes=True) as load:
         for kind in (there, back):
             for node_id, node in list(cluster.nodes.items()):
                 # Java exits with 128 + SIGTERM after an orderly end.
