@@ -94,7 +94,7 @@ class RaftCore(Replica):
     def describe(self, now_ms: int) -> QuorumDescription:
         """The state of the quorum as this node has it; only the leader lists voters and observers."""
         voters, observers = self.state.describe(now_ms)
-        return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, tuple(voters), tuple(observers))
+        return QuorumDescription(self.leader_id, self.epoch, self.state.high_watermark, tuple(voters), tuple(observers))
 
     def _start(self) -> None:
         self._is_started = True

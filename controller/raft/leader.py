@@ -203,6 +203,16 @@ class Leader(RoleState):
             if self.changes.is_removed:
                 self.resign()
 
+    @property
+    def high_watermark(self) -> int:
+        """-1 until a record of this epoch is committed, as in Kafka (LeaderState).
+
+        Before that, what this node knows may be behind what followers know from the leader of the last epoch, and the
+        raft thread of Apache Kafka ends at an answer whose high watermark is lower than its own.
+        """
+        known = self.replica.high_watermark
+        return known if known > self.epoch_start_offset else -1
+
     def append(self, payload: Any, record_count: int) -> None:
         """Appends proposed records as one batch."""
         self.replica.append(payload, record_count)
@@ -210,10 +220,10 @@ class Leader(RoleState):
 
     def answer_waiting(self) -> None:
         """Answers the waiting Fetch requests for which there are records, or a higher high watermark, now."""
-        replica = self.replica
+        end_offset, high_watermark = self.replica.log.end_offset, self.high_watermark
         for node_id, waiting in list(self.waiting.items()):
             request = waiting.request
-            if request.log_end.offset < replica.log.end_offset or request.high_watermark < replica.high_watermark:
+            if request.log_end.offset < end_offset or request.high_watermark < high_watermark:
                 del self.waiting[node_id]
                 self._answer(request)
 
@@ -225,7 +235,7 @@ class Leader(RoleState):
             self.replica.node_id,
             self.replica.epoch,
             self.replica.leader_id,
-            self.replica.high_watermark,
+            self.high_watermark,
             request.log_end.offset,
             log_start=self.replica.log.start.offset,
             max_bytes=request.max_bytes,

@@ -126,6 +126,11 @@ class RoleState:
     def resign(self) -> None:
         """Gives up leadership."""
 
+    @property
+    def high_watermark(self) -> int:
+        """The high watermark as this node tells it to others; -1 while it is unknown."""
+        return self.replica.high_watermark
+
     def describe(self, now_ms: int) -> tuple[list[ReplicaDescription], list[ReplicaDescription]]:
         """Voters and observers with their progress; empty on all nodes but the leader."""
         return [], []

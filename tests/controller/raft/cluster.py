@@ -246,6 +246,12 @@ class Cluster:
         assert member.applied[:known] == self.committed[: len(member.applied)], "committed logs differ"
         self.committed += member.applied[known:]
 
+    def on_told(self, node_id: int, response: FetchResponse) -> None:
+        """No follower is told a high watermark below its own: Kafka's FollowerState throws, which ends the node."""
+        core, told = self.members[node_id].core, response.high_watermark
+        if core is not None and (core.epoch, core.leader_id) == (response.epoch, response.source) and told >= 0:
+            assert told >= core.high_watermark, f"{node_id} knows {core.high_watermark} and is told {told}"
+
     # The network
 
     def post(self, source: int, envelope: Envelope) -> None:
@@ -253,6 +259,8 @@ class Cluster:
             envelope = envelope._replace(destination=-2 - envelope.destination)
             if envelope.destination == source:
                 return
+        if isinstance(envelope.message, FetchResponse):
+            self.on_told(envelope.destination, envelope.message)
         self.say(f"{source} -> {envelope.destination} {show_message(envelope.message)}")
         self.network.append((source, envelope.destination, envelope.message))
 

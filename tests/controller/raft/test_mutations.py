@@ -10,6 +10,7 @@ from pykbroker.controller.raft import election, leader
 from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.messages import VoteResponse
 from pykbroker.controller.raft.quorum import VoterSet
+from pykbroker.controller.raft.replica import RoleState
 from pykbroker.controller.raft.voter_changes import VoterChanges
 from tests.controller.raft.cluster import Member
 from tests.controller.raft.test_random_runs import test_random_changes_of_voters as random_change
@@ -47,6 +48,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "cutting less than was asked for": (LogView, "truncation_offset", lambda log, diverging: log.end_offset),
     "answering before persisting": (Member, "crash", forget_the_log_on_a_crash),
     "the next change of voters before the last is committed": (VoterChanges, "refusal", change_voters_whenever_asked),
+    "a new leader tells what it knows of an earlier epoch": (leader.Leader, "high_watermark", RoleState.high_watermark),
     "half of the voters are a majority": (VoterSet, "majority", property(lambda voters: max(len(voters) // 2, 1))),
 }
 

@@ -161,6 +161,28 @@ def test_a_fetch_waits_as_long_as_it_wants_to() -> None:
     assert [destination for destination, _ in replica.wait(1)] == [2]
 
 
+def test_a_new_leader_knows_no_high_watermark_before_its_first_commit() -> None:
+    """LeaderState. What it knows from before may be behind a follower, whose raft thread ends at that in Kafka."""
+    replica = follower()
+    first = raft.Entries(0, 3, 1, "first")
+    replica.step(raft.FetchResponse(2, 3, 2, 1, 0, entries=[first]))
+    replica.step(raft.FetchResponse(2, 3, 2, 1, 1))
+    assert (replica.core.log.end_offset, replica.core.high_watermark) == (1, 1)
+    replica.step(raft.EndQuorumEpochRequest(2, 3, (key(1),)))
+    replica.step(raft.VoteResponse(3, 3, -1, True, True))
+    replica.step(raft.VoteResponse(3, 4, -1, True, False))
+    assert (replica.core.role, replica.core.epoch) == (Role.LEADER, 4)
+    behind = OffsetAndEpoch(1, 3)
+    (answer,) = replica.fetch(3, log_end=behind, high_watermark=1)
+    assert (answer.offset, answer.high_watermark) == (1, -1)
+    # A follower that has all there is waits, and is no proof of a commit while it has only what was before.
+    assert replica.fetch(9, high_watermark=0) == []
+    assert replica.core.describe(0).high_watermark == -1
+    committed = replica.fetch(3, high_watermark=1)
+    assert {sent.high_watermark for sent in committed} == {2}
+    assert replica.core.describe(0).high_watermark == 2
+
+
 # Votes
 
 
