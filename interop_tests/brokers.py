@@ -16,7 +16,7 @@ from pathlib import Path
 from interop_tests.java_tools import JAVA_FLAGS, JavaTools
 from interop_tests.kafka_jars import JAVA
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 # The Python that has pykbroker and its packages; by default the one that runs the tests.
 PYTHON = os.environ.get("PYKBROKER_PYTHON", sys.executable)

@@ -26,7 +26,7 @@ NOTHING_COLLECTED = 5
 AT_A_TIME = min(2, os.cpu_count() or 1)
 # What pytest prints of a failure: lines of the exception, and the test in its short summary.
 OF_FAILURE = re.compile(r"(E   |FAILED |ERROR )\s*\S")
-LINES_OF_FAILURES, WIDTH = 24, 240
+LINES_OF_FAILURES, WIDTH = 24, 600
 
 _printing = threading.Lock()
 _fetching = threading.Lock()
