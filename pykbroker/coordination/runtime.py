@@ -362,6 +362,35 @@ class CoordinatorRuntime(Generic[Shard]):
 
         self._queues.push(number, end_offset, lambda: None, run_late, self.nursery)
 
+    def when_settled(self, key: str, operation: Callable[..., None], *arguments: Any) -> None:
+        """Runs an operation when the records that are in the log of a key's partition now are replicated.
+
+        If they are late it never runs. For what follows from a response without records of its own.
+
+        Args:
+            key: selects the shard, and is the key whose timer may change.
+            operation: is given the shard, the `arguments` and the time in ms.
+        """
+        try:
+            number, shard = self.find(key)
+        except CoordinatorError:
+            return
+        partition = self.partition(number)
+        if partition is None:
+            return
+        end_offset = partition.log.log_end_offset
+        if not self._queues.must_wait(number, partition, end_offset):
+            operation(shard, *arguments, self.now_ms())
+            self.plan_timer(number, shard, key)
+            return
+
+        def run_if_in_time() -> None:
+            if not waiting.is_answered:
+                operation(shard, *arguments, self.now_ms())
+                self.plan_timer(number, shard, key)
+
+        waiting = self._queues.push(number, end_offset, run_if_in_time, lambda error: None, self.nursery)
+
     async def wait_replicated(self, number: int) -> None:
         """Waits until everything that is in a partition's log now is replicated; raises CoordinatorError if not."""
         partition = self.partition(number)

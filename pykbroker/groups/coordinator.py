@@ -223,6 +223,10 @@ class GroupCoordinator:
         member its partitions, and the next leader might not have them. A request that a classic group has parked
         waits for them as long as any write does, and then is refused.
         """
+        if write.result.timers is not None:
+            from pykbroker.groups.shard import GroupShard
+
+            self._runtime.when_settled(group_id, GroupShard.start_timers, write.result.timers)
         if not write.result.records and not parked.is_answered:
             from pykbroker.groups.shard import GroupShard
 

@@ -93,21 +93,30 @@ class EmptyGroupStored:
     replaced: object | None = None
 
 
+class ClassicTimers(NamedTuple):
+    """Timers of a classic member of a consumer group, which start when its JoinGroup or SyncGroup is answered.
+
+    Attributes:
+        sync_timeout_ms: time in which it must send SyncGroup, after a JoinGroup; None after SyncGroup.
+    """
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int
+    sync_timeout_ms: int | None = None
+
+
 @dataclass(slots=True)
 class ClassicJoined:
     """Event: the records with which a classic member joins a consumer group are stored, or their append has failed.
 
-    Attributes:
-        session_timeout_ms, rebalance_timeout_ms: of the request; the member's timers start now.
-        is_downgrade: True if the group has become a classic group, which has its own timers.
+    `timers` start now; None if the group has become a classic group, which has its own.
     """
 
     group_id: str
     waiter: Waiter
     response: JoinGroupResponse
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    is_downgrade: bool
+    timers: ClassicTimers | None
 
 
 Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored | ClassicJoined
@@ -166,6 +175,7 @@ class GroupResult(CoordinatorResult):
             do: the next heartbeat may come before they are replicated.
         on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
+        timers: for a result without records: they start when all earlier records of the partition are replicated.
         regex_refresh: a resolution that the coordinator has to run after a join or heartbeat; None for none.
         initialization: of share partitions, which the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
@@ -179,6 +189,7 @@ class GroupResult(CoordinatorResult):
     applies_at_append: bool = False
     on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
+    timers: ClassicTimers | None = None
     regex_refresh: RegexRefresh | None = None
     initialization: Initialization | None = None
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)

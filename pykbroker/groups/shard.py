@@ -35,6 +35,7 @@ from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
     ClassicJoined,
+    ClassicTimers,
     EmptyGroupStored,
     GroupResult,
     LogRecord,
@@ -373,9 +374,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._joining.pop(event.waiter, None)
             if error is not ErrorCode.NONE:
                 return GroupResult(replies=[(event.waiter, JoinGroupResponse(error_code=error))])
-            consumer_group = self.consumer.by_id.get(event.group_id)
-            if consumer_group is not None and not event.is_downgrade:
-                classic_members.start_timers(consumer_group, event, now_ms)
+            if event.timers is not None:
+                self.start_timers(event.timers, now_ms)
             return GroupResult(replies=[(event.waiter, event.response)])
         group = self.groups.get(event.group_id)
         if group is None or (result.group is not None and result.group is not group):
@@ -475,18 +475,24 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            response = self._sync_consumer_group(request, now_ms)
-            return GroupResult(response=response, replies=[(waiter, response)])
+            return self._sync_consumer_group(request, waiter, now_ms)
         return syncs.sync(group, request, waiter)
 
-    def _sync_consumer_group(self, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:
-        consumer_group = self.consumer.by_id.get(request.group_id)
-        if consumer_group is None or not consumer_group.members:
-            return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        try:
-            return classic_members.sync(consumer_group, request, self.consumer.topics, now_ms)
-        except GroupError as error:
-            return SyncGroupResponse(error_code=error.code)
+    def _sync_consumer_group(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
+        consumer_group, code = self.consumer.by_id.get(request.group_id), ErrorCode.UNKNOWN_MEMBER_ID
+        if consumer_group is not None and consumer_group.members:
+            try:
+                return classic_members.sync(consumer_group, request, waiter, self.consumer.topics, now_ms)
+            except GroupError as error:
+                code = error.code
+        response = SyncGroupResponse(error_code=code)
+        return GroupResult(response=response, replies=[(waiter, response)])
+
+    def start_timers(self, timers: ClassicTimers, now_ms: int) -> None:
+        """Starts the timers of a classic member of a consumer group, if there still is the group."""
+        group = self.consumer.by_id.get(timers.group_id)
+        if group is not None:
+            classic_members.start_timers(group, timers, now_ms)
 
     def refuse_parked(self, group_id: str, waiter: Waiter, error: ErrorCode) -> GroupResult:
         """Answers a request that still waits in a classic group with the error; its member goes on waiting (P-391)."""

@@ -91,6 +91,7 @@ EXCEPTIONS = {
         "coordination.runtime.CoordinatorRuntime.wait_replicated",
         "coordination.runtime.CoordinatorRuntime.when_late",
         "coordination.runtime.CoordinatorRuntime.when_replicated",
+        "coordination.runtime.CoordinatorRuntime.when_settled",
         "requests.share_state_calls._outcomes",
         "share_partitions.leader.ShareLeader._write_queued",
         "share_state.persister.CoordinatorPersister.begin_write",

@@ -3,7 +3,8 @@
 A partition goes to `sharing` members: members / partitions, rounded up. Members keep what they have as long as neither
 they nor the partition has too much. With different subscriptions every topic is shared among its subscribers alone.
 
-As in Apache Kafka, a topic to which no member subscribes any longer is left to its members if subscriptions differ.
+As in Apache Kafka, a topic to which no member subscribes any longer is left to its members if subscriptions differ, and
+a topic of which a member gives everything up stays in its assignment, with no partitions.
 Choices among equals are Kafka's (P-384): they follow the order of members, topics and partitions in its hash tables.
 """
 
@@ -53,7 +54,6 @@ def assign_simple(
             {
                 topic_id: _changed(members[member_id].assigned.get(topic_id), partitions)
                 for topic_id, partitions in result.items()
-                if partitions
             },
             members[member_id].assigned,
         )
@@ -119,6 +119,9 @@ def _share(
         ordered = table_order(reversed(holders), hash_of, table_size_of_items(len(targets)))
         _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
     for member_id, kept in owned.items():
+        for topic_id in members[member_id].assigned:
+            if topic_id in topic_ids:
+                results[member_id][topic_id] = []
         for topic_id, number in kept:
             results[member_id].setdefault(topic_id, []).append(number)
 

@@ -69,7 +69,7 @@ class TopicSpec(NamedTuple):
 
 
 Assignment = dict[bytes, frozenset[int]]
-"""Topic id -> partitions; topics without partitions are left out."""
+"""Topic id -> partitions. The simple assignor keeps topics of which a member has none left; the others have no such."""
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec], bool], dict[str, Assignment]]
 """Target assignments by member id, given the members in the order of Kafka's hash table, all of their topics in that of

@@ -33,7 +33,7 @@ from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import ClassicJoined, GroupResult
+from pykbroker.groups.result import ClassicJoined, ClassicTimers, GroupResult
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
@@ -121,15 +121,13 @@ def _join(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=updated.classic.protocols[0][0],
     )
-    joined = ClassicJoined(
-        group.group_id, waiter, response, request.session_timeout_ms, request.rebalance_timeout_ms, is_downgrade
-    )
+    timers = ClassicTimers(group.group_id, updated.member_id, request.session_timeout_ms, request.rebalance_timeout_ms)
     if result.records:
-        result.stored = joined
+        result.stored = ClassicJoined(group.group_id, waiter, response, None if is_downgrade else timers)
     else:
         result.response = response
         result.reply(waiter, response)
-        start_timers(group, joined, context.now_ms)
+        result.timers = timers
 
 
 def _with_values(
@@ -154,12 +152,15 @@ def _with_values(
     )
 
 
-def start_timers(group: ConsumerGroup, joined: ClassicJoined, now_ms: int) -> None:
-    """Starts the timers of a member that has joined: its session, and the time until it must send SyncGroup."""
-    member_id = joined.response.member_id
-    group.timers.cancel(TimerKind.CLASSIC_JOIN, member_id)
-    group.timers.schedule(TimerKind.SESSION, member_id, now_ms + joined.session_timeout_ms)
-    group.timers.schedule(TimerKind.CLASSIC_SYNC, member_id, now_ms + joined.rebalance_timeout_ms)
+def start_timers(group: ConsumerGroup, timers: ClassicTimers, now_ms: int) -> None:
+    """Starts a member's session and, if it has to send SyncGroup, the time for that; ends the wait for its request."""
+    member_id = timers.member_id
+    group.timers.schedule(TimerKind.SESSION, member_id, now_ms + timers.session_timeout_ms)
+    if timers.sync_timeout_ms is None:
+        group.timers.cancel(TimerKind.CLASSIC_SYNC, member_id)
+    else:
+        group.timers.cancel(TimerKind.CLASSIC_JOIN, member_id)
+        group.timers.schedule(TimerKind.CLASSIC_SYNC, member_id, now_ms + timers.sync_timeout_ms)
 
 
 def _downgrade(
@@ -216,8 +217,10 @@ def _owned(subscription: ConsumerProtocolSubscription, topics: GroupTopics) -> O
     ]
 
 
-def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: GroupTopics, now_ms: int) -> SyncGroupResponse:
-    """Handles SyncGroup: the member's present assignment.
+def sync(
+    group: ConsumerGroup, request: SyncGroupRequest, waiter: Waiter, topics: GroupTopics, now_ms: int
+) -> GroupResult:
+    """Handles SyncGroup: answers with the member's present assignment.
 
     Raises:
         GroupError: the member must join again, or is unknown.
@@ -231,14 +234,14 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: GroupTopics, n
     if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _await_join(group, member, now_ms)
         raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS)
-    group.timers.cancel(TimerKind.CLASSIC_SYNC, member.member_id)
-    group.timers.schedule(TimerKind.SESSION, member.member_id, now_ms + classic.session_timeout_ms)
     partitions = {topic_id: frozenset(epochs) for topic_id, epochs in member.assigned.items()}
-    return SyncGroupResponse(
+    response = SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignment=encode_assignment(partitions, subscription, topics),
     )
+    timers = ClassicTimers(group.group_id, member.member_id, classic.session_timeout_ms)
+    return GroupResult(response=response, replies=[(waiter, response)], timers=timers)
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:

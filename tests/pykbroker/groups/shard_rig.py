@@ -70,6 +70,8 @@ class ShardRig:
         """As the runtime does it, with one replica or with followers."""
         while result is not None:
             self.deliver(result)
+            if result.timers is not None and not self._waiting:
+                self.shard.start_timers(result.timers, self.now_ms)
             if not result.records:
                 return
             first_offset = len(self.log)

@@ -463,6 +463,85 @@ async def test_p392_answers_without_records_are_late_too(tmp_path: Path) -> None
             assert asked.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+async def asked_behind_late_records(rig: MixedRig, nursery: trio.Nursery, request: str) -> Asked:
+    """Member "a" has joined 7 s ago, and asks again behind a commit of another group that is not replicated."""
+    await rig.beat(0)
+    joined = await rig.join("a")
+    if request == "join":
+        await rig.sync("a", joined.generation_id)
+    await trio.sleep(7)
+    rig.partition.hold()
+    Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+    await wait_all_tasks_blocked()
+    asked = Asked(nursery, rig.join, "a") if request == "join" else Asked(nursery, rig.sync, "a", joined.generation_id)
+    await wait_all_tasks_blocked()
+    assert asked.is_waiting
+    return asked
+
+
+def has_member(rig: Rig) -> bool:
+    return any(
+        "a" in shard.consumer.by_id["g"].members
+        for shard in rig.groups._runtime.shards.values()
+        if shard.consumer.by_id
+    )
+
+
+@pytest.mark.parametrize("request_name", ["join", "sync"])
+async def test_p392_a_session_begins_anew_when_earlier_records_are_replicated(
+    tmp_path: Path, request_name: str
+) -> None:
+    """P-392: not when the request comes; the session of 10 s ends meanwhile."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        asked = await asked_behind_late_records(rig, nursery, request_name)
+        await trio.sleep(2.5)
+        assert has_member(rig)
+        await trio.sleep(1)
+        assert asked.is_waiting
+        assert not has_member(rig)
+
+
+@pytest.mark.parametrize("request_name", ["join", "sync"])
+async def test_p392_a_session_that_lasts_until_earlier_records_are_replicated(
+    tmp_path: Path, request_name: str
+) -> None:
+    """P-392: it begins anew with the answer, 2 s after the request."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        asked = await asked_behind_late_records(rig, nursery, request_name)
+        await trio.sleep(2)
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert asked.answer.error_code == ErrorCode.NONE
+        await trio.sleep(9.5)
+        assert has_member(rig)
+        await trio.sleep(1)
+        assert not has_member(rig)
+
+
+async def test_p392_a_late_answer_starts_no_timer(tmp_path: Path) -> None:
+    """P-392: not even when the records are replicated after all; the time for SyncGroup was not stopped."""
+    rig = MixedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.beat(0)
+        joined = await rig.join("a", session_timeout_ms=300_000)
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")
+        await wait_all_tasks_blocked()
+        synced = Asked(nursery, rig.sync, "a", joined.generation_id)
+        await trio.sleep(6)
+        assert synced.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.partition.release()
+        await trio.sleep(20)
+        await rig.beat(joined.generation_id)
+        await trio.sleep(20)
+        await rig.beat(joined.generation_id)
+        assert has_member(rig)
+        await trio.sleep(15)
+        assert not has_member(rig)
+
+
 async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost(tmp_path: Path) -> None:
     """P-392: a client that was told that it is late repeats it, and finds nothing to delete."""
     rig = ReplicatedRig(tmp_path)

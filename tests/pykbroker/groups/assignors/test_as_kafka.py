@@ -100,9 +100,8 @@ public class Assign {
         }
         targets.members().forEach((member, target) -> {
             ObjectNode partitions = found.putObject(member);
-            target.partitions().forEach((id, numbers) -> {
-                if (!numbers.isEmpty()) partitions.set(text(id), JSON.valueToTree(new ArrayList<>(numbers)));
-            });
+            target.partitions().forEach(
+                (id, numbers) -> partitions.set(text(id), JSON.valueToTree(new ArrayList<>(numbers))));
         });
         return found;
     }

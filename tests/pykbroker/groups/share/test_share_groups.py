@@ -117,6 +117,25 @@ def test_a_subscription_that_changes() -> None:
     assert assigned(rig, "n") == {"t": {0}, "u": {0}}
 
 
+def test_p434_a_topic_of_which_a_member_has_no_partition_left() -> None:
+    """P-434: it stays in the assignment until the member does not subscribe to it, and both changes have a record."""
+    rig = ShareRig({"t": 1, "u": 1})
+    joined(rig, "m", topics=("t", "u"))
+    assert assigned(rig, "m") == {"t": {0}, "u": {0}}
+    rig.beat("n", 0, "t", "u")
+    response = partitions_of(rig.beat("m", rig.group.members["m"].member_epoch))
+    assert response is not None
+    assert sorted(response.values()) == [[], [0]]
+    [lost] = [name for name, partitions in response.items() if not partitions]
+    described = {t.topic_name: t.partitions for t in rig.describe(GROUP).members[0].assignment.topic_partitions}
+    assert described == response
+    assert rig.group.targets["m"][topic_id(lost)] == frozenset()
+    rig.beat("n", -1)
+    rig.beat("m", rig.group.members["m"].member_epoch, "t" if lost == "u" else "u")
+    assert lost not in assigned(rig, "m")
+    assert topic_id(lost) not in rig.group.targets["m"]
+
+
 def test_a_member_that_leaves() -> None:
     rig = ShareRig({"t": 2})
     joined(rig, "a", "b")
