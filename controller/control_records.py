@@ -15,11 +15,8 @@ from pykbroker.protocol.records.record import Record
 
 def records_of(control: Iterable[ControlRecord | None], now_ms: int) -> list[Record]:
     """The records of a control batch."""
-    return [_record(*_encode(record), now_ms) for record in control if record is not None]
-
-
-def _record(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
-    return Record(0, now_ms, control_record_key(kind), value)
+    encoded = (_encode(record) for record in control if record is not None)
+    return [Record(0, now_ms, control_record_key(kind), value) for kind, value in encoded]
 
 
 def _encode(record: ControlRecord) -> tuple[ControlRecordType, bytes]:

@@ -23,7 +23,8 @@ from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, Pyk
 from interop_tests.cluster import Cluster
 from interop_tests.cluster_network import NETWORKS
 from interop_tests.java_tools import JavaTools
-from interop_tests.kafka_jars import JAVA, JarsUnavailableError, kafka_jars
+from interop_tests.kafka_jars import JAVA, kafka_jars
+from interop_tests.made_once import or_skip
 from interop_tests.report import Report, in_words
 from interop_tests.spark_io import spark_session
 
@@ -144,10 +145,7 @@ def reports(target: str) -> Path:
 @pytest.fixture(scope="session")
 def java_libs() -> Path:
     """Folder of Apache Kafka's jars, fetched when they are not there yet."""
-    try:
-        return kafka_jars()
-    except JarsUnavailableError as reason:
-        pytest.skip(str(reason))
+    return or_skip(kafka_jars)
 
 
 @pytest.fixture(scope="session")

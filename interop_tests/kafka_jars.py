@@ -25,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from interop_tests.made_once import UnavailableError
+
 KAFKA_VERSION = "4.3.1"
 # kafka-tools has the command-line and performance tools, kafka_2.13 the broker. The logging binding must be the one for
 # slf4j 1, which Kafka depends on: with log4j-slf4j2-impl nothing is logged at all.
@@ -54,7 +56,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
 
 
-class JarsUnavailableError(Exception):
+class JarsUnavailableError(UnavailableError):
     """The jars could not be fetched; the message says what is missing and what to do."""
 
 

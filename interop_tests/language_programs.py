@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from interop_tests.java_tools import JAVA_FLAGS
-from interop_tests.kafka_jars import CACHE, JAVA, JarsUnavailableError, flink_jars, framework_jars
+from interop_tests.kafka_jars import CACHE, JAVA, flink_jars, framework_jars
 from interop_tests.made_once import UnavailableError, made_once, output_of
 
 SOURCES = Path(__file__).resolve().parent / "languages"
@@ -59,10 +59,7 @@ def flink_program() -> list[str]:
 def _java_program(language: str, main_class: str, fetch_jars: Callable[[], Path], *flags: str) -> list[str]:
     compiler = str(Path(JAVA).with_name("javac")) if os.path.dirname(JAVA) else "javac"
     _require(compiler, "Java's compiler (Debian: openjdk-17-jdk-headless)")
-    try:
-        jars = fetch_jars()
-    except JarsUnavailableError as reason:
-        raise UnavailableError(str(reason)) from None
+    jars = fetch_jars()
     arguments = ["-cp", f"{jars}/*", "-d", ".", f"{main_class}.java"]
     folder = _built(language, [compiler, "-version"], lambda work: _run([compiler, *arguments], work))
     return [JAVA, *JAVA_FLAGS, *flags, "-cp", f"{folder}{os.pathsep}{jars}/*", main_class]

@@ -11,6 +11,10 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Found = TypeVar("Found")
 
 
 class UnavailableError(Exception):
@@ -35,6 +39,16 @@ def made_once(folder: Path, make: Callable[[Path], object], lock_name: str | Non
             make(work)
             work.rename(folder)
     return folder
+
+
+def or_skip(find: Callable[P, Found], *arguments: P.args, **options: P.kwargs) -> Found:
+    """The result of `find`; skips the test if that raises UnavailableError."""
+    import pytest
+
+    try:
+        return find(*arguments, **options)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
 
 
 def output_of(

@@ -11,7 +11,7 @@ from interop_tests.clients import create_topic, end_of, wait_until
 from interop_tests.cluster import NODES, Cluster
 from interop_tests.conftest import StartCluster
 from interop_tests.language_programs import streams_program
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.word_count import QUICK_GROUPS, Lines, counted, one_by_one, wait_for_output
 
@@ -38,10 +38,7 @@ def cluster(start_cluster: StartCluster) -> Iterator[Cluster]:
 
 def test_its_coordinator_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     """Every word is counted once, and the store is right, though the coordinators of group and transactions die."""
-    try:
-        command = streams_program()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    command = or_skip(streams_program)
     bootstrap = cluster.bootstrap
     lines = Lines(bootstrap, create_topic(bootstrap, f"{NAME}-lines", PARTITIONS, replicas=NODES))
     output = create_topic(bootstrap, f"{NAME}-output", 2, replicas=NODES)

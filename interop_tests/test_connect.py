@@ -12,7 +12,8 @@ import pytest
 from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.connect_worker import TIMEOUT_S, ConnectWorker, RefusedError
 from interop_tests.java_tools import CONSUMER_GROUPS, JavaTools
-from interop_tests.kafka_jars import JarsUnavailableError, framework_jars
+from interop_tests.kafka_jars import framework_jars
+from interop_tests.made_once import or_skip
 
 pytestmark = [pytest.mark.java, pytest.mark.area("frameworks"), pytest.mark.client("Kafka Connect")]
 
@@ -54,10 +55,7 @@ def workers(
     bootstrap: str, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workers]:
     """Two workers."""
-    try:
-        libs = framework_jars()
-    except JarsUnavailableError as reason:
-        pytest.skip(str(reason))
+    libs = or_skip(framework_jars)
     made = Workers(libs, bootstrap, unique("connect"), tmp_path_factory.mktemp("connect"))
     for _ in range(2):
         made.start()

@@ -12,7 +12,7 @@ import pytest
 from interop_tests.clients import Message, confluent_consume, confluent_produce, create_topic, end_of, wait_until
 from interop_tests.java_process import JavaProcess
 from interop_tests.language_programs import flink_program
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 
 pytestmark = [pytest.mark.java, pytest.mark.area("frameworks"), pytest.mark.client("Flink")]
 
@@ -25,10 +25,7 @@ Start = Callable[..., JavaProcess]
 @pytest.fixture
 def start(bootstrap: str, tmp_path: Path) -> Iterator[Start]:
     """Starts the job, for the first time or from a checkpoint; it ends with the test."""
-    try:
-        command = flink_program()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    command = or_skip(flink_program)
     started: list[JavaProcess] = []
 
     def run(source: str, sink: str, name: str, checkpoint: Path | None = None) -> JavaProcess:

@@ -19,7 +19,7 @@ from interop_tests.language_scenarios import (
     Transactions,
     numbered,
 )
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 
 pytestmark = pytest.mark.area("records")
 
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.area("records")
 @pytest.fixture(scope="module")
 def command() -> Callable[[str], list[str]]:
     """The program, built when it is not there yet."""
-    try:
-        go_program("")
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    or_skip(go_program, "")
     return go_program
 
 

@@ -24,7 +24,7 @@ from interop_tests.language_scenarios import (
     Restarts,
     Transactions,
 )
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 
 pytestmark = pytest.mark.area("records")
 
@@ -32,14 +32,7 @@ pytestmark = pytest.mark.area("records")
 @pytest.fixture(scope="module")
 def command() -> Callable[[str], list[str]]:
     """The command of a client, its packages installed when they are not there yet."""
-
-    def find(client: str) -> list[str]:
-        try:
-            return javascript_program(client)
-        except UnavailableError as reason:
-            pytest.skip(str(reason))
-
-    return find
+    return lambda client: or_skip(javascript_program, client)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from interop_tests.kafka_python2_package import (
     run_scenario,
 )
 from interop_tests.kafka_python2_scenarios import SCENARIOS
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.report import sentence
 
 pytestmark = pytest.mark.client("kafka-python 2.3")
@@ -31,10 +31,7 @@ def _parameters() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def package() -> Path:
     """The folder that holds the old client."""
-    try:
-        return kafka_python2()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    return or_skip(kafka_python2)
 
 
 @pytest.mark.parametrize(("scenario", "parameter"), list(_parameters()))

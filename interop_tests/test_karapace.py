@@ -20,7 +20,7 @@ import pytest
 
 from interop_tests.brokers import free_ports
 from interop_tests.clients import confluent_consume, create_topic, wait_until
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.python_packages import installed
 from interop_tests.schema_clients import AVRO, COUNT, purchase
 from interop_tests.spark_from_avro import SPARK_JOBS
@@ -112,10 +112,7 @@ def registry(bootstrap: str, name: str, tmp_path: Path) -> Iterator[Registry]:
 @pytest.fixture(scope="module")
 def serializers() -> Path:
     """The folder that holds confluent-kafka with its serializers."""
-    try:
-        return installed("confluent-kafka[avro,json,protobuf,schemaregistry]", CONFLUENT, with_dependencies=True)
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    return or_skip(installed, "confluent-kafka[avro,json,protobuf,schemaregistry]", CONFLUENT, with_dependencies=True)
 
 
 def run(program: Path, *arguments: str, packages: Path | None = None) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from interop_tests.clients import CODECS, Message, confluent_produce, create_topic, wait_until
 from interop_tests.kcat_package import Kcat, find_kcat
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("kcat")]
@@ -26,10 +26,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(scope="module")
 def installed() -> Kcat:
     """kcat, wherever it comes from."""
-    try:
-        return find_kcat()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    return or_skip(find_kcat)
 
 
 class At:

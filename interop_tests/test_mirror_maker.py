@@ -19,7 +19,8 @@ from interop_tests.brokers import BrokerProcess, free_ports
 from interop_tests.clients import create_topic, position_of, topic_config, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.connect_worker import QUICK, TIMEOUT_S, ConnectProcess
-from interop_tests.kafka_jars import JarsUnavailableError, framework_jars
+from interop_tests.kafka_jars import framework_jars
+from interop_tests.made_once import or_skip
 from interop_tests.wire import RECENT_MS
 
 pytestmark = [
@@ -220,10 +221,7 @@ class Mirror:
 
 @pytest.fixture(scope="module")
 def mirror(sides: tuple[Side, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
-    try:
-        libs = framework_jars()
-    except JarsUnavailableError as reason:
-        pytest.skip(str(reason))
+    libs = or_skip(framework_jars)
     for side in sides:
         create_topic(side.bootstrap, side.topic, PARTITIONS, retention_ms="987654321")
         side.send(600)

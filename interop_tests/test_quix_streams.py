@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from interop_tests.clients import Message, confluent_consume, confluent_produce, create_topic, end_of, wait_until
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.python_packages import installed
 
 pytestmark = [pytest.mark.area("frameworks"), pytest.mark.client("Quix Streams")]
@@ -29,10 +29,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 @pytest.fixture(scope="module")
 def package() -> Path:
     """The folder that holds Quix Streams."""
-    try:
-        return installed("quixstreams", VERSION, with_dependencies=True)
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    return or_skip(installed, "quixstreams", VERSION, with_dependencies=True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from interop_tests.language_programs import rust_program
 from interop_tests.language_scenarios import Logins, Records, Restarts
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("rskafka")]
 
@@ -16,10 +16,7 @@ pytestmark = [pytest.mark.area("records"), pytest.mark.client("rskafka")]
 @pytest.fixture(scope="module")
 def command() -> Callable[[str], list[str]]:
     """The program, built when it is not there yet."""
-    try:
-        built = rust_program()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    built = or_skip(rust_program)
     return lambda _client: built
 
 

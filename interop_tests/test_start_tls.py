@@ -14,7 +14,7 @@ from interop_tests.clients import wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, JavaTools
 from interop_tests.kcat_package import find_kcat
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker]
 
@@ -54,10 +54,7 @@ def test_java(started: BrokerProcess, java_libs: Path, name: str) -> None:
 @pytest.mark.client("kcat")
 def test_kcat(started: BrokerProcess, name: str) -> None:
     """kcat reads the file of librdkafka itself, with the address of the broker in it."""
-    try:
-        kcat = find_kcat()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    kcat = or_skip(find_kcat)
     config = str(file_of(started, "librdkafka.properties"))
     done = kcat.run("-F", config, "-P", "-t", name, stdin=b"one\ntwo\n")
     assert done.returncode == 0, done.stderr

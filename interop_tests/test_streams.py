@@ -15,7 +15,7 @@ from interop_tests.clients import confluent_consume, create_topic, topic_config,
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONFIGS, CONSUMER_GROUPS, STREAMS_GROUPS, STREAMS_RESET, JavaTools
 from interop_tests.language_programs import streams_program
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.wire import RECENT_MS, offered_apis
 from interop_tests.word_count import QUICK_GROUPS, SESSION_TIMEOUT_MS, Lines, counted, one_by_one, wait_for_output
@@ -56,10 +56,7 @@ def protocol(request: pytest.FixtureRequest, bootstrap: str) -> str:
 @pytest.fixture
 def start(target: str, bootstrap: str, tmp_path: Path) -> Iterator[Start]:
     """Starts instances, each with a folder of its own unless told otherwise; what still runs ends with the test."""
-    try:
-        command = streams_program()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    command = or_skip(streams_program)
     started: list[StreamsApplication] = []
     # The least that a broker's own settings allow, and ours.
     session_timeout_ms = "6000" if target == "external" else str(SESSION_TIMEOUT_MS)

@@ -11,7 +11,7 @@ from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.language_programs import streams_program
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.streams_application import TIMEOUT_S, StreamsApplication
 from interop_tests.word_count import QUICK_GROUPS, Lines, counted, one_by_one, wait_for_output
 
@@ -35,10 +35,7 @@ def broker(start_broker: StartBroker) -> Iterator[BrokerProcess]:
 
 def test_the_broker_is_killed(broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path) -> None:
     """Every word is counted once, and the store and its changelog agree, though the broker is killed in between."""
-    try:
-        command = streams_program()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    command = or_skip(streams_program)
     bootstrap, name = broker.bootstrap, unique("streams-kill")
     lines = Lines(bootstrap, create_topic(bootstrap, f"{name}-lines", PARTITIONS))
     output = create_topic(bootstrap, f"{name}-output", 2)

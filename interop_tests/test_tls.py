@@ -29,7 +29,7 @@ from interop_tests.clients import wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import ACLS, CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaTools
 from interop_tests.kcat_package import find_kcat
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import or_skip
 from interop_tests.test_aiokafka import consumer_of, producer_of
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.java]
@@ -186,10 +186,7 @@ def test_aiokafka(open_broker: BrokerProcess, authority: Authority, name: str) -
 @pytest.mark.client("kcat")
 def test_kcat(open_broker: BrokerProcess, authority: Authority, name: str) -> None:
     """Records come back over TLS."""
-    try:
-        kcat = find_kcat()
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+    kcat = or_skip(find_kcat)
     where = ["-b", open_broker.bootstrap, "-X", "security.protocol=ssl"]
     where += ["-X", f"ssl.ca.location={authority.certificate}", "-t", name]
     done = kcat.run("-P", *where, stdin=b"one\ntwo\n")
@@ -281,11 +278,12 @@ def test_renegotiation_is_refused(open_broker: BrokerProcess, authority: Authori
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        bufsize=0,
     ) as process:
         assert process.stdin is not None
-        time.sleep(1)
+        assert process.stdout is not None
+        assert any(b"Verify return code" in line for line in process.stdout), "a handshake"
         process.stdin.write(b"R\n")
-        process.stdin.flush()
         text, _ = process.communicate(timeout=TIMEOUT_S)
     assert b"RENEGOTIATING" in text
     assert b"no renegotiation" in text.lower()

@@ -33,16 +33,6 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     return entries
 
 
-def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, durable: bool = True) -> None:
-    """Replaces the file's entries."""
-    filesystem.write_file(path, encode_lines(entries), durable=durable)
-
-
-def create_lines(filesystem: FileSystem, path: str, entries: Iterable[str]) -> None:
-    """Creates a new file, without syncing it. A crash may leave a part of it, which `read_lines` detects."""
-    filesystem.create_file(path, encode_lines(entries))
-
-
 def encode_lines(entries: Iterable[str]) -> bytes:
     """Content of a file with these entries."""
     lines = list(entries)
@@ -64,7 +54,7 @@ def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int
 
 def write_offsets(filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Replaces a checkpoint file of a data directory, durably."""
-    write_lines(filesystem, path, starmap(offset_line, offsets.items()))
+    filesystem.write_file(path, encode_lines(starmap(offset_line, offsets.items())))
 
 
 def offset_line(topic_partition: tuple[str, int], offset: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from pykbroker.logstore.checkpoint_file import create_lines, read_lines, write_lines
+from pykbroker.logstore.checkpoint_file import encode_lines, read_lines
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 
@@ -58,13 +58,13 @@ class LeaderEpochs:
         self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
 
     def _write(self, entries: list[tuple[int, int]]) -> None:
-        lines = (f"{e} {o}" for e, o in entries)
+        content = encode_lines(f"{e} {o}" for e, o in entries)
         if self._has_file:
-            write_lines(self._filesystem, self.path, lines, durable=False)
+            self._filesystem.write_file(self.path, content, durable=False)
         else:
             # A kill may leave the first file incomplete; it is then read as damaged or empty, and records give its
             # data.
-            create_lines(self._filesystem, self.path, lines)
+            self._filesystem.create_file(self.path, content)
             self._has_file = True
         self.is_durable = False
         self._is_pending = False

@@ -1,9 +1,9 @@
-"""Writes into docs/behaviours which tests cite each behaviour: `python tools/behaviours.py`; `--check` only compares.
+"""Writes the tests of each behaviour into docs/behaviours: `python tools/behaviours.py`; `--check` only compares.
 
 A test cites a behaviour of Kafka by its number, P-51 or P-35 to P-42, in a docstring or comment. The pages in
 docs/behaviours have one entry for each number, written by hand; the line of an entry that begins with "Tests:" comes
-from here. tests/architecture/test_behaviours.py fails for a number that has no entry, an entry that has no test, and a
-page that is not what this module would write.
+from here, and so do the numbers of each page in README.md. tests/architecture/test_behaviours.py fails for a number
+without an entry, an entry without a test, and a page that is not what this module would write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ TEST_FOLDERS = ("tests", "interop_tests", "spark_jobs")
 CODE_FOLDERS = ("protocol", "logstore", "controller", "pykbroker", "benchmarks", *TEST_FOLDERS)
 
 CITATION = re.compile(r"\bP-(\d+)(?: to P-(\d+))?\b")
+PAGE_ROW = re.compile(r"^(\| \[[^\]]+\]\(([a-z-]+\.md)\) \| ).* \|$", re.MULTILINE)
 ENTRY = re.compile(r"^## P-(\d+) (.+)$")
-TESTS_LINE = "Tests: "
+TESTS_LINE = "Tests:"
 # A wider range is a remark on the whole catalogue and not on each of its entries.
 WIDEST_RANGE = 12
 
@@ -83,7 +84,7 @@ def with_tests(text: str, tests: Mapping[int, list[str]]) -> str:
             while lines and not lines[-1]:
                 lines.pop()
             links = ", ".join(f"[{name}](../../{name})" for name in tests.get(number, []))
-            lines.extend(["", TESTS_LINE + (links or "none"), ""])
+            lines.extend(["", f"{TESTS_LINE} {links or 'none'}", ""])
 
     for line in text.splitlines():
         match = ENTRY.match(line)
@@ -96,17 +97,44 @@ def with_tests(text: str, tests: Mapping[int, list[str]]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Rewrites the pages; with --check says which would change, and exits with 1 if any would."""
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as a text: P-1 to P-3, P-8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(
+        f"P-{run[0]} to P-{run[-1]}" if len(run) > 2 else ", ".join(f"P-{number}" for number in run) for run in runs
+    )
+
+
+def with_numbers(text: str, of_pages: Mapping[str, Iterable[int]]) -> str:
+    """README.md with the numbers of each page brought up to date."""
+    return PAGE_ROW.sub(lambda row: f"{row[1]}{ranges(of_pages.get(row[2], ()))} |", text)
+
+
+def stale_pages() -> Iterator[tuple[Path, str]]:
+    """Pages that are out of date, and their text as it should be."""
     tests = citations(TEST_FOLDERS)
-    stale = []
+    of_pages: dict[str, set[int]] = defaultdict(set)
+    for entry in entries():
+        of_pages[entry.page].add(entry.number)
     for page in sorted(PAGES.glob("*.md")):
         before = page.read_text(encoding="utf-8")
-        after = with_tests(before, tests)
+        after = with_numbers(before, of_pages) if page.name == "README.md" else with_tests(before, tests)
         if after != before:
-            stale.append(page.name)
-            if "--check" not in arguments:
-                page.write_text(after, encoding="utf-8")
+            yield page, after
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrites the pages; with --check says which would change, and exits with 1 if any would."""
+    stale = []
+    for page, text in stale_pages():
+        stale.append(page.name)
+        if "--check" not in arguments:
+            page.write_text(text, encoding="utf-8")
     print(
         f"{len(stale)} pages {'are out of date' if '--check' in arguments else 'written'}: {', '.join(stale) or 'none'}"
     )

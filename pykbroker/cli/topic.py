@@ -176,7 +176,7 @@ def alter(
         raise click.UsageError("nothing to change: give --partitions, --set or --unset")
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         if settings or unset:
-            cluster.alter_topic_configs(name, settings, unset)
+            cluster.alter_configs("topic", name, settings, unset)
         if partitions is not None:
             error_code, words = cluster.create_partitions(name, partitions)
             if error_code:

@@ -82,6 +82,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
         for key in texts.keys() - known - set(unknown)
         if not _has_effect(key) and not _is_for_listener(key, listener_names)
     ]
+    groups = GroupValues(**plain["groups"])
     return ConfigValues(
         **top,
         broker=BrokerValues(**plain["broker"]),
@@ -89,8 +90,8 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
         controller=ControllerValues(**plain["controller"]),
         delegation_tokens=DelegationTokenValues(**plain["delegation_tokens"]),
         fetch=FetchValues(**plain["fetch"]),
-        consumer_groups=ConsumerGroupValues(**plain["consumer_groups"]),
-        groups=GroupValues(**plain["groups"]),
+        consumer_groups=ConsumerGroupValues(**plain["consumer_groups"], classic=groups),
+        groups=groups,
         log=LogValues(**log),
         metadata_log=MetadataLogValues(**plain["metadata_log"]),
         network=network,

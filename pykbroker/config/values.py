@@ -133,12 +133,28 @@ class MemberTimeValues(Frozen):
 
 
 class ConsumerGroupValues(MemberTimeValues):
-    """Consumer groups (KIP-848)."""
+    """Consumer groups (KIP-848). `classic` are the settings of the classic group that a consumer group may become."""
 
     assignors: tuple[str, ...]
+    classic: GroupValues
     max_size: int
     migration_policy: str
     regex_refresh_interval_ms: int
+
+    @property
+    def is_upgrade_enabled(self) -> bool:
+        """True if a classic group becomes a consumer group when a member of the consumer protocol joins it."""
+        return self.migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def is_downgrade_enabled(self) -> bool:
+        """True if a consumer group becomes a classic group when its last member of the consumer protocol leaves."""
+        return self.migration_policy.lower() in ("downgrade", "bidirectional")
+
+    @property
+    def is_migration_enabled(self) -> bool:
+        """True if members of the classic protocol may join a consumer group."""
+        return self.migration_policy.lower() != "disabled"
 
 
 class LogValues(Frozen):

@@ -21,7 +21,6 @@ from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import CoordinatorError
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
 
@@ -109,7 +108,6 @@ class GroupCoordinator:
         share_states: ShareStates,
     ) -> None:
         self._config = config
-        self._settings = GroupSettings.from_config(config)
         self._random = random
         self._metadata = environment.metadata
         self._group_topics: GroupTopics | None = None
@@ -146,11 +144,11 @@ class GroupCoordinator:
         """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
         if config is self._config:
             return
-        self._config, self._settings = config, GroupSettings.from_config(config)
+        self._config = config
         if self._consumer is not None:
-            self._consumer.settings = self._settings.consumer
+            self._consumer.settings = config.consumer_groups
         for shard in self._runtime.shards.values():
-            shard.use_settings(self._settings)
+            shard.use_config(config)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
@@ -163,11 +161,12 @@ class GroupCoordinator:
         from pykbroker.groups.share.groups import ShareGroups
         from pykbroker.groups.streams.groups import StreamsGroups
 
+        config = self._config
         return GroupShard(
-            self._settings,
-            ConsumerGroups(self._settings.consumer, self._topics, self._configs_of),
-            ShareGroups(self._settings.share, self._topics, self._configs_of),
-            StreamsGroups(self._settings.streams, self._topics, self._configs_of, sticky.assign),
+            config,
+            ConsumerGroups(config.consumer_groups, self._topics, self._configs_of),
+            ShareGroups(config.share_groups, self._topics, self._configs_of),
+            StreamsGroups(config.streams_groups, self._topics, self._configs_of, sticky.assign),
         )
 
     @property
@@ -198,7 +197,7 @@ class GroupCoordinator:
         from pykbroker.groups.result import Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
-        member_id, settings = request.member_id, self._settings.classic
+        member_id, settings = request.member_id, self._config.groups
         if request.group_id == "":
             return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=member_id)
         longest_ms = settings.max_session_timeout_ms
@@ -318,7 +317,9 @@ class GroupCoordinator:
         if self._consumer is None:
             from pykbroker.groups.consumer.requests import ConsumerGroupRequests
 
-            self._consumer = ConsumerGroupRequests(self._runtime, self._settings.consumer, self._topics, self._random)
+            self._consumer = ConsumerGroupRequests(
+                self._runtime, self._config.consumer_groups, self._topics, self._random
+            )
         return self._consumer
 
     @cached_property

@@ -143,7 +143,7 @@ def commit(
     records if they were made before (`records_in_steps`).
     """
     result = GroupResult(producer=producer)
-    metadata_max = shard.settings.offset_metadata_max_bytes
+    metadata_max = shard.config.groups.offset_metadata_max_bytes
     if producer is NO_PRODUCER:
         error = check_commit(shard, request, api_version, now_ms)
     else:
@@ -190,7 +190,7 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     streams_group = shard.streams.by_id.get(request.group_id)
     if streams_group is not None:
         return streams_offsets.check_commit(
-            streams_group, request, api_version, shard.settings.offset_metadata_max_bytes
+            streams_group, request, api_version, shard.config.groups.offset_metadata_max_bytes
         )
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -229,7 +229,7 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     streams_group = shard.streams.by_id.get(request.group_id)
     if streams_group is not None:
         return streams_offsets.check_transactional_commit(
-            streams_group, request, shard.settings.offset_metadata_max_bytes
+            streams_group, request, shard.config.groups.offset_metadata_max_bytes
         )
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups.classic import joins, leaves, syncs
 from pykbroker.groups.classic.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
@@ -42,7 +43,6 @@ from pykbroker.groups.result import (
     Requester,
     StaticMemberStored,
 )
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
@@ -89,9 +89,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     """
 
     def __init__(
-        self, settings: GroupSettings, consumer: ConsumerGroups, share: ShareGroups, streams: StreamsGroups
+        self, config: BrokerConfig, consumer: ConsumerGroups, share: ShareGroups, streams: StreamsGroups
     ) -> None:
-        self.settings = settings
+        self.config = config
         self.consumer = consumer
         self.share = share
         self.streams = streams
@@ -116,12 +116,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self._forgotten: list[ConsumerGroup | StreamsGroup] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
-    def use_settings(self, settings: GroupSettings) -> None:
+    def use_config(self, config: BrokerConfig) -> None:
         """Uses other settings of the broker, for all groups and at once."""
-        self.settings = settings
-        self.consumer.settings = settings.consumer
-        self.share.settings = settings.share
-        self.streams.settings = settings.streams
+        self.config = config
+        self.consumer.settings = config.consumer_groups
+        self.share.settings = config.share_groups
+        self.streams.settings = config.streams_groups
 
     # The log
 
@@ -190,7 +190,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 for groups in self.modern_groups:
                     # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
                     groups.remove(key.group)
-                self.groups[key.group] = group_from(key.group, value, self.settings.classic, now_ms)
+                self.groups[key.group] = group_from(key.group, value, self.config.groups, now_ms)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -218,7 +218,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
         result = GroupResult()
         for group in self.groups.values():
-            if len(group.members) > self.settings.classic.max_size:
+            if len(group.members) > self.config.groups.max_size:
                 group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, result)
         return result
 
@@ -275,7 +275,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if downgrade is not None:
             from pykbroker.groups.consumer.migration import downgraded_group
 
-            group = self.groups[downgrade.group_id] = downgraded_group(downgrade, self.settings.classic, now_ms)
+            group = self.groups[downgrade.group_id] = downgraded_group(downgrade, self.config.groups, now_ms)
             if downgrade.rebalance_reason is not None:
                 group.prepare_rebalance(downgrade.rebalance_reason, now_ms, GroupResult())
 
@@ -393,7 +393,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The group; created in state Empty if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self.settings.classic, now_ms)
+            group = self.groups[group_id] = Group(group_id, self.config.groups, now_ms)
             self._unstored.add(group_id)
         return group
 
@@ -688,7 +688,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         Neither is deleted while a commit for it is pending or in flight.
         """
         result = GroupResult()
-        retention_ms = self.settings.offsets_retention_ms
+        retention_ms = self.config.groups.offsets_retention_minutes * 60_000
         groups: list[Group | ConsumerGroup | StreamsGroup] = [
             *self.groups.values(),
             *self.consumer.by_id.values(),

@@ -25,13 +25,13 @@ def test_a_number_has_one_entry() -> None:
 
 
 def test_the_pages_name_the_tests_of_today() -> None:
-    tests = behaviours.citations(behaviours.TEST_FOLDERS)
-    stale = [
-        page.name
-        for page in behaviours.PAGES.glob("*.md")
-        if page.read_text(encoding="utf-8") != behaviours.with_tests(page.read_text(encoding="utf-8"), tests)
-    ]
+    stale = [page.name for page, _ in behaviours.stale_pages()]
     assert stale == [], "run: python tools/behaviours.py"
+
+
+def test_the_list_of_pages_has_every_page() -> None:
+    listed = {row[2] for row in behaviours.PAGE_ROW.finditer((behaviours.PAGES / "README.md").read_text("utf-8"))}
+    assert listed == {entry.page for entry in behaviours.entries()}
 
 
 def test_citations_are_read() -> None:
@@ -39,8 +39,13 @@ def test_citations_are_read() -> None:
 
 
 def test_tests_stand_below_their_entry_and_replace_what_stood_there() -> None:
-    page = "# Page\n\n## P-1 One\n\nText.\n\nTests: old\n\n## P-2 Two\n\nMore.\n"
+    page = "# Page\n\n## P-1 One\n\nText.\n\nTests:\n\nTests: old\n\n## P-2 Two\n\nMore.\n"
     assert behaviours.with_tests(page, {1: ["tests/a.py", "tests/b.py"]}) == (
         "# Page\n\n## P-1 One\n\nText.\n\nTests: [tests/a.py](../../tests/a.py), [tests/b.py](../../tests/b.py)\n\n"
         "## P-2 Two\n\nMore.\n\nTests: none\n"
     )
+
+
+def test_the_list_of_pages_has_their_numbers() -> None:
+    page = "| page | numbers |\n|---|---|\n| [One](one.md) | P-9 |\n"
+    assert behaviours.with_numbers(page, {"one.md": {3, 1, 2, 8, 9}}) == page.replace("P-9", "P-1 to P-3, P-8, P-9")

@@ -112,10 +112,6 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
             for name, configs in found.get("topic", {}).items()
         }
 
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
-        """Sets and unsets settings of a topic in one request; raises CliError with the broker's error message."""
-        self.alter_configs("topic", name, changes, unset)
-
     def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
         """Returns each partition's offset for `EARLIEST`, `LATEST` or a time in ms (None: no record since then)."""
         from kafka import TopicPartition

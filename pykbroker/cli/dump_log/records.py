@@ -39,18 +39,15 @@ def decode_text_record(record: Record) -> Item:
 
 def decode_metadata(record: Record) -> Item:
     """Shows a record of `__cluster_metadata`, without salts, keys of passwords, and values of secret settings."""
-    return _without_secrets(_named(decode_metadata_record(record.value)))
-
-
-def _without_secrets(item: Item) -> Item:
-    value = item["value"]
-    if item["type"] == "UserScramCredentialRecord":
+    message = decode_metadata_record(record.value)
+    name, value = type(message).__name__, as_json(message)
+    if name == "UserScramCredentialRecord":
         value |= dict.fromkeys(("salt", "stored_key", "server_key"), HIDDEN)
-    elif item["type"] == "ConfigRecord" and value["resource_type"] == BROKER_RESOURCE and value["value"] is not None:
+    elif name == "ConfigRecord" and value["resource_type"] == BROKER_RESOURCE and value["value"] is not None:
         from pykbroker.config.broker_config import shown_value
 
         value["value"] = shown_value(value["name"], value["value"])
-    return item
+    return {"type": name, "value": value}
 
 
 def decode_offsets_record(record: Record) -> Item:
@@ -109,10 +106,6 @@ def _embedded(message_type: type[Message], data: bytes) -> Any:
         return as_json(decode_versioned(message_type, data)) if data else None
     except ProtocolError:
         return text_of(data)
-
-
-def _named(message: Message) -> Item:
-    return {"type": type(message).__name__, "value": as_json(message)}
 
 
 def as_json(message: Message) -> Item:

@@ -103,43 +103,40 @@ def format_directory(
         first = credentials_of_options(scram_texts, levels[METADATA_VERSION])
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
-    if config.quorum.voters:
-        if standalone or initial_controllers is not None:
-            raise CliError(
-                "controller.quorum.voters names the voters; leave it out where they are to change", EXIT_USAGE
-            )
-        if cluster_id is None and not config.is_alone:
-            raise CliError("--cluster-id is needed: it is the same on all nodes", EXIT_USAGE)
-        identity = _identity(cluster_id, config, directory_id, generator)
-        _write_all(config, identity, None, levels, first, generator, ignore_formatted=ignore_formatted)
-        return
-    if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
-        raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", EXIT_USAGE)
-    if not no_initial_controllers and not config.is_controller:
-        raise CliError(
-            f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", EXIT_USAGE
-        )
-    if cluster_id is None and not standalone:
+    _check_voter_options(config, initial_controllers, standalone=standalone, no_voters=no_initial_controllers)
+    if cluster_id is None and not standalone and not config.is_alone:
         raise CliError("--cluster-id is needed: it is the same on all nodes", EXIT_USAGE)
     voters: VoterSet | None = None
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
     elif initial_controllers is not None:
         voters = parse_controllers(initial_controllers, (config.network.controller_listener_names or [""])[0].upper())
-        itself = voters.voter(config.node_id)
-        directory_id = directory_id if itself is None else itself.key.directory_id
-    identity = _identity(cluster_id, config, directory_id, generator)
-    is_voter = voters is not None and voters.voter(config.node_id) is not None
-    own_voters = voters if is_voter else None
-    _write_all(config, identity, own_voters, levels, first, generator, ignore_formatted=ignore_formatted)
-
-
-def _identity(
-    cluster_id: str | None, config: BrokerConfig, directory_id: bytes, generator: random.Random
-) -> MetaProperties:
-    """The meta properties to write; without a cluster id they get a random one."""
+    itself = None if voters is None else voters.voter(config.node_id)
+    if itself is None:
+        voters = None
+    else:
+        directory_id = itself.key.directory_id
     cluster_id = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
-    return MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
+    identity = MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
+    _write_all(config, identity, voters, levels, first, generator, ignore_formatted=ignore_formatted)
+
+
+def _check_voter_options(
+    config: BrokerConfig, initial_controllers: str | None, *, standalone: bool, no_voters: bool
+) -> None:
+    """Raises CliError if the options about the first voters do not fit the settings, or one another."""
+    if config.quorum.voters:
+        if standalone or initial_controllers is not None:
+            raise CliError(
+                "controller.quorum.voters names the voters; leave it out where they are to change", EXIT_USAGE
+            )
+        return
+    if standalone + (initial_controllers is not None) + no_voters != 1:
+        raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", EXIT_USAGE)
+    if not no_voters and not config.is_controller:
+        raise CliError(
+            f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", EXIT_USAGE
+        )
 
 
 def _read_config(config_file: str, overrides: tuple[str, ...]) -> BrokerConfig:

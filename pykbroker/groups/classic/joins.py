@@ -5,9 +5,11 @@ from __future__ import annotations
 from pykbroker.groups.classic.group import COMPLETING, DEAD, PREPARING, STABLE, Group
 from pykbroker.groups.classic.members import Member, Protocols, Waiter
 from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored
-from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""
 
 KNOWN_MEMBER_ID_VERSION = 4
 """From this version on a new dynamic member first gets an id and joins again with it (KIP-394)."""

@@ -6,6 +6,7 @@ join does not wait for others.
 
 from __future__ import annotations
 
+from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.context import HeartbeatContext
@@ -29,7 +30,6 @@ from pykbroker.groups.consumer.migration import (
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target
 from pykbroker.groups.consumer.records import member_record
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -263,7 +263,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> E
 
 
 def leave(
-    group: ConsumerGroup, request: LeaveGroupRequest, settings: ConsumerGroupSettings, topics: GroupTopics, now_ms: int
+    group: ConsumerGroup, request: LeaveGroupRequest, settings: ConsumerGroupValues, topics: GroupTopics, now_ms: int
 ) -> GroupResult:
     """Handles LeaveGroup in the form of version 3; members of both protocols can be removed by it."""
     responses, leaving = [], {}

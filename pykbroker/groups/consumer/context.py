@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
+from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import RegexRefresh
 
@@ -23,7 +23,7 @@ class HeartbeatContext:
         regex_refresh: the resolution of regular expressions that the coordinator has to run; set by the operation.
     """
 
-    settings: ConsumerGroupSettings
+    settings: ConsumerGroupValues
     topics: GroupTopics
     now_ms: int
     client_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.classic.group import EMPTY, Group
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer import heartbeat as heartbeats
@@ -19,7 +20,6 @@ from pykbroker.groups.consumer.member import (
 from pykbroker.groups.consumer.migration import check_upgrade, upgrade
 from pykbroker.groups.consumer.records import group_tombstones
 from pykbroker.groups.consumer.regexes import resolved
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone
@@ -31,7 +31,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHe
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupSettings]):
+class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
     """Consumer groups by id."""
 
     group_type = CONSUMER_GROUP_TYPE

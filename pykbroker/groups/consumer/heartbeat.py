@@ -6,6 +6,7 @@ The records change the group when they are appended.
 
 from __future__ import annotations
 
+from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
@@ -25,7 +26,6 @@ from pykbroker.groups.consumer.records import (
     target_record,
 )
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
@@ -52,13 +52,11 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     member = _find_or_add(group, request, owned, result.records)
     changed = _with_request(member, request, context)
     updated = update_member(group, member, changed, owned, context, result)
-    group.timers.schedule(
-        TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.times.session_timeout_ms
-    )
+    group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.session_timeout_ms)
     response = ConsumerGroupHeartbeatResponse(
         member_id=updated.member_id,
         member_epoch=updated.member_epoch,
-        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
@@ -145,7 +143,7 @@ def update_target(
     is_homogeneous: bool,
 ) -> Target:
     """The member's target assignment; a new one is computed for a raised epoch, once in the assignment interval."""
-    interval_ms = context.settings.times.assignment_interval_ms
+    interval_ms = context.settings.assignment_interval_ms
     if group.assignment_epoch >= epoch or not group.may_assign(context.now_ms, interval_ms):
         return Target(group.assignment_epoch, group.target_for(new))
     assignor = group.preferred_assignor(old, new) or context.settings.assignors[0]
@@ -342,7 +340,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
 
 
 def check_request(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupSettings
+    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues
 ) -> GroupError | None:
     """The error of a request that is malformed by itself; None for a good one."""
     epoch = request.member_epoch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, member_tombstones, regex_tombstone
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
 
@@ -15,7 +15,7 @@ from pykbroker.groups.result import GroupResult
 def fence_members(
     group: ConsumerGroup,
     members: Sequence[ConsumerMember],
-    settings: ConsumerGroupSettings,
+    settings: ConsumerGroupValues,
     topics: GroupTopics,
     now_ms: int,
 ) -> GroupResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykbroker.config.values import GroupValues
+from pykbroker.config.values import ConsumerGroupValues, GroupValues
 from pykbroker.groups.classic.group import STABLE, Group
 from pykbroker.groups.classic.members import Member
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -18,7 +18,6 @@ from pykbroker.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.modern.timers import SoftState, TimerKind
@@ -38,7 +37,7 @@ VERSION_BYTES = 2
 """Size of the version with which a subscription or assignment begins."""
 
 
-def check_upgrade(group: Group, settings: ConsumerGroupSettings) -> None:
+def check_upgrade(group: Group, settings: ConsumerGroupValues) -> None:
     """Refuses the upgrade of a classic group with members.
 
     Raises:
@@ -134,7 +133,7 @@ def _upgraded_member(classic: Group, member: Member, topics: GroupTopics) -> tup
 def can_downgrade(
     group: ConsumerGroup,
     leaving: Sequence[ConsumerMember],
-    settings: ConsumerGroupSettings,
+    settings: ConsumerGroupValues,
     *,
     is_replaced: bool = False,
 ) -> bool:
@@ -155,7 +154,7 @@ def downgrade(
     leaving: Sequence[ConsumerMember],
     joining: ConsumerMember | None,
     rebalance_reason: str | None,
-    settings: ConsumerGroupSettings,
+    settings: ConsumerGroupValues,
     topics: GroupTopics,
     now_ms: int,
     result: GroupResult,

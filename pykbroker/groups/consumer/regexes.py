@@ -69,12 +69,10 @@ def refresh_needed(
     One is due if a regular expression is not resolved, topics were created since, or the last resolution is older than
     the interval; but not while one is running, and not within `REFRESH_MIN_INTERVAL_MS` of the last one.
     """
-    if not group.subscriptions.regexes and not new.subscribed_topic_regex:
+    if (not group.subscriptions.regexes and not new.subscribed_topic_regex) or group.soft_state.is_resolving:
         return None
     users = dict(group.subscriptions.regexes)
     is_new = bool(new.subscribed_topic_regex) and new.subscribed_topic_regex not in users
-    if (not is_new and not users) or group.soft_state.is_resolving:
-        return None
     last = next(iter(group.resolved.values()), None)
     if last is not None and context.now_ms <= last.timestamp_ms + REFRESH_MIN_INTERVAL_MS:
         return None
@@ -85,9 +83,9 @@ def refresh_needed(
             users[new.subscribed_topic_regex] = 1
     is_due = (
         is_new
-        or len(users) != len(group.resolved)
-        or (0 if last is None else last.version) < context.topics.version_with_new_topics
         or last is None
+        or len(users) != len(group.resolved)
+        or last.version < context.topics.version_with_new_topics
         or context.now_ms > last.timestamp_ms + context.settings.regex_refresh_interval_ms
     )
     if not is_due or not users:

@@ -22,8 +22,8 @@ from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 if TYPE_CHECKING:
     import random
 
+    from pykbroker.config.values import ConsumerGroupValues
     from pykbroker.coordination.runtime import CoordinatorRuntime
-    from pykbroker.groups.consumer.settings import ConsumerGroupSettings
     from pykbroker.groups.modern.topics import GroupTopics
 
 
@@ -42,7 +42,7 @@ class ConsumerGroupRequests:
     def __init__(
         self,
         runtime: CoordinatorRuntime[GroupShard],
-        settings: ConsumerGroupSettings,
+        settings: ConsumerGroupValues,
         topics: GroupTopics,
         random: random.Random,
     ) -> None:

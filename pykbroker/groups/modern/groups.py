@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from pykbroker.config.values import MemberTimeValues
 from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.expiry import fence_due
 from pykbroker.groups.modern.group import EpochGroup
+from pykbroker.groups.modern.settings import Settings, settings_of_group
 from pykbroker.groups.modern.timers import DueTimer, SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
-
-class SettingsOfType(Protocol):
-    """The settings of one type of groups."""
-
-    @property
-    def times(self) -> MemberTimeValues: ...
-
-    def of_group(self, configs: Mapping[str, str]) -> Self:
-        """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
-
-
 AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any, Any])
-Settings = TypeVar("Settings", bound=SettingsOfType)
 
 
 class ModernGroups(ABC, Generic[AnyGroup, Settings]):
@@ -64,9 +52,13 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         return group
 
     def settings_of(self, group_id: str) -> Settings:
-        """The settings of a group."""
+        """The settings of a group: those of the broker, and within its bounds those of the group's GROUP resource."""
         configs = self._configs_of(group_id)
-        return self.settings.of_group(configs) if configs else self.settings
+        return self.of_group(configs) if configs else self.settings
+
+    def of_group(self, configs: Mapping[str, str]) -> Settings:
+        """The settings of a group that has configs of its own."""
+        return settings_of_group(self.settings, self.group_type, configs)
 
     @abstractmethod
     def tombstones(self, group_id: str) -> list[LogRecord]:
@@ -189,7 +181,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
     def schedule_loaded(self, now_ms: int) -> None:
         """Starts the timers of all groups, which were loaded: sessions, and rebalance timeouts of revoking members."""
         for group_id, group in self.by_id.items():
-            session_timeout_ms = self.settings_of(group_id).times.session_timeout_ms
+            session_timeout_ms = self.settings_of(group_id).session_timeout_ms
             for member_id, member in group.members.items():
                 group.timers.schedule(TimerKind.SESSION, member_id, now_ms + session_timeout_ms)
                 if member.is_revoking:

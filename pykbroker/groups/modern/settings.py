@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from pykbroker.config.values import MemberTimeValues
 
+Settings = TypeVar("Settings", bound=MemberTimeValues)
 
-def times_of_group(broker: MemberTimeValues, group_type: str, configs: Mapping[str, str]) -> MemberTimeValues:
-    """Times of one group, from the configs of its GROUP resource, such as `consumer.session.timeout.ms`.
+
+def settings_of_group(broker: Settings, group_type: str, configs: Mapping[str, str]) -> Settings:
+    """The broker's settings with the times of one group, which its GROUP resource has (`consumer.session.timeout.ms`).
 
     Args:
-        broker: the broker's times of this type of groups.
+        broker: the broker's settings of this type of groups.
         group_type: consumer, share or streams.
         configs: dynamic configs of the group.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pykbroker.config.values import ShareGroupValues
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.result import GroupResult, Initialization, LogRecord
@@ -15,13 +16,12 @@ from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
 from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, ShareMember
 from pykbroker.groups.share.records import group_tombstones
-from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 
-class ShareGroups(ModernGroups[ShareGroup, ShareGroupSettings]):
+class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
     """Share groups by id."""
 
     group_type = SHARE_GROUP_TYPE

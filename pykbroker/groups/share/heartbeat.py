@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pykbroker.config.values import ShareGroupValues
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.modern.timers import TimerKind
@@ -18,7 +19,6 @@ from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import initializing_record, missing_partitions
 from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, STABLE, ShareMember
 from pykbroker.groups.share.records import current_record, epoch_record, member_record, member_tombstones
-from pykbroker.groups.share.settings import ShareGroupSettings
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
 from pykbroker.java_order import is_blank
 from pykbroker.named_tuple import NamedTuple
@@ -45,7 +45,7 @@ class ShareHeartbeatContext:
         initialization: what the coordinator has to ask of the share coordinator; set by the operation.
     """
 
-    settings: ShareGroupSettings
+    settings: ShareGroupValues
     topics: GroupTopics
     now_ms: int
     client_id: str
@@ -92,12 +92,12 @@ def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: S
     reconciled = _reconcile(updated, target_epoch, target, context.topics, has_changed=raised.is_raised)
     if reconciled != updated:
         result.records.append(current_record(group.group_id, reconciled))
-    deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
+    deadline_ms = context.now_ms + context.settings.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, reconciled.member_id, deadline_ms)
     response = ShareGroupHeartbeatResponse(
         member_id=reconciled.member_id,
         member_epoch=reconciled.member_epoch,
-        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or names is not None or reconciled.assigned != member.assigned:
         response.assignment = AssignmentMessage(
@@ -150,7 +150,7 @@ def _update_target(
     group: ShareGroup, raised: _Epoch, member: ShareMember, context: ShareHeartbeatContext, result: GroupResult
 ) -> tuple[int, Assignment]:
     """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
-    interval_ms = context.settings.times.assignment_interval_ms
+    interval_ms = context.settings.assignment_interval_ms
     if group.assignment_epoch >= raised.epoch or not group.may_assign(context.now_ms, interval_ms):
         return group.assignment_epoch, group.target_of(member.member_id)
     records, target = compute_target(

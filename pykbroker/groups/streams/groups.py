@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pykbroker.config.values import StreamsGroupValues
 from pykbroker.groups.classic.group import EMPTY, Group
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.settings import bounded
 from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
@@ -20,7 +22,6 @@ from pykbroker.groups.streams.member import (
     StreamsMember,
 )
 from pykbroker.groups.streams.records import group_tombstones
-from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import Assign
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
@@ -28,7 +29,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHear
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
+class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
     """Streams groups by id.
 
     Args:
@@ -42,7 +43,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
 
     def __init__(
         self,
-        settings: StreamsGroupSettings,
+        settings: StreamsGroupValues,
         topics: GroupTopics,
         configs_of: Callable[[str], Mapping[str, str]],
         assign: Assign,
@@ -57,6 +58,22 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupSettings]):
     def filter_name(self, state: str) -> str:
         """Name of a state in the filters of ListGroups."""
         return "not_ready" if state == "NotReady" else state.lower()
+
+    def of_group(self, configs: Mapping[str, str]) -> StreamsGroupValues:
+        """The settings of a group that has configs of its own."""
+        settings = super().of_group(configs)
+        return settings.replaced(
+            num_standby_replicas=bounded(
+                configs,
+                "streams.num.standby.replicas",
+                settings.num_standby_replicas,
+                0,
+                settings.max_standby_replicas,
+            ),
+            initial_rebalance_delay_ms=int(
+                configs.get("streams.initial.rebalance.delay.ms", settings.initial_rebalance_delay_ms)
+            ),
+        )
 
     # Requests
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pykbroker.config.values import StreamsGroupValues
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -25,7 +26,6 @@ from pykbroker.groups.streams.records import (
     member_tombstones,
     topology_record,
 )
-from pykbroker.groups.streams.settings import StreamsGroupSettings
 from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
@@ -57,7 +57,7 @@ class StreamsHeartbeatContext:
         missing_topics: internal topics that the broker has to create; set by the operation.
     """
 
-    settings: StreamsGroupSettings
+    settings: StreamsGroupValues
     topics: GroupTopics
     assign: Assign
     now_ms: int
@@ -109,7 +109,7 @@ def heartbeat(
     if not updated.is_reconciled_to(target_epoch):
         _check_reported(request)
     reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
-    deadline_ms = context.now_ms + context.settings.times.session_timeout_ms
+    deadline_ms = context.now_ms + context.settings.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
     if request.shutdown_application:
         group.request_shutdown(member.member_id)
@@ -262,7 +262,7 @@ def _raise_epoch(
     if configured.is_ready:
         validated_epoch = topology.epoch
         _check_tasks(configured, request)
-    configs = context.settings.assignment_configs
+    configs = _assignment_configs(context.settings)
     has_other_terms = validated_epoch != group.validated_topology_epoch or configs != group.assignment_configs
     epoch = group.epoch
     if must_raise or has_other_terms:
@@ -271,6 +271,11 @@ def _raise_epoch(
         result.details.append(f"Group {group.group_id}: epoch {epoch}")
         group.set_refreshed(context.now_ms, epoch)
     return configured, epoch
+
+
+def _assignment_configs(settings: StreamsGroupValues) -> dict[str, str]:
+    """Configs that are passed to the assignor; a change of one makes a new assignment necessary."""
+    return {"num.standby.replicas": str(settings.num_standby_replicas)}
 
 
 def _check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRequest) -> None:
@@ -315,10 +320,10 @@ def _update_target(
         return group.assignment_epoch, EMPTY_TASKS
     if group.assignment_epoch >= epoch:
         return group.assignment_epoch, group.target_of(member.member_id)
-    if not group.may_assign(context.now_ms, context.settings.times.assignment_interval_ms):
+    if not group.may_assign(context.now_ms, context.settings.assignment_interval_ms):
         statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_BY_INTERVAL))
         return group.assignment_epoch, group.target_of(member.member_id)
-    configs = context.settings.assignment_configs
+    configs = _assignment_configs(context.settings)
     records, target = compute_target(group, epoch, member, configured, configs, context.assign, context.now_ms)
     result.records += records
     result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
@@ -334,7 +339,7 @@ def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> 
     result = GroupResult(applies_at_append=True)
     if not group.members or group.configured is None or group.epoch <= group.assignment_epoch:
         return result
-    if not group.may_assign(context.now_ms, context.settings.times.assignment_interval_ms):
+    if not group.may_assign(context.now_ms, context.settings.assignment_interval_ms):
         return result
     configs, epoch = group.assignment_configs, group.epoch
     try:
@@ -384,7 +389,7 @@ def _response(
     response = StreamsGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.member_epoch,
-        heartbeat_interval_ms=context.settings.times.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or new.assigned != old.assigned:
         response.active_tasks, response.standby_tasks, response.warmup_tasks = (

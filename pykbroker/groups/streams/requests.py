@@ -65,4 +65,4 @@ class StreamsGroupRequests:
             _, shard = self._runtime.find(group_id)
         except CoordinatorError:
             return 0
-        return shard.streams.settings_of(group_id).times.heartbeat_interval_ms
+        return shard.streams.settings_of(group_id).heartbeat_interval_ms

@@ -50,7 +50,10 @@ UNSAFE = "unsafe"
 
 
 class History:
-    """One run. `proposed` has the in-sync sets of the step's AlterPartition, `is_forced` an unclean one by hand."""
+    """One run. `proposed` has the in-sync sets of the step's AlterPartition, `is_forced` an unclean one by hand.
+
+    `unfinished_count`: in-sync sets that `check` has seen accepted during a reassignment that went on.
+    """
 
     def __init__(
         self, seed: int, metadata_version: int = METADATA_VERSION_LATEST, *, eligible_replicas: bool = False
@@ -64,6 +67,7 @@ class History:
         self.stopping: set[int] = set()
         self.proposed: dict[tuple[str, int], tuple[int, ...]] = {}
         self.is_forced = False
+        self.unfinished_count = 0
         for broker_id in BROKERS:
             self.admit(broker_id)
             while self.image.brokers[broker_id].is_fenced:
@@ -79,11 +83,12 @@ class History:
         self.proposed, self.is_forced = {}, False
         self.unclean.clear()
         actions = [
-            *[self.beat_somebody] * 8,
-            *[self.propose] * 8,
-            *[self.fence_somebody] * 2,
-            *[self.stop_somebody] * 2,
-            self.start_somebody,
+            *[self.beat_somebody] * 4,
+            *[self.beat_everybody] * 5,
+            *[self.propose] * 12,
+            self.fence_somebody,
+            self.stop_somebody,
+            *[self.start_somebody] * 2,
             self.unregister_somebody,
             self.reassign,
             self.elect,
@@ -137,11 +142,16 @@ class History:
             lost = (self.random.choice(broker.log_dirs),)  # who has lost all stops by itself
         self.beat(broker_id, fence=self.random.random() < 0.05, lost=lost)
 
+    def beat_everybody(self) -> None:
+        for broker_id in BROKERS:
+            self.beat(broker_id)
+
     def stop_somebody(self) -> None:
         self.beat(self.somebody(), stop=True, fence=self.random.random() < 0.1)
 
     def start_somebody(self) -> None:
-        self.admit(self.somebody())
+        down = [one for one in BROKERS if one not in self.image.brokers or one in self.stopping]
+        self.admit(self.random.choice(down) if down and self.random.random() < 0.8 else self.somebody())
 
     def fence_somebody(self) -> None:
         broker_id = self.somebody()
@@ -161,15 +171,16 @@ class History:
         by = partition.leader if self.random.random() < 0.9 else self.somebody()
         if by not in self.image.brokers:
             return
-        isr = [replica for replica in partition.replicas if replica == by or self.random.random() < 0.7]
+        chances = {one: 0.9 if broker.is_active else 0.05 for one, broker in self.image.brokers.items()}
+        isr = [one for one in partition.replicas if one == by or self.random.random() < chances.get(one, 0.05)]
         replicas = [
             InSyncReplica(one, self.image.brokers[one].epoch if one in self.image.brokers else 0) for one in isr
         ]
         recovery = partition.leader_recovery_state if self.random.random() < 0.2 else 0
         change = IsrChange(
             partition.partition,
-            partition.leader_epoch - self.random.choice((0, 0, 0, 1)),
-            partition.partition_epoch - self.random.choice((0, 0, 0, 1)),
+            partition.leader_epoch - self.random.choice((*[0] * 7, 1)),
+            partition.partition_epoch - self.random.choice((*[0] * 7, 1)),
             replicas,
             recovery,
         )
@@ -279,12 +290,15 @@ class History:
         assert now.leader_epoch >= old.leader_epoch
         assert now.leader == old.leader or now.leader_epoch > old.leader_epoch
         if (topic, now.partition) in self.proposed and len(now.adding_replicas) >= max(1, len(now.removing_replicas)):
+            self.unfinished_count += 1
             assert not set(now.adding_replicas) <= set(now.isr), "a reassignment that could have ended"
         if topic == UNSAFE or self.is_forced:
             return
         # Who has all that was acknowledged: the set before, or what its leader says.
         whole = {*old.isr, *self.proposed.get((topic, now.partition), ())}
         whole |= {*old.eligible_leader_replicas}
+        if self.has_eligible_replicas:
+            whole -= self.unclean
         if not whole:
             # Without any of them the last leader leads again, and says so by its recovery state.
             assert now.leader < 0 or now.leader_recovery_state == 1
@@ -350,17 +364,21 @@ def check_epochs_of_shrinks(before: ClusterImage, after: ClusterImage) -> None:
 
 def test_the_histories_are_rich() -> None:
     """So that what holds does not hold for want of events."""
-    leaderless = reassigned = recovering = shrunk = 0
+    leaderless = reassigned = recovering = shrunk = unfinished = 0
     for seed in range(10):
         history = History(seed)
         for _ in range(STEPS):
+            before = history.image
             history.step()
+            history.check(before)
             partitions = [one for topic in history.image.topics_by_name.values() for one in topic.partitions.values()]
             leaderless += any(one.leader < 0 for one in partitions)
             reassigned += any(one.adding_replicas for one in partitions)
             recovering += any(one.leader_recovery_state for one in partitions)
             shrunk += any(1 < len(one.isr) < len(one.replicas) for one in partitions)
+        unfinished += history.unfinished_count
     assert min(leaderless, reassigned, recovering, shrunk) > 100
+    assert unfinished > 5
 
 
 def test_the_histories_with_eligible_replicas_are_rich() -> None:

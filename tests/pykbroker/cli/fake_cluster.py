@@ -83,7 +83,8 @@ class FakeCluster:
         defaults = {} if modified_only else {"segment.bytes": "1073741824"}
         return {name: {**defaults, **self.configs.get(name, {})} for name in names}
 
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
+    def alter_configs(self, resource_type: str, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
+        assert resource_type == "topic"
         self.configs.setdefault(name, {}).update(changes)
         for key in unset:
             self.configs[name].pop(key, None)

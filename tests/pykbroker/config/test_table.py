@@ -30,7 +30,7 @@ from pykbroker.config.definitions import (
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
-from pykbroker.groups.modern.settings import times_of_group
+from pykbroker.groups.modern.settings import settings_of_group
 
 TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
 SOURCE = Path(pykbroker.__file__).parent
@@ -43,6 +43,8 @@ NOT_OF_KEYS = {
     "static_properties",
     "unknown_keys",
     "ineffective_keys",
+    # The same values as `groups`.
+    "consumer_groups.classic",
     # From the listeners and controller.listener.names, as network.listeners is.
     "network.controller_listeners",
     "network.advertised_controller_listeners",
@@ -67,7 +69,7 @@ PYTHON_TYPES: dict[int, type] = {
 def fields_of(group: type) -> Iterator[tuple[str, Any]]:
     """Paths and types of all values below a class of values."""
     for name, kind in get_type_hints(group).items():
-        if isinstance(kind, type) and issubclass(kind, values.Frozen):
+        if isinstance(kind, type) and issubclass(kind, values.Frozen) and name != "classic":
             for path, inner in fields_of(kind):
                 yield f"{name}.{path}", inner
         else:
@@ -222,12 +224,13 @@ def test_every_value_is_used() -> None:
     ]
     read_elsewhere = {"process_roles"}  # by is_broker and is_controller
     for group in ("consumer_groups", "share_groups", "streams_groups"):
-        read_elsewhere |= {f"{group}.{name}" for name in names_read(lambda times: times_of_group(times, "", {}))}
-    classic_groups = [*(SOURCE / "groups" / "classic").glob("*.py"), SOURCE / "groups" / "coordinator.py"]
-    for path in classic_groups:
-        read_elsewhere |= {
-            f"groups.{name}" for name in re.findall(r"\bsettings\.(\w+)", path.read_text(encoding="utf-8"))
-        }
+        read_elsewhere |= {f"{group}.{name}" for name in names_read(lambda times: settings_of_group(times, "", {}))}
+    read_elsewhere.add("consumer_groups.migration_policy")  # by is_migration_enabled
+    for directory in ("classic", "consumer", "share", "streams"):
+        group = "groups" if directory == "classic" else f"{directory}_groups"
+        for path in (*(SOURCE / "groups" / directory).glob("*.py"), SOURCE / "groups" / "coordinator.py"):
+            names = re.findall(r"\bsettings\.(\w+)", path.read_text(encoding="utf-8"))
+            read_elsewhere |= {f"{group}.{name}" for name in names}
     unused = [
         path
         for path in FIELDS

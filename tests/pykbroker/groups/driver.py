@@ -23,7 +23,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.pykbroker.groups.group_settings import classic_settings
+from tests.pykbroker.groups.group_settings import classic_config
 from tests.pykbroker.groups.shards import make_shard
 
 START_MS = 1_700_000_000_000
@@ -63,8 +63,8 @@ class Driver:
     """One shard with its log. `append_error` is what the next appends fail with."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = classic_settings(**settings)
-        self.shard = make_shard(self.settings)
+        self.config = classic_config(**settings)
+        self.shard = make_shard(self.config)
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
         self.append_error = ErrorCode.NONE
@@ -112,7 +112,7 @@ class Driver:
 
     def replayed(self) -> GroupShard:
         """A new shard with what the log says."""
-        shard = make_shard(self.settings)
+        shard = make_shard(self.config)
         for offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             assert record is not None

@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.result import GroupResult
-from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
@@ -47,11 +47,11 @@ class ShardRig:
     With `is_replicated` records are replicated only by `replicate`, as with followers; they take effect at once.
     """
 
-    def __init__(self, topics: Mapping[str, int], settings: GroupSettings, *, is_replicated: bool = False) -> None:
-        self.settings = settings
+    def __init__(self, topics: Mapping[str, int], config: BrokerConfig, *, is_replicated: bool = False) -> None:
+        self.config = config
         self.topics = dict(topics)
         self.configs: dict[str, dict[str, str]] = {}
-        self.shard = make_shard(self.settings, image_of(topics), self.configs)
+        self.shard = make_shard(self.config, image_of(topics), self.configs)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = START_MS
         self.append_error = ErrorCode.NONE
@@ -130,13 +130,13 @@ class ShardRig:
         for offset, (key, value) in enumerate(self.log):
             last.pop(key, None)
             last[key] = offset, value
-        shard = make_shard(self.settings, image_of(self.topics), self.configs)
+        shard = make_shard(self.config, image_of(self.topics), self.configs)
         shard.load(LoggedRecords(last, {}, {}, "log"), self.now_ms)
         return shard
 
     def reloaded(self) -> Self:
         """Another broker that has read this one's log."""
         other = type(self)(self.topics)  # type: ignore[call-arg]  # subclasses make the settings
-        other.settings, other.configs, other.now_ms, other.log = self.settings, self.configs, self.now_ms, self.log
+        other.config, other.configs, other.now_ms, other.log = self.config, self.configs, self.now_ms, self.log
         other.shard = self.loaded_shard()
         return other

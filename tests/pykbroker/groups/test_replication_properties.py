@@ -60,7 +60,7 @@ class ReplicatedDriver(Driver):
         self.shard = self.replicated_part()
 
     def replicated_part(self) -> GroupShard:
-        shard = make_shard(self.settings)
+        shard = make_shard(self.config)
         for offset, (key, value) in enumerate(self.log[: self.high_watermark]):
             record = decode_record(key, value)
             assert record is not None

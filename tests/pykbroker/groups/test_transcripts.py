@@ -5,7 +5,7 @@ you can explain.
 
 Commands (members are known by their names, times are in seconds):
 
-    settings KEY=VALUE ...              fields of `classic_settings`, before anything else
+    settings KEY=VALUE ...              arguments of `classic_config`, before anything else
     join NAME [static=I] [protocols=a,b] [topics=t,u] [session=S] [rebalance=S] [version=V]
     sync NAME [OTHER=BYTES ...]         with assignments if it leads
     beat NAME | leave NAME ... | commit NAME TOPIC OFFSET

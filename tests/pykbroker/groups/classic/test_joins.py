@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
-from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from pykbroker.groups.classic.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupResponseMember
 from tests.pykbroker.groups.driver import DELAY_MS, START_MS, Driver, subscription

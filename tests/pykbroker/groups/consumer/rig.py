@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
-from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 
@@ -34,9 +34,8 @@ class Rig(ShardRig):
     """A shard with consumer groups, and the waiters of classic members; see `ShardRig`."""
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int | str) -> None:
-        base = DEFAULT_SETTINGS
-        values = with_values(base.consumer, **{"assignment_interval_ms": 0, **settings})
-        super().__init__(topics, base._replace(consumer=values), is_replicated=is_replicated)
+        values = DEFAULT_CONFIG.consumer_groups.replaced(**{"assignment_interval_ms": 0, **settings})
+        super().__init__(topics, DEFAULT_CONFIG.replaced(consumer_groups=values), is_replicated=is_replicated)
         self.refreshes: list[RegexRefresh] = []
 
     @property

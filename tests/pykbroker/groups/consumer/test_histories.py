@@ -10,6 +10,7 @@ import pytest
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.shard import GroupShard
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
+from tests.pykbroker.groups.histories import run_to_the_end
 from tests.pykbroker.groups.shard_rig import GROUP
 
 TOPICS = ("t", "u", "v")
@@ -56,12 +57,12 @@ class History:
         interval_ms = self.random.choice((0, 1_000))
         is_replicated = self.random.random() < 0.3
         self.rig = Rig({"t": 5, "u": 3}, is_replicated=is_replicated, assignment_interval_ms=interval_ms)
-        self.clients: list[Client] = []
+        self.members: list[Client] = []
         self.count = 0
 
     def step(self) -> None:
         choice = self.random.random()
-        rig, clients = self.rig, self.clients
+        rig, clients = self.rig, self.members
         if choice < 0.1 and len(clients) < 6:
             self.join()
         elif choice < 0.13 and clients:
@@ -102,15 +103,18 @@ class History:
         topics: list[str] | None = self.some_topics()
         if self.random.random() < 0.2:
             topics, options["regex"] = None, self.random.choice(("[tu]", ".*", "v"))
-        self.clients.append(Client(self.rig, f"member-{self.count}", topics, **options))
+        self.members.append(Client(self.rig, f"member-{self.count}", topics, **options))
 
     def some_topics(self) -> list[str]:
         return self.random.sample(TOPICS, self.random.randrange(1, 4))
 
+    def settle(self) -> None:
+        settle(*self.members, rounds=2)
+
     def check_clients(self) -> None:
         """Two clients that the coordinator still knows never work on the same partition."""
         seen: dict[tuple[str, int], str] = {}
-        for client in self.clients:
+        for client in self.members:
             member = self.rig.group.members.get(client.member_id)
             if member is None or client.epoch < 1:
                 continue
@@ -121,27 +125,10 @@ class History:
 @pytest.mark.parametrize("seed", range(150))
 def test_every_history_ends_in_its_target(seed: int) -> None:
     history = History(seed)
-    for _ in range(120):
-        history.step()
-        if history.random.random() < 0.1:
-            history.rig.replicate()
-            assert stored_state(history.rig.loaded_shard()) == stored_state(history.rig.shard)
-    rig, clients = history.rig, history.clients
-    for client in clients:
-        client.holds = False
-    for _ in range(14):
-        rig.advance(5_000)
-        settle(*clients, rounds=2)
-        rig.replicate()
-    settle(*clients)
-    assert stored_state(rig.loaded_shard()) == stored_state(rig.shard)
-    if GROUP not in rig.shard.consumer.by_id:
-        return
-    live = [client for client in clients if client.member_id in rig.group.members]
-    assert set(rig.group.members) == {client.member_id for client in live}, "those that stopped are gone"
+    live = run_to_the_end(history, lambda shard: shard.consumer.by_id, stored_state)
     if not live:
         return
-    assert rig.group.state_name == "Stable"
+    rig = history.rig
     wanted = {(topic, number) for topic in rig.group.subscriptions.topics for number in range(rig.topics.get(topic, 0))}
     owned = [place for client in live for place in client.partitions]
     assert sorted(owned) == sorted(wanted)

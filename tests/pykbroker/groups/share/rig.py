@@ -11,7 +11,7 @@ from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext, check_request
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 
@@ -23,9 +23,8 @@ class ShareRig(ShardRig):
     """
 
     def __init__(self, topics: Mapping[str, int], **settings: int) -> None:
-        base = DEFAULT_SETTINGS
-        values = with_values(base.share, **{"assignment_interval_ms": 0, **settings})
-        super().__init__(topics, base._replace(share=values))
+        values = DEFAULT_CONFIG.share_groups.replaced(**{"assignment_interval_ms": 0, **settings})
+        super().__init__(topics, DEFAULT_CONFIG.replaced(share_groups=values))
         self.wanted: list[Initialization] = []
 
     @property

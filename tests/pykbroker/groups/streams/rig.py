@@ -17,7 +17,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from tests.pykbroker.groups.group_settings import DEFAULT_SETTINGS, with_values
+from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
@@ -31,10 +31,9 @@ class StreamsRig(ShardRig):
     """
 
     def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int) -> None:
-        base = DEFAULT_SETTINGS
         without_delays = {"assignment_interval_ms": 0, "initial_rebalance_delay_ms": 0}
-        values = with_values(base.streams, **{**without_delays, **settings})
-        super().__init__(topics, base._replace(streams=values), is_replicated=is_replicated)
+        values = DEFAULT_CONFIG.streams_groups.replaced(**{**without_delays, **settings})
+        super().__init__(topics, DEFAULT_CONFIG.replaced(streams_groups=values), is_replicated=is_replicated)
         self.missing: Mapping[str, InternalTopic] = {}
 
     @property

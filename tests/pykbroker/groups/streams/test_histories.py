@@ -11,6 +11,7 @@ from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint
+from tests.pykbroker.groups.histories import run_to_the_end
 from tests.pykbroker.groups.shard_rig import GROUP
 from tests.pykbroker.groups.streams.rig import ROLES, StreamsRig, Thread, settle
 from tests.pykbroker.groups.streams.topologies import word_count
@@ -67,12 +68,12 @@ class History:
             initial_rebalance_delay_ms=self.random.choice((0, 3_000)),
         )
         self.topology = word_count("g", "in")
-        self.threads: list[Thread] = []
+        self.members: list[Thread] = []
         self.count = 0
 
     def step(self) -> None:
         choice = self.random.random()
-        rig, threads = self.rig, self.threads
+        rig, threads = self.rig, self.members
         if choice < 0.1 and len(threads) < 6:
             self.count += 1
             endpoint = Endpoint(host=f"host-{self.count}", port=1) if self.random.random() < 0.3 else None
@@ -115,10 +116,14 @@ class History:
         count = max(self.rig.topics.values()) + 1
         self.rig.set_topics(**{name.replace("-", "_"): count for name in self.rig.topics})
 
+    def settle(self) -> None:
+        settle(*self.members, rounds=2)
+        self.rig.create_missing()
+
     def check_threads(self) -> None:
         """Two threads that the coordinator still knows never work on the same active task."""
         seen: dict[tuple[str, int], str] = {}
-        for thread in self.threads:
+        for thread in self.members:
             if thread.member_id in self.rig.group.members and thread.epoch > 0:
                 for task in thread.tasks():
                     assert seen.setdefault(task, thread.member_id) == thread.member_id
@@ -128,28 +133,10 @@ class History:
 def test_every_history_ends_in_its_target(seed: int) -> None:
     """P-210 to P-219."""
     history = History(seed)
-    for _ in range(120):
-        history.step()
-        if history.random.random() < 0.1:
-            history.rig.replicate()
-            assert stored_state(history.rig.reloaded().shard) == stored_state(history.rig.shard)
-    rig, threads = history.rig, history.threads
-    for thread in threads:
-        thread.holds = False
-    for _ in range(14):
-        rig.advance(5_000)
-        settle(*threads, rounds=2)
-        rig.create_missing()
-        rig.replicate()
-    settle(*threads)
-    assert stored_state(rig.reloaded().shard) == stored_state(rig.shard)
-    if GROUP not in rig.shard.streams.by_id:
-        return
-    live = [thread for thread in threads if thread.member_id in rig.group.members]
-    assert set(rig.group.members) == {thread.member_id for thread in live}, "those that stopped are gone"
+    live = run_to_the_end(history, lambda shard: shard.streams.by_id, stored_state)
     if not live:
         return
-    assert rig.group.state_name == "Stable"
+    rig = history.rig
     wanted = [(key, number) for key in "01" for number in range(rig.topics["in"])]
     assert sorted(task for thread in live for task in thread.tasks()) == wanted
     for thread in live:

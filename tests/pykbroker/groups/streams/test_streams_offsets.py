@@ -139,7 +139,7 @@ def test_offsets_of_consumed_topics_stay() -> None:
     result = offset_requests.delete_offsets(rig.shard, request)
     codes = [topic.partitions[0].error_code for topic in result.response.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
-    rig.now_ms += rig.settings.offsets_retention_ms
+    rig.now_ms += rig.config.groups.offsets_retention_minutes * 60_000
     expired = rig.shard.expire_offsets(rig.now_ms)
     assert [record.key.topic for record in expired.records] == ["views"]
     rig.carry_out(expired)
