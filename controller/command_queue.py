@@ -169,7 +169,7 @@ class CommandQueue:
         )
         planning.end_offset = pending.end_offset = end_offset
         planning.planned.append(PlannedImage(base_offset, end_offset, planning.image))
-        planning.batches.append((yield from frames_in_steps(values)))
+        planning.batches.append((yield from frames_in_steps((None, value) for value in values)))
 
     def finish_round(self, planning: Round, end_offset: int, propose: Callable[[RecordFrames], None]) -> bool:
         """Puts the records of a round into the log, which ends at `end_offset`; False if it has to be planned again.
