@@ -17,11 +17,12 @@ from pykbroker.controller.metadata.brokers import (
 )
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
-from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.image_builder import apply_in_steps
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
+from pykbroker.protocol.steps import Steps, finished
 
 
 class CurrentImage(NamedTuple):
@@ -63,6 +64,10 @@ class ProcessHeartbeat(NamedTuple):
     cordoned_log_dirs: Sequence[bytes] | None = None
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[HeartbeatResult]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[HeartbeatResult]]:
+        """As `plan`, in steps."""
         broker_id, epoch = self.heartbeat.broker_id, self.heartbeat.broker_epoch
         broker = registered_broker(image, broker_id, epoch)
         before = self.heartbeats.state_of(broker)
@@ -70,19 +75,19 @@ class ProcessHeartbeat(NamedTuple):
         records: list[Any] = []
         if after is not before:
             if after.is_fenced:
-                records += FenceBroker(broker_id, epoch).plan(image, context).records
+                records += (yield from FenceBroker(broker_id, epoch).plan_in_steps(image, context)).records
             elif after is BrokerState.UNFENCED:
-                records += UnfenceBroker(broker_id, epoch).plan(image, context).records
+                records += (yield from UnfenceBroker(broker_id, epoch).plan_in_steps(image, context)).records
             else:
-                records += StartControlledShutdown(broker_id, epoch).plan(image, context).records
-        records += self._directory_records(image, context, broker, records)
+                records += (yield from StartControlledShutdown(broker_id, epoch).plan_in_steps(image, context)).records
+        records += yield from self._directory_records(image, context, broker, records)
         # No broker reports the offset of a leader's first batch, a control batch, as applied.
         end_offset = context.next_offset + len(records) - 1 if records else image.offset
         return Plan(records, HeartbeatResult(before, after, is_caught_up(broker, self.heartbeat), end_offset))
 
     def _directory_records(
         self, image: ClusterImage, context: PlanContext, broker: BrokerImage, earlier: list[Any]
-    ) -> list[Any]:
+    ) -> Steps[list[Any]]:
         """Records of the broker's directories. `earlier`: records of the same heartbeat that precede them."""
         broker_id, epoch = broker.broker_id, broker.epoch
         records: list[Any] = []
@@ -92,10 +97,10 @@ class ProcessHeartbeat(NamedTuple):
         if lost:
             # The same heartbeat may unfence the broker, which may then become leader in the failed directory.
             if earlier:
-                image = apply_records(
+                image = yield from apply_in_steps(
                     image, earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
                 )
-            records += changes_when_broker_leaves(image, context, broker_id, lost)
+            records += yield from changes_when_broker_leaves(image, context, broker_id, lost)
             left = [directory for directory in broker.log_dirs if directory not in lost]
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))
         return records + cordon_records(image, broker, self.cordoned_log_dirs)
@@ -114,6 +119,10 @@ class AdmitBroker(NamedTuple):
     registration: RegisterBroker
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[tuple[int, bool]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[tuple[int, bool]]]:
+        """As `plan`, in steps."""
         broker_id = self.registration.broker_id
         existing = image.brokers.get(broker_id)
         is_new = existing is None or existing.incarnation_id != self.registration.incarnation_id
@@ -123,5 +132,5 @@ class AdmitBroker(NamedTuple):
                 "Another broker is registered with that broker id. If the broker was recently restarted this should "
                 "self-resolve once the heartbeat manager expires the broker's session.",
             )
-        plan = self.registration.plan(image, context)
+        plan = yield from self.registration.plan_in_steps(image, context)
         return Plan(plan.records, (plan.result, is_new))

@@ -169,14 +169,13 @@ class CommandQueue:
         )
         planning.end_offset = pending.end_offset = end_offset
         planning.planned.append(PlannedImage(base_offset, end_offset, planning.image))
-        planning.batches.append((yield from frames_in_steps(values)))
+        planning.batches.append((yield from frames_in_steps((None, value) for value in values)))
 
     def finish_round(self, planning: Round, end_offset: int, propose: Callable[[RecordFrames], None]) -> bool:
         """Puts the records of a round into the log, which ends at `end_offset`; False if it has to be planned again.
 
         Meanwhile a change of the voters may have written control records, or earlier records may have failed to be
-        written, so that offsets or image are others. The commands are then in the queue again. Their clients' quotas
-        are charged twice in this rare case.
+        written, so that offsets or image are others. The commands are then in the queue again.
 
         Args:
             propose: appends the encoded records of one command to the log as one batch.

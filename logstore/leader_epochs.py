@@ -19,12 +19,13 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one partition.
 
-    Changes are written to the file at once. The exception is an epoch that begins with records after the recovery
-    point, because recovery finds it in these records: the log writes it (`write_pending`) before the records are sealed
-    or made durable, and at a stop. A change that cannot be written raises StorageError and is not made.
+    Removed epochs are removed from the file at once. New ones are not written to it, because a recovery finds them in
+    the records after the recovery point, and drops an epoch without records: the log writes them (`write_pending`)
+    before the records are sealed or made durable, and at a stop. A change that cannot be written raises StorageError
+    and is not made.
     """
 
-    __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "is_durable", "latest_epoch", "path")
+    __slots__ = ("_entries", "_entries_in_file", "_filesystem", "_has_file", "is_durable", "latest_epoch", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
         """Reads the file, unless the log is new and has none."""
@@ -35,8 +36,7 @@ class LeaderEpochs:
         self.latest_epoch = UNDEFINED_EPOCH
         # True if the file was synced since the last write; set by the code that syncs it.
         self.is_durable = True
-        self._is_pending = False
-        entries = []
+        entries: list[tuple[int, int]] = []
         lines = [] if is_new else read_lines(filesystem, path)
         # A file without lines is created again, like a missing one.
         self._has_file = bool(lines)
@@ -46,6 +46,7 @@ class LeaderEpochs:
                 entries.append((int(epoch), int(start_offset)))
             except ValueError as error:
                 raise CorruptFile(path, f"line {line!r} is not 'epoch start_offset'") from error
+        self._entries_in_file = entries
         self._set(entries)
 
     @property
@@ -67,13 +68,13 @@ class LeaderEpochs:
             self._filesystem.create_file(self.path, content)
             self._has_file = True
         self.is_durable = False
-        self._is_pending = False
+        self._entries_in_file = entries
         self._set(entries)
 
-    def assign(self, epoch: int, start_offset: int, *, with_records: bool = False) -> None:
+    def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that `epoch` begins at `start_offset`; later epochs and those with later start offsets are removed.
 
-        An epoch that begins `with_records` is not written to the file at once: see `write_pending`.
+        `write_pending` writes it to the file.
         """
         if self._entries:
             last_epoch, last_start = self._entries[-1]
@@ -83,16 +84,11 @@ class LeaderEpochs:
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
-        if with_records:
-            self.is_durable = False
-            self._is_pending = True
-            self._set(entries)
-        else:
-            self._write(entries)
+        self._set(entries)
 
     def write_pending(self) -> None:
-        """Writes pending epochs to the file. Raises StorageError; it must then be called again."""
-        if self._is_pending:
+        """Writes new epochs to the file. Raises StorageError; it must then be called again."""
+        if self._entries is not self._entries_in_file:
             self._write(self._entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -119,7 +115,11 @@ class LeaderEpochs:
         count = len(self._entries)
         while count and self._entries[count - 1][1] >= end_offset:
             count -= 1
-        if count != len(self._entries):
+        if count == len(self._entries):
+            return
+        if self._entries[:count] == self._entries_in_file:
+            self._set(self._entries_in_file)
+        else:
             self._write(self._entries[:count])
 
     def truncate_from_start(self, start_offset: int) -> None:

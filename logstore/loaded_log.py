@@ -177,7 +177,7 @@ class LoadedLog:
         first_offset = segments.end_offset
         next_offset = first_offset + record_count
         if leader_epoch != self.epochs.latest_epoch:
-            self.epochs.assign(leader_epoch, first_offset, with_records=True)
+            self.epochs.assign(leader_epoch, first_offset)
         if active.must_roll(config, size, next_offset - 1, max_timestamp, now_ms):
             active = self._roll(first_offset, now_ms)
         view = data if isinstance(data, memoryview) else memoryview(data)
@@ -199,10 +199,7 @@ class LoadedLog:
         )
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Notes that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
-
-        Raises StorageError.
-        """
+        """Notes that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279)."""
         if leader_epoch > self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.segments.end_offset)
 
@@ -238,7 +235,7 @@ class LoadedLog:
         if not metas:
             raise ValueError("an append needs at least one whole batch")
         if leader_epoch != self.epochs.latest_epoch:
-            self.epochs.assign(leader_epoch, first_offset, with_records=True)
+            self.epochs.assign(leader_epoch, first_offset)
         self._write_batches(parts, metas, first_offset, now_ms)
         for position, header, offset, marker in with_producer:
             self._record_trusted(view, position, header, offset, marker)
@@ -290,7 +287,7 @@ class LoadedLog:
         for _, header in batches:
             epoch = header.leader_epoch
             if epoch != self.epochs.latest_epoch and epoch >= 0:
-                self.epochs.assign(epoch, header.base_offset, with_records=True)
+                self.epochs.assign(epoch, header.base_offset)
             metas.append((header.size_bytes, header.last_offset, header.max_timestamp))
         (start, first), (end, last) = batches[0], batches[-1]
         # An old message begins below the offset in its header, if it is compressed.
@@ -558,6 +555,8 @@ class LoadedLog:
     def write_end(self, *, without_empty_snapshot: bool) -> bool:
         active = self.segments.active
         self.history.take_snapshot(self.log_start_offset, unless_empty=without_empty_snapshot)
+        # The next start would drop an epoch without records.
+        self.epochs.truncate_from_end(self.segments.end_offset)
         self.epochs.write_pending()
         if not active.size and not active.filesystem.exists(active.file.path):
             return False

@@ -107,6 +107,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     log_start_offset = max(request.log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
+    epochs.write_pending()
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
     history = ProducerHistory(
         filesystem,

@@ -19,6 +19,7 @@ from pykbroker.controller.metadata.partition_changes import Assignment, Election
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 NO_EPOCH = -1
 """Epoch of a replica that is identified by its broker id alone."""
@@ -51,6 +52,9 @@ class IsrChangeResult(NamedTuple):
     after: PartitionImage | None = None
 
 
+Results = list[tuple[bytes, list[IsrChangeResult]]]
+
+
 class AlterPartition(NamedTuple):
     """Changes the in-sync sets of partitions that a broker leads; an error of one does not affect the others.
 
@@ -64,15 +68,21 @@ class AlterPartition(NamedTuple):
     broker_epoch: int
     topics: Sequence[tuple[bytes, Sequence[IsrChange]]]
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[bytes, list[IsrChangeResult]]]]:
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[Results]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[Results]]:
+        """As `plan`, in steps."""
         registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[PartitionChangeRecord] = []
-        results: list[tuple[bytes, list[IsrChangeResult]]] = []
+        results: Results = []
         for topic_id, changes in self.topics:
             topic = image.topics_by_id.get(topic_id)
             of_topic: list[IsrChangeResult] = []
             results.append((topic_id, of_topic))
-            for change in changes:
+            for count, change in enumerate(changes):
+                if not count % PIECE:
+                    yield
                 if topic is None:
                     of_topic.append(IsrChangeResult(change.partition, ErrorCode.UNKNOWN_TOPIC_ID))
                 else:

@@ -2,11 +2,14 @@
 
 A leader must be active and in sync, or eligible when no replica is in sync. Without such a replica the partition has no
 leader, unless its topic allows an unclean election: then any active replica leads, which may lose records.
+
+A broker may have thousands of partitions, so their changes are made in steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.eligible_replicas import (
@@ -21,7 +24,10 @@ from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, change
 from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+
+Changes = Steps[list[PartitionChangeRecord]]
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -35,55 +41,55 @@ class Registering(NamedTuple):
 
 def changes_when_broker_leaves(
     image: ClusterImage, context: PlanContext, broker_id: int, directories: Collection[bytes] | None = None
-) -> list[PartitionChangeRecord]:
+) -> Changes:
     """Removes a broker from every in-sync set and leadership.
 
     Without eligible leader replicas the last in-sync replica stays in the set; the partition then has no leader.
     With `directories`, only for partitions whose replica is in one of these failed directories.
     """
     is_active = _active_brokers(image, leaving=broker_id)
-    return [
-        change
-        for topic, partition in _partitions_in_sync_on(image, broker_id)
-        if (directories is None or _directory_of(partition, broker_id) in directories)
-        and (change := _change(image, context, topic, partition, is_active, removed=broker_id)) is not None
-    ]
+    return (
+        yield from _collected(
+            _change(image, context, topic, partition, is_active, removed=broker_id)
+            for topic, partition in _partitions_in_sync_on(image, broker_id)
+            if directories is None or _directory_of(partition, broker_id) in directories
+        )
+    )
 
 
 def changes_when_broker_is_replaced(
     image: ClusterImage, context: PlanContext, broker_id: int, *, is_clean: bool
-) -> list[PartitionChangeRecord]:
+) -> Changes:
     """The changes for a new process of a broker, still fenced.
 
     The broker is removed from the in-sync sets. After an unclean stop it is not an eligible leader replica either: its
     logs may have lost records.
     """
     if is_clean or not are_eligible_replicas_enabled(image):
-        return changes_when_broker_leaves(image, context, broker_id)
+        return (yield from changes_when_broker_leaves(image, context, broker_id))
     is_active = _active_brokers(image, leaving=broker_id)
-    return [
-        change
-        for topic, partition in (
-            *_partitions_in_sync_on(image, broker_id),
-            *_partitions_eligible_on(image, broker_id),
+    return (
+        yield from _collected(
+            _change(image, context, topic, partition, is_active, removed=broker_id, unclean=broker_id)
+            for topic, partition in chain(
+                _partitions_in_sync_on(image, broker_id), _partitions_eligible_on(image, broker_id)
+            )
         )
-        if (change := _change(image, context, topic, partition, is_active, removed=broker_id, unclean=broker_id))
-        is not None
-    ]
+    )
 
 
 def changes_when_replicas_leave(
     image: ClusterImage, context: PlanContext, broker_id: int, partitions: Collection[tuple[bytes, int]]
-) -> list[PartitionChangeRecord]:
+) -> Changes:
     """Removes some replicas of a broker, (topic id, partition) each, from in-sync sets and leadership."""
     is_active = _active_brokers(image, leaving=broker_id)
-    return [
-        change
-        for topic_id, number in sorted(partitions)
-        if broker_id in (partition := image.topics_by_id[topic_id].partitions[number]).isr
-        and (change := _change(image, context, image.topics_by_id[topic_id], partition, is_active, removed=broker_id))
-        is not None
-    ]
+    return (
+        yield from _collected(
+            _change(image, context, image.topics_by_id[topic_id], partition, is_active, removed=broker_id)
+            for topic_id, number in sorted(partitions)
+            if broker_id in (partition := image.topics_by_id[topic_id].partitions[number]).isr
+        )
+    )
 
 
 def is_irreplaceable(
@@ -103,23 +109,22 @@ def is_irreplaceable(
     return partition.leader == broker_id and elected.leader == NO_LEADER
 
 
-def changes_when_broker_serves(
-    image: ClusterImage, context: PlanContext, broker_id: int
-) -> list[PartitionChangeRecord]:
+def changes_when_broker_serves(image: ClusterImage, context: PlanContext, broker_id: int) -> Changes:
     """Elects a leader for the leaderless partitions that this broker, which becomes unfenced, can lead."""
     is_active = _active_brokers(image, joining=broker_id)
-    return [
-        change
-        for topic in image.topics_by_name.values()
-        for partition in topic.partitions.values()
-        if partition.leader == NO_LEADER
-        and (change := _change(image, context, topic, partition, is_active, removed=None)) is not None
-    ]
+    return (
+        yield from _collected(
+            _change(image, context, topic, partition, is_active, removed=None)
+            for topic in image.topics_by_name.values()
+            for partition in topic.partitions.values()
+            if partition.leader == NO_LEADER
+        )
+    )
 
 
 def changes_when_broker_restarted(
     image: ClusterImage, context: PlanContext, broker: Registering, *, is_clean: bool
-) -> list[PartitionChangeRecord]:
+) -> Changes:
     """The changes for a broker that registers unfenced, in place of an earlier registration of its own.
 
     If other replicas are in sync or eligible, one of them leads, as when a broker leaves. If this broker alone is in
@@ -133,7 +138,9 @@ def changes_when_broker_restarted(
     unclean = broker_id if not is_clean and are_eligible_replicas_enabled(image) else None
     affected = [*_partitions_in_sync_on(image, broker_id), *_partitions_eligible_on(image, broker_id)]
     changes: list[PartitionChangeRecord] = []
-    for topic, partition in affected:
+    for number, (topic, partition) in enumerate(affected):
+        if not number % PIECE:
+            yield
         if partition.isr == (broker_id,) and set(partition.eligible_leader_replicas) <= {broker_id}:
             if partition.leader != broker_id or not is_clean:
                 record = PartitionChangeRecord(
@@ -152,16 +159,26 @@ def changes_when_broker_restarted(
             if change is not None:
                 changes.append(change)
     seen = {(topic.topic_id, partition.partition) for topic, partition in affected}
-    return changes + [
-        change
+    changes += yield from _collected(
+        _change(image, context, topic, partition, is_active, removed=None, registering=broker)
         for topic in image.topics_by_name.values()
         for partition in topic.partitions.values()
         if partition.leader == NO_LEADER
         and broker_id in partition.replicas
         and (topic.topic_id, partition.partition) not in seen
-        and (change := _change(image, context, topic, partition, is_active, removed=None, registering=broker))
-        is not None
-    ]
+    )
+    return changes
+
+
+def _collected(changes: Iterable[PartitionChangeRecord | None]) -> Changes:
+    """The changes, without those that change nothing."""
+    found: list[PartitionChangeRecord] = []
+    for count, change in enumerate(changes, 1):
+        if change is not None:
+            found.append(change)
+        if not count % PIECE:
+            yield
+    return found
 
 
 def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, record: PartitionChangeRecord) -> None:

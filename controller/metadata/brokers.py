@@ -33,6 +33,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from pykbroker.protocol.steps import Steps, finished
 from pykbroker.protocol.uuids import uuid_to_text
 
 RESERVED_DIRECTORY_COUNT = 100
@@ -66,6 +67,10 @@ class RegisterBroker(NamedTuple):
     previous_epoch: int | None = None
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[int]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[int]]:
+        """As `plan`, in steps."""
         self._check(image)
         existing = image.brokers.get(self.broker_id)
         records: list[Any] = []
@@ -78,10 +83,10 @@ class RegisterBroker(NamedTuple):
             if self.previous_epoch is not None:
                 is_clean = existing is not None and existing.epoch == self.previous_epoch
             if self.is_fenced:
-                records += changes_when_broker_is_replaced(image, context, self.broker_id, is_clean=is_clean)
+                records += yield from changes_when_broker_is_replaced(image, context, self.broker_id, is_clean=is_clean)
             else:
                 broker = Registering(self.broker_id, self.log_dirs)
-                records += changes_when_broker_restarted(image, context, broker, is_clean=is_clean)
+                records += yield from changes_when_broker_restarted(image, context, broker, is_clean=is_clean)
             epoch = context.next_offset
         # Last, as in Kafka: it takes effect when the partitions of the previous process have been changed.
         records.append(
@@ -142,13 +147,17 @@ class UnfenceBroker(NamedTuple):
     broker_epoch: int
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
+        """As `plan`, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if not broker.is_fenced:
             return Plan((), None)
         records: list[Any] = [
             BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=-1)
         ]
-        records += changes_when_broker_serves(image, context, self.broker_id)
+        records += yield from changes_when_broker_serves(image, context, self.broker_id)
         return Plan(records, None)
 
 
@@ -163,10 +172,14 @@ class FenceBroker(NamedTuple):
     broker_epoch: int
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
+        """As `plan`, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if broker.is_fenced:
             return Plan((), True)
-        records: list[Any] = [*changes_when_broker_leaves(image, context, self.broker_id)]
+        records: list[Any] = [*(yield from changes_when_broker_leaves(image, context, self.broker_id))]
         records.append(
             BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=1)
         )
@@ -184,6 +197,10 @@ class StartControlledShutdown(NamedTuple):
     broker_epoch: int
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
+        """As `plan`, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[Any] = []
         if not broker.in_controlled_shutdown:
@@ -192,7 +209,7 @@ class StartControlledShutdown(NamedTuple):
                     broker_id=self.broker_id, broker_epoch=self.broker_epoch, in_controlled_shutdown=1
                 )
             )
-        records += changes_when_broker_leaves(image, context, self.broker_id)
+        records += yield from changes_when_broker_leaves(image, context, self.broker_id)
         return Plan(records, None)
 
 
@@ -206,12 +223,16 @@ class UnregisterBroker(NamedTuple):
     broker_id: int
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
+        """As `plan`, in steps."""
         broker = image.brokers.get(self.broker_id)
         if broker is None:
             raise CommandRefused(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {self.broker_id} is not currently registered"
             )
-        records: list[Any] = [*changes_when_broker_leaves(image, context, self.broker_id)]
+        records: list[Any] = [*(yield from changes_when_broker_leaves(image, context, self.broker_id))]
         records.append(UnregisterBrokerRecord(broker_id=self.broker_id, broker_epoch=broker.epoch))
         return Plan(records, None)
 

@@ -19,11 +19,12 @@ from pykbroker.controller.metadata.broker_elections import (
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
-from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.image_builder import apply_in_steps
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 
@@ -50,6 +51,10 @@ class AssignReplicasToDirs(NamedTuple):
     directories: Sequence[DirectoryReplicas]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[list[ErrorCode]]]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[list[ErrorCode]]]]:
+        """As `plan`, in steps."""
         if image.metadata_version < DIRECTORY_ASSIGNMENT:
             raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
@@ -60,7 +65,9 @@ class AssignReplicasToDirs(NamedTuple):
             errors: list[ErrorCode] = []
             results.append(errors)
             is_usable = _is_usable(directory, broker)
-            for topic_id, number in partitions:
+            for count, (topic_id, number) in enumerate(partitions):
+                if not count % PIECE:
+                    yield
                 error, record = self._assign(image, context, directory, topic_id, number)
                 errors.append(error)
                 if record is not None:
@@ -69,14 +76,14 @@ class AssignReplicasToDirs(NamedTuple):
                     lost.add((topic_id, number))
         after = image
         if records:
-            after = apply_records(
+            after = yield from apply_in_steps(
                 image, records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
             )
         if lost:
-            records += changes_when_replicas_leave(after, context, self.broker_id, lost)
+            records += yield from changes_when_replicas_leave(after, context, self.broker_id, lost)
         elif records and broker.is_active:
             # The broker may now lead partitions whose directory counted as lost before.
-            records += changes_when_broker_serves(after, context, self.broker_id)
+            records += yield from changes_when_broker_serves(after, context, self.broker_id)
         return Plan(records, results)
 
     def _assign(

@@ -10,6 +10,7 @@ from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, Partiti
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 ELECTION_COUNT_MAX = 1000
 """Largest number of changes in one round, as in Kafka. After a full round the next one follows at once."""
@@ -22,6 +23,10 @@ class ElectPreferredLeaders(NamedTuple):
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
+        """As `plan`, in steps."""
         return _plan(image, context, _imbalanced(image), Election.PREFERRED)
 
 
@@ -32,6 +37,10 @@ class ElectUncleanLeaders(NamedTuple):
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
+        return finished(self.plan_in_steps(image, context))
+
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
+        """As `plan`, in steps."""
         return _plan(image, context, _leaderless(image, context), Election.UNCLEAN)
 
 
@@ -40,14 +49,16 @@ def _plan(
     context: PlanContext,
     candidates: Iterator[tuple[TopicImage, PartitionImage]],
     election: Election,
-) -> Plan[bool]:
+) -> Steps[Plan[bool]]:
     records: list[PartitionChangeRecord] = []
-    for topic, partition in candidates:
+    for count, (topic, partition) in enumerate(candidates, 1):
         record = change_partition(image, context, topic, partition, Assignment.of(partition), election)
         if record is not None:
             records.append(record)
             if len(records) == ELECTION_COUNT_MAX:
                 return Plan(records, True)
+        if not count % PIECE:
+            yield
     return Plan(records, False)
 
 

@@ -50,12 +50,13 @@ BROKER_DEFAULT = -1
 
 VALUE_LENGTH_MAX = 32767
 
-Charge = Callable[[int], ApiError]
-"""Counts partitions that are about to be created or deleted; returns NO_ERROR or, if the client's quota is exceeded,
-THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+Charge = Callable[[str, int], ApiError]
+"""Counts partitions of a topic that are about to be created or deleted; returns NO_ERROR or, if the client's quota is
+exceeded, THROTTLING_QUOTA_EXCEEDED (KIP-599). A command may be planned again: each topic counts once, and the first
+result is returned again."""
 
 
-def no_charge(count: int) -> ApiError:
+def no_charge(topic: str, count: int) -> ApiError:
     """The `Charge` of a client without a quota."""
     return NO_ERROR
 
@@ -188,7 +189,7 @@ class DeleteTopics(NamedTuple):
 
     def _delete(self, topic: TopicImage, records: list[Any]) -> DeleteTopicResult:
         """Adds the record that deletes a topic, if the client's quota allows its deletion now."""
-        error = self.charge(len(topic.partitions))
+        error = self.charge(topic.name, len(topic.partitions))
         if not error.is_failure:
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             error = NO_ERROR
@@ -274,7 +275,7 @@ def _plan_topic(
     configs = _creation_configs(topic, context)
     assign = _manual_assignments if topic.assignments else _placed_assignments
     assignments = yield from assign(topic, image, context)
-    _charge(charge, len(assignments))
+    _charge(charge, topic.name, len(assignments))
     topic_id = random_uuid(context.random.randbytes(16))
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
@@ -289,8 +290,8 @@ def _plan_topic(
     return records, result
 
 
-def _charge(charge: Charge, count: int) -> None:
-    error = charge(count)
+def _charge(charge: Charge, topic: str, count: int) -> None:
+    error = charge(topic, count)
     if error.is_failure:
         raise ItemRefused(error.code, error.message)
 
@@ -495,7 +496,7 @@ def _plan_partitions(
             f"Attempted to add {additional} additional partition(s), but only {len(new.assignments)} "
             "assignment(s) were specified.",
         )
-    _charge(charge, additional)
+    _charge(charge, new.name, additional)
     if new.assignments is not None:
         assignments = [
             _manual_assignment(current + number, replicas, factor, image)

@@ -304,36 +304,56 @@ def check_magic(magic: int, position: int) -> None:
 
 
 class RecordFrames(NamedTuple):
-    """Records without keys and headers, encoded for a batch that is built later and has their timestamp."""
+    """Records without headers, encoded for a batch that is built later and has their timestamp."""
 
     record_count: int
     data: bytes | bytearray
 
 
-def frames_in_steps(values: Iterable[bytes]) -> Steps[RecordFrames]:
-    """The records with these values, at consecutive offsets, in steps."""
+Pair = tuple[bytes | None, bytes | None]
+"""Key and value of a record."""
+
+
+def frames_of(pairs: Iterable[Pair]) -> RecordFrames:
+    """The records with these keys and values, at consecutive offsets."""
+    records = [encode_record(delta, 0, key, value) for delta, (key, value) in enumerate(pairs)]
+    return RecordFrames(len(records), b"".join(records))
+
+
+def frames_in_steps(pairs: Iterable[Pair]) -> Steps[RecordFrames]:
+    """As `frames_of`, in steps."""
     data = bytearray()
     delta = -1
-    for delta, value in enumerate(values):
-        data += encode_record(delta, 0, None, value)
+    for delta, (key, value) in enumerate(pairs):
+        data += encode_record(delta, 0, key, value)
         if not (delta + 1) % PIECE:
             yield
     return RecordFrames(delta + 1, data)
 
 
-def batch_of_frames(frames: RecordFrames, timestamp: int) -> bytes:
+def batch_of_frames(
+    frames: RecordFrames,
+    timestamp: int,
+    *,
+    codec: int = NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+) -> bytes:
     """The batch with these records, as `build_batch` makes it of records with this timestamp."""
+    record_count, data = frames
     covered = ATTRIBUTES_TO_COUNT.pack(
-        NONE,
-        frames.record_count - 1,
+        codec | TRANSACTIONAL_FLAG if is_transactional else codec,
+        record_count - 1,
         timestamp,
         timestamp,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
-        NO_SEQUENCE,
-        frames.record_count,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
     )
-    return _joined(covered, frames.data, 0, -1)
+    return _joined(covered, compress(codec, bytes(data)) if codec != NONE else data, 0, -1)
 
 
 def build_batch(

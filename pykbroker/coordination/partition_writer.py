@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
@@ -12,9 +12,8 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin, AppendResult, PartitionLog
 from pykbroker.logstore.producer_state import Verification
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.batch import RecordFrames, batch_of_frames
 from pykbroker.protocol.records.errors import RecordError
-from pykbroker.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -55,21 +54,22 @@ class InternalPartition(Protocol):
         """Deletes the records below an offset; raises LogError."""
 
 
-def append_pairs(
+def append_records(
     partition: InternalPartition,
-    pairs: Iterable[tuple[bytes, bytes | None]],
+    records: RecordFrames,
     codec: int,
     now_ms: int,
     producer: TransactionalProducer = NO_PRODUCER,
     verification: Verification | None = None,
 ) -> ErrorCode:
-    """Appends keys and values as one batch with timestamp `now_ms`; returns the error of the append.
+    """Appends records as one batch with timestamp `now_ms`; returns the error of the append.
 
     `response_error` maps that error to the one for a client. With a `producer` the batch is part of its transaction,
     and the append may need a `verification` (P-135).
     """
-    batch = build_batch(
-        [Record(index, now_ms, key, value) for index, (key, value) in enumerate(pairs)],
+    batch = batch_of_frames(
+        records,
+        now_ms,
         codec=codec,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,

@@ -26,6 +26,7 @@ from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import CoordinatorError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import frames_of
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
@@ -408,14 +409,14 @@ class CoordinatorRuntime(Generic[Shard]):
         self, number: int, shard: Shard, result: Any, verification: Verification | None
     ) -> tuple[ErrorCode, int, int]:
         """Appends one batch; returns the error for the client (P-115), the first record's offset and the end offset."""
-        from pykbroker.coordination.partition_writer import append_pairs, response_error
+        from pykbroker.coordination.partition_writer import append_records, response_error
 
         partition = self.partition(number)
         if partition is None:
             return ErrorCode.NOT_COORDINATOR, -1, -1
         first_offset = partition.log.log_end_offset
-        pairs = [shard.encode(record) for record in result.records]
-        error = append_pairs(partition, pairs, self._codec, self._clock.now_ms(), result.producer, verification)
+        records = result.frames or frames_of(map(shard.encode, result.records))
+        error = append_records(partition, records, self._codec, self._clock.now_ms(), result.producer, verification)
         return response_error(error), first_offset, partition.log.log_end_offset
 
     def _await_replicas(

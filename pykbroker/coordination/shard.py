@@ -11,11 +11,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.records.batch import RecordFrames
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +44,13 @@ class CoordinatorResult:
         records: records for one batch, in the form that the shard's `encode` takes.
         response: response for the client, sent when the records are replicated.
         producer: the producer whose open transaction the batch is part of, or `NO_PRODUCER`.
+        frames: the records, encoded for their batch, if that was done beforehand.
     """
 
     records: list[Any] = field(default_factory=list)
     response: Any = None
     producer: TransactionalProducer = NO_PRODUCER
+    frames: RecordFrames | None = None
 
 
 LastRecords = dict[bytes, tuple[int, bytes | None]]

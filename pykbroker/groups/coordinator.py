@@ -10,13 +10,14 @@ without groups does not spend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from pykbroker.completion import Completion
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.consumer.requests import ConsumerGroupRequests
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
-    from pykbroker.groups.result import GroupResult, LogRecord, Requester
+    from pykbroker.groups.result import GroupResult, Requester
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
     from pykbroker.groups.streams.requests import StreamsGroupRequests
@@ -357,11 +358,13 @@ class GroupCoordinator:
         """
         from pykbroker.groups import offset_requests
 
-        made: Sequence[LogRecord] = ()
+        prepared: GroupResult | None = None
         if offset_requests.is_large(request):
-            from pykbroker.controller.turns import in_turns
-
-            made = await in_turns(offset_requests.records_in_steps(request, self._runtime.now_ms(), producer))
+            prepared = await in_turns(
+                offset_requests.prepare_commit(
+                    request, self._runtime.now_ms(), producer, self._config.groups.offset_metadata_max_bytes
+                )
+            )
         try:
             write = self._runtime.begin_write(
                 request.group_id,
@@ -369,7 +372,7 @@ class GroupCoordinator:
                 request,
                 api_version,
                 producer,
-                made,
+                prepared,
                 verification=verification,
             )
             response: OffsetCommitResponse = write.result.response
@@ -444,9 +447,11 @@ class GroupCoordinator:
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            write = self._runtime.begin_write(
-                request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
-            )
+            tombstones: offset_requests.Tombstones | None = None
+            if offset_requests.is_large(request):
+                _, shard = self._runtime.find(request.group_id)
+                tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
+            write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
             response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
         except CoordinatorError as error:
             return OffsetDeleteResponse(error_code=error.error_code)

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from pykbroker.coordination.shard import NO_PRODUCER
 from pykbroker.groups.offsets import OffsetKey
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
-from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
 from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.uuids import ZERO_UUID
@@ -63,14 +63,19 @@ class InFlight:
 
     def _count(self, result: GroupResult, change: int) -> None:
         ended: list[str] = []
+        offsets, topic_ids = self._offsets, self._topic_ids
+        is_transactional = result.producer is not NO_PRODUCER
         for record in result.records:
             key = record.key
             if isinstance(key, OffsetCommitKey):
                 place = (key.group, key.topic, key.partition)
-                self._note_topic(record, place)
-                if not _add(self._offsets, place, change):
-                    self._topic_ids.pop(place, None)
-                if result.producer is not NO_PRODUCER:
+                if change > 0:
+                    if record.value is not None:
+                        topic_ids[place] = record.value.topic_id
+                    offsets[place] = offsets.get(place, 0) + 1
+                elif not _add(offsets, place, change):
+                    topic_ids.pop(place, None)
+                if is_transactional:
                     _add(self._transactional, place, change)
             elif isinstance(key, GroupMetadataKey):
                 if record.value is not None:
@@ -87,12 +92,9 @@ class InFlight:
         for group_id in ended:
             _add(self._ending_groups, group_id, change)
 
-    def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
-        if isinstance(record.value, OffsetCommitValue):
-            self._topic_ids[place] = record.value.topic_id
-
 
 def _add(counts: dict[Key, int], key: Key, change: int) -> int:
+    """Changes a count, which is not kept at 0; returns it."""
     count = counts.get(key, 0) + change
     if count > 0:
         counts[key] = count

@@ -32,6 +32,9 @@ OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 """The only version with an expiry timestamp; used for commits that ask for one."""
 
 
+_new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest
+
+
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> LogRecord:
     """The record of a committed offset, or its tombstone for None."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
@@ -114,7 +117,7 @@ def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue, re
     if isinstance(value, LegacyOffsetCommitValue):
         return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset)
     expires = None if value.expire_timestamp == -1 else value.expire_timestamp
-    return CommittedOffset(
+    fields = (
         value.offset,
         value.leader_epoch,
         value.metadata,
@@ -123,6 +126,7 @@ def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue, re
         value.topic_id,
         record_offset,
     )
+    return _new_tuple(CommittedOffset, fields)
 
 
 def group_from(group_id: str, value: GroupMetadataValue, settings: GroupValues, now_ms: int) -> Group:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.offset_log import encode_record, offset_record
-from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.java_order import to_signed_long
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -25,6 +24,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -35,7 +35,8 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.records.batch import RecordFrames, frames_in_steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
@@ -73,8 +74,8 @@ FEW = 64
 """Topics, or partitions of one topic, up to which a commit is made in one step."""
 
 
-def is_large(request: OffsetCommitRequest) -> bool:
-    """True if the records of a commit should be made beforehand (`records_in_steps`)."""
+def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
+    """True if the records of a commit or deletion should be made beforehand (`prepare_commit`, `prepare_deletion`)."""
     if len(request.topics) > FEW:
         return True
     for topic in request.topics:  # noqa: SIM110  a generator would cost more for each small request
@@ -83,24 +84,42 @@ def is_large(request: OffsetCommitRequest) -> bool:
     return False
 
 
-def records_in_steps(
-    request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer
-) -> Steps[list[LogRecord]]:
-    """The records of a large commit, encoded, one for each partition of the request in its order.
+def prepare_commit(
+    request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer, metadata_max: int
+) -> Steps[GroupResult]:
+    """Result of a large commit if its group accepts it, with the records encoded.
 
-    They do not depend on the group, which may change between the steps: `commit` decides if it takes them.
+    It does not depend on the group, which may change between the steps: `commit` decides if it takes the result.
     """
-    records: list[LogRecord] = []
+    result = yield from _accepted(request, now_ms, producer, metadata_max)
+    if result.records:
+        result.frames = yield from frames_in_steps(map(encode_record, result.records))
+    return result
+
+
+def _accepted(
+    request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer, metadata_max: int
+) -> Steps[GroupResult]:
     expires_ms = _expiry(request, now_ms)
+    response = OffsetCommitResponse()
+    result = GroupResult(response=response, producer=producer)
+    records = result.records
     for topic in request.topics:
+        # Kafka stores no topic id with a transactional commit.
         topic_id = topic.topic_id if producer is NO_PRODUCER else ZERO_UUID
+        answers = []
         for partition in topic.partitions:
-            record = _commit_record(request.group_id, topic.name, topic_id, partition, now_ms, expires_ms)
-            record.encoded = encode_record(record)
-            records.append(record)
+            index = partition.partition_index
+            if has_too_large_metadata(partition, metadata_max):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+                continue
+            records.append(_commit_record(request.group_id, topic.name, topic_id, partition, now_ms, expires_ms))
+            answers.append(OffsetCommitResponsePartition(partition_index=index))
             if not len(records) % PIECE:
                 yield
-    return records
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+    return result
 
 
 def _expiry(request: OffsetCommitRequest, now_ms: int) -> int | None:
@@ -135,14 +154,13 @@ def commit(
     request: OffsetCommitRequest,
     api_version: int,
     producer: TransactionalProducer = NO_PRODUCER,
-    made: Sequence[LogRecord] = (),
+    prepared: GroupResult | None = None,
 ) -> GroupResult:
     """Commits offsets of existing topics, each with its name and id; they take effect once they are stored.
 
-    Those of a transactional `producer` take effect once its transaction is committed, too (P-139). `made` has the
-    records if they were made before (`records_in_steps`).
+    Those of a transactional `producer` take effect once its transaction is committed, too (P-139). `prepared` is the
+    result of `prepare_commit`.
     """
-    result = GroupResult(producer=producer)
     metadata_max = shard.config.groups.offset_metadata_max_bytes
     if producer is NO_PRODUCER:
         error = check_commit(shard, request, api_version, now_ms)
@@ -154,28 +172,8 @@ def commit(
             consumer_group, request, metadata_max, is_transactional=producer is not NO_PRODUCER
         )
     if error is not ErrorCode.NONE:
-        result.response = commit_response(request, error)
-        return result
-    expires_ms = _expiry(request, now_ms)
-    rest = iter(made) if made else None
-    result.response = response = OffsetCommitResponse()
-    for topic in request.topics:
-        # Kafka stores no topic id with a transactional commit.
-        topic_id = topic.topic_id if producer is NO_PRODUCER else ZERO_UUID
-        answers = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            made_record = None if rest is None else next(rest)
-            if has_too_large_metadata(partition, metadata_max):
-                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
-                continue
-            result.records.append(
-                made_record or _commit_record(request.group_id, topic.name, topic_id, partition, now_ms, expires_ms)
-            )
-            answers.append(OffsetCommitResponsePartition(partition_index=index))
-        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
-    return result
+        return GroupResult(response=commit_response(request, error), producer=producer)
+    return prepared or finished(_accepted(request, now_ms, producer, metadata_max))
 
 
 def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
@@ -315,7 +313,48 @@ def _hide_unstable(shard: GroupShard, group_id: str, topics: list[OffsetFetchRes
                 )
 
 
-def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
+class Tombstones(NamedTuple):
+    """The records that delete offsets, encoded beforehand."""
+
+    offsets: list[OffsetKey]
+    records: list[LogRecord]
+    frames: RecordFrames
+
+
+def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[Tombstones | None]:
+    """The tombstones for a large request, encoded in steps; None if there is nothing to delete now.
+
+    The group and its offsets may change between the steps: `delete_offsets` takes them if these are the offsets then.
+    """
+    offsets: list[OffsetKey] = []
+    for topic in request.topics:
+        offsets += _known_offsets(shard, request.group_id, topic)
+        yield
+    if not offsets:
+        return None
+    records: list[LogRecord] = []
+    for key in offsets:
+        records.append(offset_record(*key, None))
+        if not len(records) % PIECE:
+            yield
+    frames = yield from frames_in_steps(map(encode_record, records))
+    return Tombstones(offsets, records, frames)
+
+
+def _known_offsets(shard: GroupShard, group_id: str, topic: OffsetDeleteRequestTopic) -> list[OffsetKey]:
+    """The offsets that a topic of the request names and that are committed, pending or in flight, each once."""
+    name, pending, in_flight = topic.name, shard.pending, shard.in_flight
+    committed = shard.offsets.of_group(group_id).get(name, {})
+    return [
+        (group_id, name, number)
+        for number in {partition.partition_index: None for partition in topic.partitions}
+        if number in committed or (group_id, name, number) in pending or (group_id, name, number) in in_flight
+    ]
+
+
+def delete_offsets(
+    shard: GroupShard, now_ms: int, request: OffsetDeleteRequest, tombstones: Tombstones | None = None
+) -> GroupResult:
     """Deletes offsets of topics that no member of the group consumes (P-107)."""
     group, modern_group = shard.groups.get(request.group_id), shard.modern_group(request.group_id)
     if group is None and (modern_group is None or request.group_id in shard.share.by_id):
@@ -323,26 +362,20 @@ def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResu
     if group is not None and group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
-    result = GroupResult(response=response)
+    offsets: list[OffsetKey] = []
     for topic in request.topics:
         if modern_group is not None:
             is_subscribed = modern_group.consumes_topic(topic.name)
         else:
             is_subscribed = group is not None and group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
-        partitions = [partition.partition_index for partition in topic.partitions]
-        response.topics.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[OffsetDeleteResponsePartition(partition_index=p, error_code=error) for p in partitions],
-            )
-        )
+        answers = [
+            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
+            for partition in topic.partitions
+        ]
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         if not is_subscribed:
-            result.records += [
-                offset_record(request.group_id, topic.name, partition, None)
-                for partition in dict.fromkeys(partitions)
-                if shard.offsets.get(request.group_id, topic.name, partition) is not None
-                or (request.group_id, topic.name, partition) in shard.pending
-                or (request.group_id, topic.name, partition) in shard.in_flight
-            ]
-    return result
+            offsets += _known_offsets(shard, request.group_id, topic)
+    if tombstones is not None and tombstones.offsets == offsets:
+        return GroupResult(records=tombstones.records, response=response, frames=tombstones.frames)
+    return GroupResult(records=[offset_record(*key, None) for key in offsets], response=response)

@@ -72,7 +72,13 @@ class CommittedOffsets:
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Sets the committed offset."""
-        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""

@@ -33,7 +33,10 @@ class PendingOffsets:
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""
         group_id, topic, partition = key
-        for producer_id in self._waiting.get(group_id, {}).get((topic, partition), ()):
+        places = self._waiting.get(group_id)
+        if places is None:
+            return
+        for producer_id in places.get((topic, partition), ()):
             pending = self._by_producer[producer_id]
             del pending[key]
             if not pending:

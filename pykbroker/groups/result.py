@@ -44,15 +44,11 @@ class Requester:
 
 @dataclass(slots=True)
 class LogRecord:
-    """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes.
-
-    `encoded` has key and value as bytes if they were encoded beforehand.
-    """
+    """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes."""
 
     key: Message
     value: Message | None
     value_version: int = 0
-    encoded: tuple[bytes, bytes | None] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

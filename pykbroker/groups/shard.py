@@ -49,6 +49,7 @@ from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -127,7 +128,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def encode(self, record: LogRecord) -> tuple[bytes, bytes | None]:
         """Key and value as bytes."""
-        return record.encoded or encode_record(record)
+        return encode_record(record)
 
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
         """Replays the records of the log (P-116).
@@ -167,18 +168,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.groups.pop(group_id, None)
                 self._unstored.discard(group_id)
         elif isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
-            if value is None:
-                self.offsets.remove(key.group, key.topic, key.partition)
-                self.pending.discard((key.group, key.topic, key.partition))
-                return
-            assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-            if not self.in_flight.is_ending(key.group):
-                self._get_stored(key.group, now_ms)
-            committed = committed_offset_from(value, record_offset)
-            if producer_id == NO_PRODUCER_ID:
-                self.offsets.put(key.group, key.topic, key.partition, committed)
-            else:
-                self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
+            self._replay_offset(key, value, now_ms, record_offset, producer_id)
         else:
             assert isinstance(key, GroupMetadataKey)
             self._unstored.discard(key.group)
@@ -191,6 +181,30 @@ class GroupShard(CoordinatorShard[GroupResult]):
                     # Kafka's log has no tombstone of an empty group whose last JoinGroup had a stale id (P-381).
                     groups.remove(key.group)
                 self.groups[key.group] = group_from(key.group, value, self.config.groups, now_ms)
+
+    def _replay_offset(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: Message | None,
+        now_ms: int,
+        record_offset: int,
+        producer_id: int,
+    ) -> None:
+        """Applies the record of a committed offset. One request may have thousands of them."""
+        group_id = key.group
+        if value is None:
+            self.offsets.remove(group_id, key.topic, key.partition)
+            self.pending.discard((group_id, key.topic, key.partition))
+            return
+        assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+        is_stored = group_id in self.groups and group_id not in self._unstored
+        if not (is_stored or self.in_flight.is_ending(group_id)):
+            self._get_stored(group_id, now_ms)
+        committed = committed_offset_from(value, record_offset)
+        if producer_id == NO_PRODUCER_ID:
+            self.offsets.put(group_id, key.topic, key.partition, committed)
+        else:
+            self.pending.put(producer_id, (group_id, key.topic, key.partition), committed)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -250,21 +264,23 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
+        producer_id = result.producer.producer_id
         for record_offset, record in enumerate(result.records, first_offset):
-            if type(record.key) is OffsetCommitKey:  # of which there may be thousands
-                self.replay(record, now_ms, record_offset, result.producer.producer_id)
+            key = record.key
+            if type(key) is OffsetCommitKey:
+                self._replay_offset(key, record.value, now_ms, record_offset, producer_id)
                 continue
-            is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
+            is_group = isinstance(key, GroupMetadataKey) and record.value is not None
             if result.have_groups_ended and _ends_group(record):
                 pass
-            elif is_group and self.in_flight.is_ending(record.key.group):
+            elif is_group and self.in_flight.is_ending(key.group):
                 pass  # a later tombstone, which took effect when it was appended
-            elif is_group and record.key.group in self.groups:
-                self._unstored.discard(record.key.group)
-            elif is_group and self.modern_group(record.key.group) is not None:
+            elif is_group and key.group in self.groups:
+                self._unstored.discard(key.group)
+            elif is_group and self.modern_group(key.group) is not None:
                 pass  # a later record, which took effect when it was appended, has made a modern group of it
             else:
-                self.replay(record, now_ms, record_offset, result.producer.producer_id)
+                self.replay(record, now_ms, record_offset, producer_id)
         return self._report(result, ErrorCode.NONE, now_ms)
 
     def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:

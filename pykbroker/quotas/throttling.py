@@ -70,6 +70,7 @@ class RequestQuota:
     __slots__ = (
         "_answered",
         "_api_key",
+        "_charged_topics",
         "_client_id",
         "_connection",
         "_counted_ns",
@@ -105,6 +106,7 @@ class RequestQuota:
         self._size_bytes = size_bytes
         self._answered = False
         # Throttle time of mutations, and the time at which it was computed.
+        self._charged_topics: dict[str, ApiError] = {}
         self._mutation_throttle_ms = 0
         self._mutation_at_ms = 0
         # Time in which the request ran; start of its present run, 0 while it waits; time that was counted already.
@@ -154,8 +156,17 @@ class RequestQuota:
         self._answered = True
         self.is_timed = False
 
-    def charge_mutations(self, count: int) -> ApiError:
-        """Counts partitions before they are created or deleted; THROTTLING_QUOTA_EXCEEDED refuses the operation."""
+    def charge_mutations(self, topic: str, count: int) -> ApiError:
+        """Counts partitions of a topic before they are created or deleted, once, even if that is planned again.
+
+        THROTTLING_QUOTA_EXCEEDED refuses the operation.
+        """
+        error = self._charged_topics.get(topic)
+        if error is None:
+            error = self._charged_topics[topic] = self._charge(count)
+        return error
+
+    def _charge(self, count: int) -> ApiError:
         now_ms = _now_ms()
         throttle_ms = self._quotas.mutations.charge(
             self._user, self._client_id, count, now_ms, is_strict=self._is_strict

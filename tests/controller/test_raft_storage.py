@@ -29,7 +29,7 @@ def opened(filesystem: FakeFileSystem) -> RaftStorage:
 
 def append(storage: RaftStorage, base_offset: int, count: int) -> None:
     output = Output()
-    output.entries = [Entries(base_offset, 1, count, finished(frames_in_steps([b"record"] * count)))]
+    output.entries = [Entries(base_offset, 1, count, finished(frames_in_steps([(None, b"record")] * count)))]
     storage.persist(output, 0, VoterSet(()))
 
 

@@ -137,8 +137,45 @@ def test_epochs_of_records_are_in_the_file_when_these_are_sealed_or_durable(plac
     log.flush()
     assert place.content("leader-epoch-checkpoint") == b"0\n3\n2 0\n3 1\n4 2\n"
     log.loaded.begin_leader_epoch(5)
-    assert place.content("leader-epoch-checkpoint") == b"0\n4\n2 0\n3 1\n4 2\n5 3\n", "no record tells of it"
+    assert log.leader_epochs.latest_epoch == 5
     log.close()
+    assert place.content("leader-epoch-checkpoint") == b"0\n3\n2 0\n3 1\n4 2\n", "an epoch without records"
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_an_epoch_without_records_needs_no_file(place: Place, is_clean: bool) -> None:
+    """A broker that begins to lead thousands of partitions writes none; Kafka writes each, and drops it at its start.
+
+    Later leaders say the same of the epochs before and after it.
+    """
+    log = place.open()
+    append(log, batch(2), epoch=2)
+    log.flush()
+    before = place.content("leader-epoch-checkpoint")
+    log.loaded.begin_leader_epoch(5)
+    assert log.leader_epochs.entries == ((2, 0), (5, 2))
+    assert log.end_offset_for_epoch(4) == (2, 2)
+    assert place.content("leader-epoch-checkpoint") == before
+    (log.close if is_clean else log.close_files)()
+    log = place.open(is_clean=is_clean)
+    assert place.content("leader-epoch-checkpoint") == before
+    assert log.leader_epochs.entries == ((2, 0),)
+    log.loaded.begin_leader_epoch(6)
+    append(log, batch(1), epoch=6)
+    log.close()
+    assert place.content("leader-epoch-checkpoint") == b"0\n2\n2 0\n6 2\n"
+
+
+def test_a_file_is_written_if_one_of_its_epochs_is_dropped(place: Place) -> None:
+    cache = epochs(place, (1, 0), (2, 10))
+    cache.write_pending()
+    cache.assign(3, 20)
+    cache.truncate_from_end(20)
+    assert place.filesystem.read_file(cache.path) == b"0\n2\n1 0\n2 10\n"
+    cache.assign(3, 20)
+    cache.truncate_from_end(10)
+    assert place.filesystem.read_file(cache.path) == b"0\n1\n1 0\n"
+    assert cache.entries == ((1, 0),)
 
 
 def test_contradicting_epochs_are_dropped(place: Place) -> None:

@@ -378,7 +378,8 @@ def _a_failure_changes_no_leader() -> list[Patch]:
     original = vars(broker_commands)["changes_when_broker_leaves"]
 
     def changes(image: Any, context: Any, broker_id: int, lost: Any = None) -> Any:
-        return [] if lost else original(image, context, broker_id)
+        yield
+        return [] if lost else (yield from original(image, context, broker_id))
 
     return [(broker_commands, "changes_when_broker_leaves", changes)]
 

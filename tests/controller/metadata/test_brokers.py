@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
+from pykbroker.controller.broker_heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.brokers import (
     FenceBroker,
     RegisterBroker,
@@ -14,14 +17,17 @@ from pykbroker.controller.metadata.brokers import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.commands import CommandRefused, LongCommand, Plan
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
+from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Endpoint, PartitionImage
+from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds, ProducerIdBlock
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.log_messages.metadata_records import ProducerIdsRecord
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord, ProducerIdsRecord
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from tests.controller.world import World, directory_id
 
 
@@ -185,3 +191,67 @@ def test_producer_ids_end() -> None:
     with pytest.raises(CommandRefused, match="Exhausted all producerIds") as caught:
         world.do(AllocateProducerIds(1, epoch(world, 1)))
     assert caught.value.error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+MANY = 10 * PIECE
+
+
+def commands_about_many_partitions(world: World) -> list[LongCommand[Any]]:
+    """Each looks at hundreds of partitions that broker 1 leads."""
+    leader, topic = epoch(world, 1), world.image.topics_by_name["t"]
+    shrinks = [IsrChange(number, 0, 0, [InSyncReplica(1)]) for number in topic.partitions]
+    replicas = [(topic.topic_id, number) for number in topic.partitions]
+    registration = RegisterBroker(
+        1, b"another process.", [Endpoint("PLAINTEXT", "h", 9092, 0)], SUPPORTED_FEATURES, [directory_id(1)]
+    )
+    heartbeats = BrokerHeartbeats(9_000)
+    return [
+        FenceBroker(1, leader),
+        StartControlledShutdown(1, leader),
+        UnregisterBroker(1),
+        registration,
+        registration._replace(is_fenced=False),
+        AdmitBroker(heartbeats, 0, registration),
+        ProcessHeartbeat(heartbeats, Heartbeat(1, leader, 0, want_fence=True)),
+        ProcessHeartbeat(heartbeats, Heartbeat(1, leader, 0), [directory_id(1)]),
+        AlterPartition(1, leader, [(topic.topic_id, shrinks)]),
+        AssignReplicasToDirs(1, leader, [DirectoryReplicas(b"another director", replicas)]),
+    ]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_changes_of_many_partitions_are_planned_in_steps(number: int) -> None:
+    world = World([1, 2, 3])
+    world.do(CreateTopics([NewTopic("t", assignments=[(number, (1, 2)) for number in range(MANY)])]))
+    command = commands_about_many_partitions(world)[number]
+    pauses = 0
+
+    def counted(steps: Steps[Plan[Any]]) -> Steps[Plan[Any]]:
+        nonlocal pauses
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                plan: Plan[Any] = stop.value
+                return plan
+            pauses += 1
+            yield
+
+    plan = finished(counted(command.plan_in_steps(world.image, world.context())))
+    assert pauses >= MANY // PIECE
+    assert len(plan.records) >= MANY
+    assert plan.records == command.plan(world.image, world.context()).records
+
+
+def test_periodic_elections_are_planned_in_steps() -> None:
+    world = World([1, 2])
+    world.do(CreateTopics([NewTopic("t", assignments=[(number, (1, 2)) for number in range(MANY)])]))
+    world.do(FenceBroker(1, epoch(world, 1)))
+    world.do(UnfenceBroker(1, epoch(world, 1)))
+    topic = world.image.topics_by_name["t"]
+    world.apply(
+        PartitionChangeRecord(topic_id=topic.topic_id, partition_id=number, isr=[2, 1]) for number in topic.partitions
+    )
+    pauses = sum(1 for _ in ElectPreferredLeaders().plan_in_steps(world.image, world.context()))
+    assert pauses == MANY // PIECE
+    assert len(ElectPreferredLeaders().plan(world.image, world.context()).records) == MANY

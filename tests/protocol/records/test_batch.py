@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,11 @@ from pykbroker.protocol.records.batch import (
     build_batch,
     codec_name,
     frames_in_steps,
+    frames_of,
     increment_sequence,
     iter_batches,
 )
+from pykbroker.protocol.records.compression import GZIP, NONE
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, RecordError, UnsupportedRecordFormat
 from pykbroker.protocol.records.layout import HEADER, HEADER_SIZE
 from pykbroker.protocol.records.record import Record
@@ -255,13 +258,34 @@ def test_the_header_format_has_61_bytes() -> None:
     assert HEADER.size == HEADER_SIZE == 61
 
 
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=3 * PIECE), st.integers(min_value=0, max_value=1 << 50))
-def test_records_that_are_encoded_before_their_batch(values: list[bytes], timestamp: int) -> None:
-    """The metadata log's: the same bytes as in one piece."""
-    frames = finished(frames_in_steps(values))
-    assert frames.record_count == len(values)
-    assert batch_of_frames(frames, timestamp) == build_batch([Record(0, timestamp, None, value) for value in values])
+FIELDS = st.one_of(st.none(), st.binary(max_size=300))
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=3 * PIECE), st.integers(min_value=0, max_value=1 << 50))
+def test_records_that_are_encoded_before_their_batch(
+    pairs: list[tuple[bytes | None, bytes | None]], timestamp: int
+) -> None:
+    """Those of the metadata log and of coordinators: the same bytes as in one piece."""
+    frames = finished(frames_in_steps(pairs))
+    assert frames.record_count == len(pairs)
+    assert frames == frames_of(pairs)
+    records = [Record(0, timestamp, *pair) for pair in pairs]
+    assert batch_of_frames(frames, timestamp) == build_batch(records)
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_the_header_of_a_batch_of_encoded_records(codec: int, is_transactional: bool) -> None:
+    header: Any = {
+        "codec": codec,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "base_sequence": 0,
+        "is_transactional": is_transactional,
+    }
+    expected = build_batch([Record(0, 5, b"key", b"value" * 100)], **header)
+    assert batch_of_frames(frames_of([(b"key", b"value" * 100)]), 5, **header) == expected
 
 
 def test_others_have_turns_while_records_are_encoded() -> None:
-    assert sum(1 for _ in frames_in_steps([b"value"] * (10 * PIECE))) == 10
+    assert sum(1 for _ in frames_in_steps([(None, b"value")] * (10 * PIECE))) == 10

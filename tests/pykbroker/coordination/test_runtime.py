@@ -139,9 +139,10 @@ class Rig(CoordinatorRig):
 
     def append(self, name: str, *pairs: tuple[bytes, bytes | None]) -> None:
         """Into the log of a name, past the runtime."""
-        from pykbroker.coordination.partition_writer import append_pairs
+        from pykbroker.coordination.partition_writer import append_records
+        from pykbroker.protocol.records.batch import frames_of
 
-        assert append_pairs(self.partition_of(name), pairs, 0, NOW_MS) is ErrorCode.NONE
+        assert append_records(self.partition_of(name), frames_of(pairs), 0, NOW_MS) is ErrorCode.NONE
 
 
 class Acquiring:

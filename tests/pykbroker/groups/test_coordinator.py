@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION,
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.groups import coordinator
+from pykbroker.groups import coordinator, offset_requests
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.heartbeat import handle_heartbeat
@@ -28,6 +28,11 @@ from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -42,6 +47,8 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
 from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import Steps as WorkInSteps
+from pykbroker.protocol.steps import finished
 from pykbroker.replication.partition import Partition
 from tests.pykbroker.groups.rig import Rig
 from tests.support.coordinator_errors import outcome, outcome_of
@@ -209,6 +216,66 @@ async def test_offsets_can_be_deleted_once_the_last_session_is_over(tmp_path: Pa
         jump_to_a_busy_loop(10)
         response = await rig.groups.delete_offsets(request)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("meanwhile", ["", "a commit", "a new leader"])
+async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str) -> None:
+    """Records are encoded while other requests run. Their commit may add to what a deletion has found."""
+    rig, count = Rig(tmp_path), 2 * offset_requests.FEW
+
+    async def in_turns_with_others(steps: WorkInSteps[Any]) -> Any:
+        made = finished(steps)
+        if meanwhile == "a commit":
+            assert await rig.commit(1_000) == ErrorCode.NONE
+        elif meanwhile == "a new leader":
+            rig.change(topic_image(OFFSETS_TOPIC, 5, leader=2), topic_image("clicks", 2))
+        return made
+
+    request = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=number, committed_offset=number)
+                    for number in range(count)
+                ],
+            )
+            for name in ("clicks", "other")
+        ],
+    )
+    deletion = OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in range(count)],
+            )
+            for name in ("clicks", "other")
+        ],
+    )
+    async with rig.running():
+        committed = await rig.groups.commit_offsets(request, 8)
+        assert await rig.fetch(topic="other", partition=count - 1) == count - 1
+        assert {p.error_code for topic in committed.topics for p in topic.partitions} == {ErrorCode.NONE}
+        [batch] = partition_of_g(rig).log.iter_batches()
+        assert batch.record_count == 2 * count
+        first = OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="g", topics=[first]))
+        monkeypatch.setattr(coordinator, "in_turns", in_turns_with_others)
+        deleted = await rig.groups.delete_offsets(deletion)
+        if meanwhile == "a new leader":
+            assert deleted.error_code == ErrorCode.NOT_COORDINATOR
+            return
+        assert deleted.error_code == ErrorCode.NONE
+        assert [len(topic.partitions) for topic in deleted.topics] == [count, count]
+        last = list(partition_of_g(rig).log.iter_batches())[-1]
+        assert last.record_count == 2 * count - (meanwhile == "")
+        assert await rig.fetch() == await rig.fetch(topic="other", partition=count - 1) == -1
+        assert rig.groups._runtime.shards[PARTITION_OF_G].offsets.of_group("g") == {}
+    again = Rig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == await again.fetch(topic="other") == -1
 
 
 async def test_a_step_of_the_wall_clock_expires_nobody(tmp_path: Path) -> None:

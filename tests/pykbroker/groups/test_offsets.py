@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.records.batch import frames_of
 from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.driver import DELAY_MS, START_MS, TOPIC_ID, Driver, subscription
 
@@ -53,13 +54,27 @@ class TestCommit:
         )
         assert offset_requests.is_large(request)
         driver = Driver()
-        made = finished(offset_requests.records_in_steps(request, START_MS, producer))
-        assert all(record.encoded == encode_record(record) for record in made)
-        result = offset_requests.commit(driver.shard, START_MS, request, 4, producer, made)
+        prepared = finished(offset_requests.prepare_commit(request, START_MS, producer, 4096))
+        result = offset_requests.commit(driver.shard, START_MS, request, 4, producer, prepared)
         expected = offset_requests.commit(driver.shard, START_MS, request, 4, producer)
         assert result.records == expected.records
-        assert len(result.records) == len(made) - 2
+        assert result.frames == frames_of(map(encode_record, expected.records))
+        assert expected.frames is None
+        assert len(result.records) == 2 * offset_requests.FEW
         assert result.response == expected.response
+
+    def test_a_prepared_commit_is_refused_as_any_other(self) -> None:
+        """The group has got members while it was prepared."""
+        driver = Driver()
+        request = OffsetCommitRequest(
+            group_id="g",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])],
+        )
+        prepared = finished(offset_requests.prepare_commit(request, START_MS, NO_PRODUCER, 4096))
+        driver.stable()
+        result = offset_requests.commit(driver.shard, START_MS, request, 8, NO_PRODUCER, prepared)
+        assert result.records == []
+        assert result.response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_small_commits_need_no_preparation(self) -> None:
         topic = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition()] * offset_requests.FEW)
@@ -187,7 +202,7 @@ def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[in
     partitions = [OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
     request = OffsetDeleteRequest(group_id="g", topics=topics)
-    result = offset_requests.delete_offsets(driver.shard, request)
+    result = offset_requests.delete_offsets(driver.shard, driver.now_ms, request)
     driver.carry_out(result)
     response = result.response
     return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]

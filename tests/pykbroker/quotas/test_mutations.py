@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.create_partitions import handle_create_partitions
 from pykbroker.handlers.create_topics import handle_create_topics
 from pykbroker.handlers.delete_topics import handle_delete_topics
@@ -25,6 +26,7 @@ from pykbroker.quotas.throttling import QUOTA_EXCEEDED_MESSAGE, quota_of_request
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ListenerKind
+from tests.controller.world import World
 from tests.pykbroker.handlers.test_envelope import at_controller, envelope, framed
 from tests.pykbroker.quotas.test_node_quotas import quotas_of, record_of
 from tests.support.admin import beside_tasks, make_context, make_services
@@ -63,6 +65,23 @@ def create(*topics: tuple[str, int], validate_only: bool = False) -> CreateTopic
 
 def names(services: Services) -> set[str]:
     return set(services.metadata.image.topics_by_name)
+
+
+async def test_a_command_that_is_planned_again_is_counted_once() -> None:
+    """P-272: the queue plans a round again if the log has grown meanwhile (`CommandQueue.finish_round`)."""
+    world, services = World(), limited()
+    context = make_context(7, services=services, api_key=ApiKey.CREATE_TOPICS)
+    quotas = services.quotas.active
+    assert quotas is not None
+    quota = quota_of_request(quotas, context.connection, context.client_id, ApiKey.CREATE_TOPICS, 7, 100)
+    assert quota is not None
+    command = CreateTopics([NewTopic(name, 8, 1) for name in "abc"], charge=quota.charge_mutations)
+    for _ in range(3):
+        results = command.plan(world.image, world.context()).result
+        assert [(result.name, result.error.code) for result in results] == [("a", 0), ("b", 0), ("c", EXCEEDED)]
+    response = CreateTopicsResponse()
+    quota.answer(CreateTopicsRequest(), response)
+    assert response.throttle_time_ms == 5000
 
 
 async def test_topics_beyond_the_quota_are_refused() -> None:

@@ -274,7 +274,8 @@ async def test_replay_goes_on_where_the_log_ends_p_142(tmp_path: Path, level: in
 
 
 async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from pykbroker.coordination.partition_writer import append_pairs
+    from pykbroker.coordination.partition_writer import append_records
+    from pykbroker.protocol.records.batch import frames_of
     from pykbroker.transactions.state_log import encode_key
 
     rig = Rig(tmp_path)
@@ -283,7 +284,8 @@ async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog
         for number in range(5):
             partition = rig.partitions.get(TRANSACTION_TOPIC, number)
             assert partition is not None
-            append_pairs(partition, [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")], 0, 1)
+            pairs = [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")]
+            append_records(partition, frames_of(pairs), 0, 1)
     again = Rig(tmp_path)
     async with again.running():
         assert again.transaction().current.producer_id == P

@@ -136,7 +136,7 @@ def test_offsets_of_consumed_topics_stay() -> None:
             for name in ("clicks", "views")
         ],
     )
-    result = offset_requests.delete_offsets(rig.shard, request)
+    result = offset_requests.delete_offsets(rig.shard, rig.now_ms, request)
     codes = [topic.partitions[0].error_code for topic in result.response.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     rig.now_ms += rig.config.groups.offsets_retention_minutes * 60_000
