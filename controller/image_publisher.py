@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, UnsupportedMetadataVersion
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, UnsupportedMetadataVersion
 from pykbroker.controller.metadata.image_builder import apply_in_steps, apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
 from pykbroker.controller.metadata.record_framing import decode_in_steps
@@ -32,7 +32,7 @@ class ImagePublisher:
     Attributes:
         image: state of the cluster after the committed records below `applied`.
         applied: end of the applied log, including control records, which do not change `image`.
-        prepared: the image for which the subscribers were prepared last; None for none.
+        prepared: the image for which the subscribers were prepared, until one is published, or None.
     """
 
     def __init__(self, metadata_version_max: int) -> None:
@@ -57,6 +57,7 @@ class ImagePublisher:
             first = apply_records(image, (), offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
             _set_delta(EMPTY_IMAGE, first)
             callback(EMPTY_IMAGE, first)
+            first.delta = ImageDelta()
 
     def publish(self, image: ClusterImage, applied: OffsetAndEpoch) -> None:
         """Makes an image the newest one and calls the subscribers.
@@ -70,6 +71,9 @@ class ImagePublisher:
         old, self.image = self.image, image
         for callback in self._subscribers:
             callback(old, image)
+        # Both would keep deleted topics in memory until the next image, or the next large one.
+        image.delta = ImageDelta()
+        self.prepared = None
 
     def must_prepare(self, image: ClusterImage) -> bool:
         """True if the subscribers should be prepared for this image before it is published."""

@@ -232,7 +232,8 @@ class ControllerNode:
         return self._publisher.image
 
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
-        """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`.
+        """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`,
+        during the calls.
 
         While the node runs, an image with many new partitions is given to `prepare` first, with the same arguments.
         If there is an image already, the callback is called at once, with the empty image as the old one. An exception

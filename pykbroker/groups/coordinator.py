@@ -474,6 +474,8 @@ class GroupCoordinator:
         group_id: str,
         groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
         response: Callable[..., Described],
+        *,
+        has_texts: bool,
     ) -> Described:
         """Describes one modern group.
 
@@ -481,8 +483,10 @@ class GroupCoordinator:
             group_id: id of the group.
             groups_of: the groups of the type in a shard.
             response: makes a description with an error; the class of the descriptions of this type.
+            has_texts: True if an error of the coordinator comes with its general text.
         """
         from pykbroker.groups.modern.errors import GroupError
+        from pykbroker.protocol.error_texts import TEXTS
 
         if not group_id:
             return response(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
@@ -490,7 +494,8 @@ class GroupCoordinator:
             _, shard = self._runtime.find(group_id)
             found: Described = groups_of(shard).describe(group_id, shard.committed_group(group_id))
         except CoordinatorError as error:
-            return response(group_id=group_id, error_code=error.error_code)
+            text = TEXTS.get(error.error_code) if has_texts else None
+            return response(group_id=group_id, error_code=error.error_code, error_message=text)
         except GroupError as error:
             return response(group_id=group_id, error_code=error.code, error_message=error.message)
         return found

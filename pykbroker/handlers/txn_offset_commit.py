@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.coordination.partition_writer import response_error
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
-    from pykbroker.requests.context import BrokerContext
+    from pykbroker.replication.partition import Partition
+    from pykbroker.requests.context import BrokerContext, BrokerServices
 
 LOADING_VERSION = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
@@ -146,15 +148,35 @@ async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Ve
         CoordinatorError: the group's coordinator is not here, or that of the transaction refuses.
     """
     services = context.services
-    partition = services.groups.offsets_partition(request.group_id)
     client = ClientGeneration.OLD_ERRORS
     if context.api_version >= EPOCH_BUMPS_VERSION:
         client = ClientGeneration.EPOCH_BUMPS
     elif context.api_version >= ABORTABLE_VERSION:
         client = ClientGeneration.NEW_ERRORS
+    partition = _offsets_partition(services, request.group_id, client)
     identity = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
     verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
     place = (partition.topic, partition.partition)
     if place in verified.errors:
         raise CoordinatorError(response_error(verified.errors[place]))
     return verified.verifications.get(place)
+
+
+def _offsets_partition(services: BrokerServices, group_id: str, client: ClientGeneration) -> Partition:
+    """The partition that is verified, which has the group's offsets.
+
+    Raises:
+        CoordinatorError: the group's coordinator is not here. Without `__consumer_offsets` COORDINATOR_NOT_AVAILABLE:
+            to verify, Kafka asks its replica manager for the partition (`ReplicaManager.getPartitionOrException`).
+            Where it does not verify, its group coordinator gives NOT_COORDINATOR, as for other requests.
+    """
+    try:
+        partition: Partition = services.groups.offsets_partition(group_id)
+    except CoordinatorError as error:
+        metadata = services.metadata
+        if error.error_code is ErrorCode.NOT_COORDINATOR and OFFSETS_TOPIC not in metadata.image.topics_by_name:
+            is_enabled = metadata.settings.default_log_config(metadata.image).transaction_partition_verification_enable
+            if is_enabled or client is ClientGeneration.EPOCH_BUMPS:
+                raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        raise
+    return partition

@@ -6,6 +6,7 @@ Each is a task with its own interval, from Kafka's settings; an idle broker wake
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -406,7 +407,7 @@ async def _give_back_memory(services: NodeServices) -> None:
     freed = FreedMemory()
     while True:
         services.metadata.encoded_topics.release_unused(trio.current_time())
-        freed.give_back()
+        freed.give_back(trio.current_time(), time.process_time())
         await trio.sleep(MEMORY_INTERVAL_S)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.config.definitions import ConfigError
 from pykbroker.config.named_class import is_named_class, load_class
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.named_tuple import NamedTuple
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from pykbroker.node.host import Host
     from pykbroker.quotas.switch import QuotaSwitch
     from pykbroker.security.custom_authorizer import CustomAuthorizer
-    from pykbroker.security.principals import CheckedPrincipalBuilder
+    from pykbroker.security.principals import CheckedPrincipalBuilder, PrincipalBuilder
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.security.tls.listener_tls import ListenerTls
+
+PRINCIPAL_BUILDER_CLASS = "principal.builder.class"
 
 
 class NodeParts(NamedTuple):
@@ -100,24 +103,52 @@ def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | No
     Raises:
         ConfigError: a class cannot be imported.
     """
-    key = "principal.builder.class"
     default = config.security.principal_builder_class
     of_listeners = {
         listener.name: name
         for listener in (*config.network.listeners, *config.network.controller_listeners)
-        if (name := config.listener_property(listener.name, key) or default) != default
+        if (name := config.listener_property(listener.name, PRINCIPAL_BUILDER_CLASS) or default) != default
     }
     if not any(map(is_named_class, (default, *of_listeners.values()))):
         return None
     from pykbroker.security.principals import CheckedPrincipalBuilder
 
-    builders = {
-        name: load_class(key, name)(config.static_properties) if is_named_class(name) else None
-        for name in (default, *of_listeners.values())
-    }
+    builders = {name: _principal_builder(name, config) for name in (default, *of_listeners.values())}
     return CheckedPrincipalBuilder(
         builders[default], {listener: builders[name] for listener, name in of_listeners.items()}
     )
+
+
+def with_builder_of(
+    listener_name: str, config: BrokerConfig, builders: CheckedPrincipalBuilder | None
+) -> CheckedPrincipalBuilder | None:
+    """`builders` with that of a listener that is added to a running node (P-313).
+
+    Args:
+        config: the settings of now: a general class that was set since the start is for added listeners alone.
+
+    Raises:
+        ConfigError: its class cannot be imported.
+    """
+    name = config.listener_property(listener_name, PRINCIPAL_BUILDER_CLASS) or ""
+    if builders is None and not is_named_class(name):
+        return None
+    from pykbroker.security.principals import CheckedPrincipalBuilder
+
+    return (builders or CheckedPrincipalBuilder(None)).with_listener(listener_name, _principal_builder(name, config))
+
+
+def _principal_builder(name: str, config: BrokerConfig) -> PrincipalBuilder | None:
+    """A new builder of the class with this name; None for Kafka's default one."""
+    if not is_named_class(name):
+        return None
+    made = load_class(PRINCIPAL_BUILDER_CLASS, name)
+    try:
+        builder: PrincipalBuilder = made(config.static_properties)
+    except Exception as error:
+        # A running broker logs it and goes on without the listener.
+        raise ConfigError(PRINCIPAL_BUILDER_CLASS, name, f"it cannot be made: {error!r}") from error
+    return builder
 
 
 def tls_of(parts: NodeParts, address: ListenerAddress) -> ListenerTls | None:

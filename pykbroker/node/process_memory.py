@@ -1,8 +1,8 @@
 """Return of freed memory to the system, and short pauses of the garbage collector.
 
 glibc keeps up to 64 MB of freed memory after large blocks were used, for example for a decompressed batch: a broker
-would stay large after one busy time or one attack. `FreedMemory` calls malloc_trim from time to time, and only after
-growth. Without glibc nothing is done.
+would stay large after one busy time or one attack. `FreedMemory` calls malloc_trim after growth, and when the process
+is idle after work. Without glibc nothing is done.
 
 Python's own allocator serves small objects. It takes memory in blocks of a megabyte, and returns a block when no object
 in it is used any more; a single used object keeps its whole block. Ten thousand partitions, created and deleted,
@@ -32,6 +32,10 @@ does not make the process grow by so much."""
 
 ATTEMPTS = 5
 """Attempts to return memory after growth: memory that the first attempt found in use may be free at a later one."""
+
+WORK_S = 0.05
+"""Processor time in seconds since memory was last returned, after which an idle process returns it again. A broker
+without clients takes half a minute for it."""
 
 THRESHOLDS = (700, 5, 2)
 """Thresholds of the garbage collector, for gc.set_threshold. A collection of the youngest generation follows 700 new
@@ -95,17 +99,46 @@ def has_glibc() -> bool:
         return False
 
 
+class Idleness:
+    """Tells if the process was idle between two looks at it."""
+
+    def __init__(self) -> None:
+        self._looked_at: tuple[float, float] | None = None
+
+    def was_idle(self, now_s: float, processor_s: float) -> bool:
+        """True if the process used less than `IDLE_SHARE` of a processor since the last call; False at the first one.
+
+        Args:
+            now_s: time in seconds of a clock that also runs while the process waits.
+            processor_s: processor time of the process so far, in seconds.
+        """
+        before, self._looked_at = self._looked_at, (now_s, processor_s)
+        return before is not None and processor_s - before[1] < IDLE_SHARE * (now_s - before[0])
+
+
 class FreedMemory:  # pragma: no cover  tested in a process of its own
-    """Returns freed memory to the system after growth. Call `give_back` every few seconds."""
+    """Returns freed memory to the system. Call `give_back` every few seconds.
+
+    A busy process returns it after growth. Memory that is in use for long and then freed is no growth: 2,000 partitions
+    that are made within a minute and then deleted would leave 3 MB. So an idle process that has worked returns it, too.
+    There the pause hurts nobody: malloc_trim looks at every free block, at 0.7 microseconds for each.
+    """
 
     def __init__(self) -> None:
         self._least: int | None = None
         self._attempts_left = 0
+        self._idleness = Idleness()
+        self._processor_s_at_return = 0.0
 
-    def give_back(self) -> bool:
-        """Returns freed memory to the system if the process has grown since its smallest size; True if it did.
+    def give_back(self, now_s: float, processor_s: float) -> bool:
+        """Returns freed memory to the system if there may be much; True if it did.
 
-        After growth the next `ATTEMPTS` calls do so too, because a call may come while the memory is still in use.
+        That is so if the process has grown since its smallest size: at the next `ATTEMPTS` calls, because a call may
+        come while the memory is still in use. And if it is idle and has used `WORK_S` since memory was returned.
+
+        Args:
+            now_s: time in seconds of a clock that also runs while the process waits.
+            processor_s: processor time of the process so far, in seconds.
         """
         used = anonymous_bytes()
         if used is None:
@@ -114,9 +147,11 @@ class FreedMemory:  # pragma: no cover  tested in a process of its own
             self._least = used
         if used - self._least >= max(GROWTH_BYTES, self._least * GROWTH_SHARE):
             self._attempts_left = ATTEMPTS
-        elif not self._attempts_left:
+        has_worked = processor_s - self._processor_s_at_return >= WORK_S
+        if not ((self._idleness.was_idle(now_s, processor_s) and has_worked) or self._attempts_left):
             return False
-        self._attempts_left -= 1
+        self._attempts_left = max(self._attempts_left - 1, 0)
+        self._processor_s_at_return = processor_s
         gc.collect()
         _trim()
         # Memory that is still in use does not count as growth.
@@ -145,7 +180,8 @@ class SettledObjects:
         self._settled_since_collection = 0
         self._found_in_use = 0
         self._due_since_s: float | None = None
-        self._checked_at: tuple[float, float] | None = None
+        self._idleness = Idleness()
+        self._is_thorough = False
 
     def begin(self) -> None:
         """Settles all present objects, and from now on the survivors of each full collection."""
@@ -171,25 +207,28 @@ class SettledObjects:
             now_s: time in seconds of a clock that also runs while the process waits.
             processor_s: processor time of the process so far, in seconds.
         """
-        before, self._checked_at = self._checked_at, (now_s, processor_s)
+        is_idle = self._idleness.was_idle(now_s, processor_s)
         if self._settled_since_collection < max(THOROUGH_OBJECTS, self._found_in_use * THOROUGH_SHARE):
             return False
         if self._due_since_s is None:
             self._due_since_s = now_s
-        is_idle = before is not None and processor_s - before[1] < IDLE_SHARE * (now_s - before[0])
         if not is_idle and now_s - self._due_since_s < THOROUGH_DELAY_S:
             return False
         self._due_since_s = None
         gc.unfreeze()
-        # The end of this collection calls _on_collection, which counts and settles all objects in use.
-        self._settled_since_collection = 0
-        gc.collect()
-        self._found_in_use, self._settled_since_collection = self._settled_since_collection, 0
+        self._is_thorough = True
+        try:
+            gc.collect()
+        finally:
+            self._is_thorough = False
+        gc.freeze()
+        self._found_in_use, self._settled_since_collection = gc.get_freeze_count(), 0
         self._forget_size()
         return True
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "stop" and info["generation"] == _FULL:
+        if phase == "stop" and info["generation"] == _FULL and not self._is_thorough:
+            # The list is short: older survivors have settled.
             survivors = len(gc.get_objects(generation=_FULL))
             if survivors >= SETTLED_OBJECTS:  # pragma: no cover  tested in a process of its own
                 gc.freeze()

@@ -14,7 +14,7 @@ import trio
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.network.listener import BindError, Listener, ListenerLimits
-from pykbroker.node.node_parts import sasl_maker, tls_of
+from pykbroker.node.node_parts import sasl_maker, tls_of, with_builder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,12 +107,14 @@ class RunningListeners:
                 parts = parts._replace(host=parts.host._replace(tls=self._tls_with(address.name, config, nursery)))
             sockets = self._parts.host.bind(address.host, address.port)
             listener = self._make(parts, address, sockets)
+            builders = with_builder_of(address.name, config, self._services.principal_builder)
             listener.open()
         except (BindError, ConfigError) as error:
             for socket in sockets:
                 socket.close()
             log.error("listener %s is not opened: %s", address.name, error)
             return
+        self._services.principal_builder = builders
         self.listeners.append(listener)
         self._begin(listener, nursery)
         log.info("listener %s is added, on port %d", address.name, listener.port)

@@ -42,6 +42,8 @@ def described_groups(
     groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
     topics_of: Callable[[G], set[str]],
     hidden_topics: str = HIDDEN_TOPICS,
+    *,
+    has_texts: bool = False,
 ) -> list[G]:
     """Each group of the request; those that the client may not describe come first, as in Kafka.
 
@@ -52,6 +54,8 @@ def described_groups(
         groups_of: the groups of the type in a shard.
         topics_of: topics that the description names.
         hidden_topics: error message for a group with a topic that the client may not describe.
+        has_texts: True if an error of the coordinator comes with its general text, as Kafka does for share groups alone
+            (`getErrorDescribedGroupList` of the three requests).
     """
     refused = context.refused(DESCRIBE, GROUP, request.group_ids)
     failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -59,7 +63,7 @@ def described_groups(
     for group_id in request.group_ids:
         if group_id in refused:
             continue
-        group = context.services.groups.describe_modern_group(group_id, groups_of, response)
+        group = context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
         if context.refused(DESCRIBE, TOPIC, topics_of(group)):

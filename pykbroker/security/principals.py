@@ -69,6 +69,10 @@ class CheckedPrincipalBuilder:
         self._builder = builder
         self._of_listeners = of_listeners
 
+    def with_listener(self, listener_name: str, builder: PrincipalBuilder | None) -> CheckedPrincipalBuilder:
+        """These builders, and the one of a further listener."""
+        return CheckedPrincipalBuilder(self._builder, {**self._of_listeners, listener_name: builder})
+
     def is_for(self, listener_name: str) -> bool:
         """True if a class of the user makes the principals of this listener."""
         return self._of_listeners.get(listener_name, self._builder) is not None

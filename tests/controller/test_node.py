@@ -14,7 +14,7 @@ from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, FeatureUpdate, UpdateFeatures
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, ImageDelta
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import encode_record
 from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
@@ -81,13 +81,17 @@ async def test_a_late_subscriber_is_told_everything_at_once() -> None:
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
         await create(node, "a")
-        seen: list[tuple[ClusterImage, ClusterImage]] = []
-        node.subscribe(lambda old, new: seen.append((old, new)))
-        ((old, new),) = seen
+        seen: list[tuple[ClusterImage, ClusterImage, ImageDelta]] = []
+        node.subscribe(lambda old, new: seen.append((old, new, new.delta)))
+        ((old, new, delta),) = seen
         assert old is EMPTY_IMAGE
         assert new == node.image
-        assert [topic.name for topic in new.delta.created_topics] == ["a"]
-        assert new.delta.brokers == {1}
+        assert [topic.name for topic in delta.created_topics] == ["a"]
+        assert delta.brokers == {1}
+        await node.submit(DeleteTopics([TopicReference("a")]), 1000)
+        _, newest, delta = seen[-1]
+        assert [topic.name for topic in delta.deleted_topics] == ["a"]
+        assert new.delta == newest.delta == ImageDelta(), "it would keep a deleted topic until the next image"
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

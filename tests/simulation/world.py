@@ -134,7 +134,7 @@ def _surroundings(trace: Trace) -> Iterator[None]:
     logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(logging.INFO)
-    memory.FreedMemory.give_back = lambda self: False  # type: ignore[method-assign]
+    memory.FreedMemory.give_back = lambda *_: False  # type: ignore[method-assign]
     quorum_node.RESERVE_BYTES, space_reserve.RELEASE_STEP = RESERVE_BYTES, RELEASE_BYTES
     space_reserve.FILL_INTERVAL_MS = FILL_INTERVAL_MS
     # What is there before, modules above all, is not looked at again: a thirtieth of a run would be spent on that.

@@ -319,6 +319,24 @@ async def test_verification_fails(tmp_path: Path, said: ErrorCode, version: int,
         assert rig.partition_of_g.log.log_end_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("is_verified", "version", "told"),
+    [
+        ("true", 4, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("true", 5, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("false", 4, ErrorCode.NOT_COORDINATOR),
+        ("false", 5, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+async def test_a_cluster_without_offsets(tmp_path: Path, is_verified: str, version: int, told: ErrorCode) -> None:
+    """P-135: the partition to be verified does not exist; without verification P-90 holds."""
+    rig = TransactionRig(tmp_path, {"transaction.partition.verification.enable": is_verified}, is_fresh=True)
+    async with rig.running():
+        assert await rig.commit_in_transaction(1, version=version) == [told]
+        assert await rig.commit_in_transaction(1, version=version, group_id="") == [ErrorCode.INVALID_GROUP_ID]
+        assert await rig.commit(1) == ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_fenced_producer(tmp_path: Path) -> None:
     """P-55: by the partition of the offsets."""
     rig = TransactionRig(tmp_path)
@@ -341,8 +359,9 @@ async def test_markers_are_fenced(tmp_path: Path) -> None:
 
 async def test_where_the_group_is_not_coordinated_here(tmp_path: Path) -> None:
     """P-90: and an empty group id is none."""
-    rig = TransactionRig(tmp_path, is_fresh=True)
+    rig = TransactionRig(tmp_path)
     async with rig.running():
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
         assert await rig.commit_in_transaction(1) == [ErrorCode.NOT_COORDINATOR]
         assert await rig.commit_in_transaction(1, group_id="") == [ErrorCode.INVALID_GROUP_ID]
 

@@ -12,6 +12,7 @@ from pykbroker.controller.metadata.features import SHARE_VERSION
 from pykbroker.handlers.share_group_describe import handle_share_group_describe
 from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
 from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.pykbroker.groups.rig import Rig
@@ -63,6 +64,16 @@ async def test_a_described_group(tmp_path: Path) -> None:
         assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("clicks", [0, 1])]
         assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group h not found.")
         assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_an_error_of_the_coordinator_has_a_text(tmp_path: Path) -> None:
+    """P-90: the general text of the error, which descriptions of consumer groups do not have."""
+    rig = share_rig(tmp_path)
+    (group,) = await describe(rig, "g")
+    assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert group.error_message == "The coordinator is loading and hence can't process requests."
+    other = rig.groups.describe_modern_group("g", lambda shard: shard.consumer, ConsumerGroup, has_texts=False)
+    assert (other.error_code, other.error_message) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
 
 
 async def test_a_cluster_without_share_groups(tmp_path: Path) -> None:

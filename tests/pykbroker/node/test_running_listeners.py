@@ -22,6 +22,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pykbroker.security.principals import AuthenticationContext
 from pykbroker.security.tls.development import BROKER_FILE, prepare
 from tests.support.data_path import batch
 from tests.support.whole_broker import TIMEOUT_S, WholeBroker
@@ -191,3 +192,66 @@ def test_a_listener_with_sasl_is_added(broker: WholeBroker) -> None:
     client = WireClient(("127.0.0.1", port))
     assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).mechanisms == ["PLAIN"]
     client.close()
+
+
+class OfAddedListener:
+    """Principal builder that puts the listener into the name; with one setting it cannot be made."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        if settings.get("max.connections.per.ip") == "77":
+            raise RuntimeError("not this one")
+
+    def build(self, context: AuthenticationContext) -> str:
+        return f"User:{context.listener_name.lower()}-{context.principal.partition(':')[2]}"
+
+
+BUILDER = f"{__name__}:{OfAddedListener.__name__}"
+
+
+def may_create(port: int) -> bool:
+    client = WireClient(("127.0.0.1", port))
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    answer = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=True), 5)
+    client.close()
+    error_code: int = answer.topics[0].error_code
+    return error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("key", ["listener.name.other.principal.builder.class", "principal.builder.class"])
+def test_an_added_listener_has_the_principal_builder_of_now(tmp_path: Path, key: str) -> None:
+    """P-313: the class for it, or else the general one. Those that are open keep theirs."""
+    settings = {
+        "listener.security.protocol.map": MAP,
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with WholeBroker(tmp_path / "data", settings) as broker:
+        port = free_port()
+        assert alter(broker, {**listeners(port), key: BUILDER}) == (0, None)
+        wait_until(lambda: is_open(port))
+        assert not may_create(port)
+        assert may_create(broker.address.port)
+        if key == "principal.builder.class":
+            assert alter(broker, {key: None}) == (0, None)
+            assert not may_create(port)
+        assert alter(broker, {"listeners": OWN, key: None}) == (0, None)
+        wait_until(lambda: not is_open(port))
+        assert alter(broker, listeners(port)) == (0, None)
+        wait_until(lambda: is_open(port))
+        assert may_create(port)
+
+
+def test_a_principal_builder_that_cannot_be_made_opens_no_listener(
+    broker: WholeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-313, P-484."""
+    port = free_port()
+    key = "listener.name.other.principal.builder.class"
+    with caplog.at_level(logging.ERROR):
+        assert alter(broker, {**listeners(port), key: BUILDER, "max.connections.per.ip": "77"}) == (0, None)
+        wait_until(lambda: "listener OTHER is not opened" in caplog.text)
+    assert "RuntimeError('not this one')" in caplog.text
+    assert not is_open(port)
+    assert alter(broker, {"max.connections.per.ip": None}) == (0, None)
+    wait_until(lambda: is_open(port))
