@@ -732,12 +732,16 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return result
 
     def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
-        """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name."""
+        """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
+
+        As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer.
+        """
         found = [*self.offsets.of_topics(topics), *self.pending.of_topics(topics)]
         ended = [key for key, committed in found if committed.topic_id in (ZERO_UUID, topics[key[1]])]
-        ended += self.in_flight.of_topics(topics)
+        known = set(ended)
+        ended += [key for key in self.in_flight.of_topics(topics) if key not in known]
         result = GroupResult()
-        result.records += [offset_record(*key, None) for key in dict.fromkeys(ended)]
+        result.records += [offset_record(*key, None) for key in ended]
         return result
 
     def _empty_group_stored(

@@ -417,6 +417,20 @@ async def test_offsets_of_a_deleted_topic(tmp_path: Path) -> None:
         assert await rig.fetch() == -1
 
 
+async def test_a_deleted_topic_has_a_tombstone_for_each_of_its_offsets(tmp_path: Path) -> None:
+    """As in Kafka: one for the committed offset, and one for the pending offset of the same partition."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit(3)
+        await rig.commit_in_transaction(9)
+        end_offset = rig.partition_of_g.log.log_end_offset
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        batches = [batch for batch in rig.partition_of_g.log.iter_batches() if batch.base_offset >= end_offset]
+        [first, second] = [record for batch in batches for record in batch.records()]
+        assert first.key == second.key
+        assert first.value is second.value is None
+
+
 async def test_nothing_expires_while_a_transaction_is_open(tmp_path: Path) -> None:
     """P-114: neither the offset that it may change nor the group; others of the group do."""
     rig = TransactionRig(tmp_path, {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "30000"})
