@@ -16,7 +16,7 @@ LISTENER_PREFIX = "listener.name."
 
 _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
 _PORT_MAX = 65535
-_NODE_ID_MAX = 2**31 - 1
+_INTEGER_MAX = 2**31 - 1
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 _EXPECTED_ENTRY = f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}"
 _NO_NAME = "The provided listener name is null or empty string"
@@ -55,7 +55,7 @@ class ListenerAddress(NamedTuple):
     Attributes:
         name: in upper case.
         host: empty for every address of the machine.
-        port: 0 for a free port.
+        port: 0 for a free port. One of `listeners` may be out of the range of ports, and cannot be opened then.
         security_protocol: a key of `SECURITY_PROTOCOLS`.
     """
 
@@ -94,13 +94,17 @@ def _parse_listener(key: str, text: str, texts: list[str], protocols: Mapping[st
     name, separator, address = text.partition("://")
     host, colon, port_text = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    port = _number(port_text, _PORT_MAX)
+    # A port of `listeners` beyond those that exist is refused when it is to be opened, as in Kafka.
+    is_opened = key == "listeners"
+    port = _integer(port_text) if is_opened else _port(port_text)
     if not separator or not colon or not name or port is None or not is_host(host):
         expected = "expected NAME://host:port, for example PLAINTEXT://localhost:9092"
         kafkas_reason = f"Unable to parse {text} to a broker endpoint"
         if separator and colon and not name:
             kafkas_reason = _NO_NAME
         raise _refused(key, text, texts, expected, kafkas_reason)
+    if not -_INTEGER_MAX - 1 <= port <= _INTEGER_MAX:
+        raise _refused(key, text, texts, "the port is no 32-bit number", f'For input string: "{port_text}"')
     name = name.upper()
     protocol = protocols.get(name)
     if protocol is None:
@@ -121,6 +125,16 @@ def _as_list(texts: list[str]) -> str:
 def _number(text: str, most: int) -> int | None:
     """The decimal number in the text; None for any other text and for a number above `most`."""
     return int(text) if re.fullmatch(r"\d{1,99}", text) and int(text) <= most else None
+
+
+def _port(text: str) -> int | None:
+    """The port in the text; None for any other text. Kafka takes ASCII digits alone, unlike in other numbers."""
+    return _number(text, _PORT_MAX) if text.isascii() else None
+
+
+def _integer(text: str) -> int | None:
+    """The decimal number in ASCII digits in the text; None for any other text."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,99}", text) else None
 
 
 def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
@@ -211,7 +225,7 @@ def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
         id_text, _, address = text.partition("@")
         host, _, port_text = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        node_id, port = _number(id_text, _NODE_ID_MAX), _number(port_text, _PORT_MAX)
+        node_id, port = _number(id_text, _INTEGER_MAX), _port(port_text)
         if node_id is None or port is None or not host or not is_host(host):
             raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
         voters[node_id] = (host, port)
@@ -228,7 +242,7 @@ def parse_bootstrap_servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
     for text in texts:
         host, _, port_text = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        port = _number(port_text, _PORT_MAX)
+        port = _port(port_text)
         if not port or not host or not is_host(host):
             raise ConfigError(
                 "controller.quorum.bootstrap.servers", text, "expected host:port, for example localhost:9093"

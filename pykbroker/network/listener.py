@@ -51,6 +51,8 @@ LOGIN_TIMEOUT_S = 60.0
 
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
+PORT_MAX = 65535
+
 
 class BindError(Exception):
     """A listener's address cannot be bound; the text names the address and the remedy."""
@@ -308,8 +310,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
     A name such as ``localhost`` gives one socket per address, all on the same port, also when `port` is 0.
 
     Raises:
-        BindError: the name is unknown or the port taken.
+        BindError: the name is unknown, or the port is taken or out of range.
     """
+    if not 0 <= port <= PORT_MAX:
+        raise BindError(f"cannot listen on {host_and_port(host or '*', port)}: port out of range")
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in _addresses(host, port):

@@ -37,6 +37,19 @@ CASES: list[Mapping[str, str | None]] = [
     {LISTENERS: f"{ALL},spare://127.0.0.1:1"},
     {LISTENERS: f"{ALL},SPARE://127.0.0.1:"},
     {LISTENERS: f"{ALL},SPARE://127.0.0.1"},
+    *(
+        {LISTENERS: f"{ALL},SPARE://127.0.0.1:{port}"}
+        for port in (
+            "-1",
+            "01",
+            "65536",
+            str(2**31 - 1),
+            str(2**31),
+            str(-(2**31) - 1),
+            "+1",
+            "\N{ARABIC-INDIC DIGIT ONE}",
+        )
+    ),
     {LISTENERS: f"{ALL},SPARE://:1"},
     {LISTENERS: f"{ALL},SPARE://[::1]:1"},
     {LISTENERS: f"{ALL},SPARE:127.0.0.1:1"},

@@ -37,7 +37,6 @@ EXPLAINED = {
 
 EXPLAINED_ENDINGS = {
     "listeners=A://0.0.0.0:9092,CONTROLLER://localhost:9093": "a client is told the address that it has dialled",
-    "listeners=A://localhost:-1,CONTROLLER://localhost:9093": NO_PLACE,
 }
 
 EXPLAINED_KEYS = {

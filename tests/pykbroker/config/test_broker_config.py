@@ -179,6 +179,8 @@ def test_the_authorizer_and_its_settings() -> None:
         ("log.retention.ms", "0", "must be -1"),
         ("listeners", "9092", "expected NAME://host:port"),
         ("listeners", "A://:" + "9" * 5000, "expected NAME://host:port"),
+        ("listeners", "A://:\N{ARABIC-INDIC DIGIT ONE}", "expected NAME://host:port"),
+        ("listeners", f"A://:{2**31}", "the port is no 32-bit number"),
         ("controller.quorum.voters", f"{2**31}@a:9093", "expected id@host:port"),
         ("controller.quorum.voters", "1@a:" + "9" * 5000, "expected id@host:port"),
         ("controller.quorum.bootstrap.servers", "a:" + "9" * 5000, "expected host:port"),

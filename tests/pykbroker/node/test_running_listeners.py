@@ -158,6 +158,22 @@ def test_a_taken_port_is_logged_and_tried_again(broker: WholeBroker, caplog: pyt
     wait_until(lambda: is_open(port))
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_be_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, port: int) -> None:
+    """P-484: it is stored, as in Kafka, and neither this start nor the next one ends with it."""
+    settings = {"listener.security.protocol.map": MAP, "advertised.listeners": "PLAINTEXT://127.0.0.1:9"}
+    refused = f"listener OTHER is not opened: cannot listen on 127.0.0.1:{port}: port out of range"
+    with caplog.at_level(logging.ERROR):
+        with WholeBroker(tmp_path / "data", settings) as broker:
+            assert alter(broker, listeners(port)) == (0, None)
+            wait_until(lambda: refused in caplog.text)
+            assert alter(broker, listeners(2**31))[0] == ErrorCode.INVALID_REQUEST
+        caplog.clear()
+        with WholeBroker(tmp_path / "data", settings) as broker:
+            wait_until(lambda: refused in caplog.text)
+            assert alter(broker, listeners(free_port())) == (0, None)
+
+
 def test_a_listener_with_tls_is_added_to_a_broker_without(
     broker: WholeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import ssl
 import sys
 from base64 import b64decode, urlsafe_b64encode
@@ -299,6 +301,87 @@ async def test_keys_are_fetched_when_they_are_needed_and_refreshed() -> None:
     keys.now_s = 101.0
     await keys.keys.prepare("a")
     assert [key["kid"] for key in keys.keys.keys] == ["c"]
+
+
+async def test_keys_are_fetched_for_each_unknown_id_and_not_too_often() -> None:
+    """P-492: an id that somebody invents keeps no other one from being found."""
+    keys = Keys()
+    keys.documents = [document("a")] * 30
+    await keys.keys.prepare("a")
+    for now_s, named, fetches in (
+        (0.9, "b", 1),
+        (1.0, "b", 2),
+        (1.5, "c", 2),
+        (2.0, "c", 3),
+        (3.0, "b", 3),
+        (3.0, "d" * 1001, 3),
+        (3.0, "d" * 1000, 4),
+        (60.9, "b", 4),
+        (61.0, "b", 5),
+        (62.0, None, 5),
+        (62.0, "c", 6),
+    ):
+        keys.now_s = now_s
+        await keys.keys.prepare(named)
+        assert keys.fetches == fetches, (now_s, named)
+    for number in range(16):
+        keys.now_s += 1
+        await keys.keys.prepare(f"invented-{number}")
+    assert keys.fetches == 22
+    keys.now_s += 1
+    await keys.keys.prepare("c")
+    assert keys.fetches == 23, "forgotten for the sake of others"
+
+
+async def test_an_unknown_id_that_was_found_and_is_gone_is_looked_for_again() -> None:
+    """P-492."""
+    keys = Keys()
+    keys.documents = [document("a"), document("b"), document("a"), document("b")]
+    await keys.keys.prepare("a")
+    for now_s, named, found in ((1.0, "b", "b"), (2.0, "a", "a"), (3.0, "b", "b")):
+        keys.now_s = now_s
+        await keys.keys.prepare(named)
+        assert [key["kid"] for key in keys.keys.keys] == [found]
+
+
+async def test_a_file_of_keys_is_read_when_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P-492: a key that was removed is not trusted by the next login, and without a file no key is."""
+    path = tmp_path / "the keys.json"
+    times = itertools.count(1)
+
+    def write(text: str) -> None:
+        path.write_text(text)
+        at_ns = next(times) * 1_000_000
+        os.utime(path, ns=(at_ns, at_ns))
+
+    settings = KeySetSettings(path.as_uri(), 3_600_000, 1_000, 4_000)
+    reads: list[str] = []
+
+    def fetch(url: str) -> str:
+        reads.append(url)
+        return fetch_document(url)
+
+    keys = KeySet(settings, run_here, fetch, lambda: 0.0)
+
+    async def ids() -> list[str]:
+        await keys.prepare("unknown")
+        return [key["kid"] for key in keys.keys]
+
+    assert await ids() == []
+    write(document("a", "b"))
+    assert await ids() == ["a", "b"]
+    reads.clear()
+    assert await ids() == ["a", "b"]
+    assert reads == []
+    write(document("b"))
+    assert await ids() == ["b"]
+    write("half of")
+    assert await ids() == []
+    write(document("c"))
+    assert await ids() == ["c"]
+    path.unlink()
+    assert await ids() == []
+    assert caplog.text.count("cannot be read") == 3
 
 
 async def test_old_keys_stay_while_the_server_is_away() -> None:
