@@ -224,11 +224,11 @@ def message_from_request(request: Any, node_id: int, cluster_id: str, known: Kno
     message: Request | None = _READERS[type(request)](request, partition, node_id)
     if message is None:
         refused = _response(request, ErrorCode.INVALID_REQUEST, known)
-        raise Refusal(refused, "the request names an offset or an epoch that cannot be")
+        raise Refusal(refused, "the request has an invalid offset or epoch")
     if message.source < 0 and not isinstance(message, raft.FetchRequest):
         is_late = message.epoch < known.epoch
         refused = _response(request, ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.INVALID_REQUEST, known)
-        raise Refusal(refused, "the request names a node that cannot be")
+        raise Refusal(refused, "the request has an invalid node id")
     return message
 
 

@@ -168,7 +168,7 @@ class LogDirectory(DirectoryCheckpoints):
             if log_name is None:
                 raise InconsistentDirectory(
                     f"{self.path}/{name}",
-                    "is no directory of a log, and a log directory may have no others: move it elsewhere, "
+                    "is no directory of a log, and a log directory must have no others: move it elsewhere, "
                     "or name another directory in log.dirs",
                 )
             if log_name.topic == METADATA_TOPIC:

@@ -173,18 +173,16 @@ def replay_producers(
             )
             if base_offset >= end_offset:
                 break
+            has_producer = magic == 2 and producer_id >= 0 and base_offset >= state.end_offset
+            if has_producer and attributes & CONTROL_FLAG:
+                batch = segment.read_batch(position, length + LENGTH_OVERHEAD)
+                completed = record_marker(state, batch, base_offset)
+                if completed is not None and completed.is_aborted and is_recovered:
+                    add_aborted(segment, state, completed)
+            elif has_producer:
+                is_transactional = attributes & TRANSACTIONAL_FLAG != 0
+                state.record_batch(producer_id, epoch, sequence, base_offset, delta, max_timestamp, is_transactional)
             if magic == 2:
-                if producer_id >= 0 and base_offset >= state.end_offset:
-                    if attributes & CONTROL_FLAG:
-                        batch = segment.read_batch(position, length + LENGTH_OVERHEAD)
-                        completed = record_marker(state, batch, base_offset)
-                        if completed is not None and completed.is_aborted and is_recovered:
-                            add_aborted(segment, state, completed)
-                    else:
-                        is_transactional = attributes & TRANSACTIONAL_FLAG != 0
-                        state.record_batch(
-                            producer_id, epoch, sequence, base_offset, delta, max_timestamp, is_transactional
-                        )
                 state.end_offset = base_offset + delta + 1
             if length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(segment.file.path, position, f"a record batch of length {length}")

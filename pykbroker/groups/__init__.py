@@ -13,7 +13,6 @@
     shard.py          the groups and offsets of one partition of `__consumer_offsets`
     result.py         the result of an operation on them
     in_flight.py      records that are appended and not replicated yet; committed.py: modern groups without them
-    settings.py       the broker settings of groups
     coordinator.py    the requests, each an operation on a shard; parked requests, expiry
 
 Everything but the coordinators is synchronous and gets the time as an argument: events in, `GroupResult`s out.

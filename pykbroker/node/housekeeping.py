@@ -121,7 +121,7 @@ async def _remove_expired_tokens(interval_ms: int, services: NodeServices) -> No
                 if not await services.controller.submit(command, services.config.request_timeout_ms):
                     break
         except CommandRefused as refused:
-            log.warning("expired delegation tokens stay for now: %s", refused)
+            log.warning("expired delegation tokens are not removed yet: %s", refused)
 
 
 async def _every(

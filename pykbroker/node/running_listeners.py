@@ -93,7 +93,7 @@ class RunningListeners:
                 self._add(address, config, nursery)
 
     def _remove(self, listener: Listener) -> None:
-        log.info("listener %s is closed, as listeners has it no more", listener.name)
+        log.info("listener %s is closed: the setting listeners no longer has it", listener.name)
         self._scopes.pop(listener.name).cancel()
         self.listeners.remove(listener)
         self._limits.connections.remove_listener(listener)

@@ -81,21 +81,10 @@ async def alter_each(
     for resource in resources:
         if turn.is_over:
             await turn.end_if_over()
-        error: ApiError | None
-        place = 0
-        if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
-            error = ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}.")
-        elif counts[resource.resource_type, resource.resource_name] > 1 and (
+        is_repeated = counts[resource.resource_type, resource.resource_name] > 1 and (
             not is_controller or resource.resource_type in once
-        ):
-            text = "Duplicate resource." if is_controller else "Each resource must appear at most once."
-            error = ApiError(ErrorCode.INVALID_REQUEST, text)
-        else:
-            error = decide(resource)
-            place = 3 if changes_loggers and resource.resource_type == BROKER_LOGGER_RESOURCE else 1
-        if error is None:
-            error = _refusal(context, resource)
-            place = 2 if error is None else 1
+        )
+        error, place = _checked(context, resource, decide, is_repeated=is_repeated, changes_loggers=changes_loggers)
         errors.append(error)
         places.append(place if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
@@ -115,6 +104,28 @@ async def alter_each(
             )
         )
     return [responses[number] for number in sorted(range(len(responses)), key=places.__getitem__)]
+
+
+def _checked(
+    context: NodeContext,
+    resource: R,
+    decide: Callable[[R], ApiError | None],
+    *,
+    is_repeated: bool,
+    changes_loggers: bool,
+) -> tuple[ApiError | None, int]:
+    """Result of a resource, None if the controller decides it; and its place in the response of a controller's port."""
+    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
+        return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}."), 0
+    if is_repeated:
+        text = "Duplicate resource." if is_controller else "Each resource must appear at most once."
+        return ApiError(ErrorCode.INVALID_REQUEST, text), 0
+    error = decide(resource)
+    if error is not None:
+        return error, 3 if changes_loggers and resource.resource_type == BROKER_LOGGER_RESOURCE else 1
+    error = _refusal(context, resource)
+    return error, 2 if error is None else 1
 
 
 def _without_repetitions(resources: Sequence[R], types: Collection[int]) -> list[R]:

@@ -52,7 +52,7 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     if isinstance(error, KafkaError):
         code, message = error.error_code, error.message
     else:
-        log.error("%s:%d failed by an error of ours", what, context.connection.client_port, exc_info=error)
+        log.error("%s:%d failed with an internal error", what, context.connection.client_port, exc_info=error)
     response = error_response(request, context.api_version, code, message)
     if response is None:
         raise CloseConnection(f"{what} failed with {code.name} and has acks=0; closing tells the client")

@@ -490,7 +490,7 @@ class TransactionCoordinator:
                 timeout_ms = transaction.current.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
             else:
-                log.warning("%r: the late transaction is not aborted: %s", transactional_id, error.name)
+                log.warning("%r: the transaction that took too long is not aborted: %s", transactional_id, error.name)
         if any(shard.has_ongoing for shard in self._runtime.shards.values()):
             self._schedule_timeout_check()
 

@@ -27,6 +27,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.differential.barrier import Barrier
 from tests.support.data_path import batch
 from tests.support.kafka_jars import kafka_libs
 from tests.support.wire_client import WireClient
@@ -55,6 +56,7 @@ class Side:
     def __init__(self, broker: BrokerProcess, folder: Path) -> None:
         self.folder = folder
         self.client = WireClient(broker.address, "differential")
+        self.barrier = Barrier(self.client.call)
         self.answers: list[object] = []
         # Directory in which each topic was made, as the brokers may choose differently.
         self.home: dict[str, Path] = {}
@@ -133,7 +135,7 @@ class Side:
         resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
         answer = self.client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         assert answer.responses[0].error_code == 0
-        time.sleep(0.3)
+        self.barrier.pass_through()
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30

@@ -9,7 +9,6 @@ from typing import Any
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
-from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -22,6 +21,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.uuids import ZERO_UUID
+from tests.differential.barrier import Barrier
 from tests.differential.members_told import MembersTold
 from tests.differential.plain import Names
 from tests.differential.script import GUEST_HOST, GUESTS, HOST, Records, Ref, Step, batch_bytes
@@ -87,7 +87,7 @@ class World:
         self.names = Names(address)
         self._connections: dict[int, Connection] = {}
         self._control = Connection(address)
-        self._barrier = 0
+        self._barrier = Barrier(self._ask)
         self._forget()
 
     def _forget(self) -> None:
@@ -206,9 +206,7 @@ class World:
 
     def settle(self, texts: set[str]) -> None:
         """Returns when the broker goes by all metadata that was written so far; learns the ids of the named topics."""
-        for _ in range(2):
-            # The first change that can be seen may still be going through the broker's parts; the second came after it.
-            self._change_and_see()
+        self._barrier.pass_through()
         if self.names.tilde:
             self._learn_topics(sorted(text for text in texts if text.startswith(self.names.tilde)))
 
@@ -268,23 +266,6 @@ class World:
             missing = any(topic.error_code == 3 for topic in found)
             time.sleep(0.02)
         self.settle(names)
-
-    def _change_and_see(self) -> None:
-        self._barrier += 1
-        value = str(45_000 + self._barrier % 10_000)
-        key = "consumer.session.timeout.ms"
-        change = AlterConfigsResource(
-            resource_type=GROUP_RESOURCE, resource_name="barrier", configs=[AlterableConfig(name=key, value=value)]
-        )
-        self._ask(IncrementalAlterConfigsRequest(resources=[change]), 1)
-        look = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name="barrier", configuration_keys=[key])
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while True:
-            results = self._ask(DescribeConfigsRequest(resources=[look]), 4).results
-            if results[0].configs and results[0].configs[0].value == value:
-                return
-            assert time.monotonic() < deadline, f"a change of the metadata cannot be seen: {results}"
-            time.sleep(0.001)
 
     def _ask(self, request: Message, version: int, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         self._control.send(api_of(request), version, request, -1)

@@ -46,7 +46,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "4",
 }
 PARTITIONS_LARGE = 100
-BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "MemoryError")
+BAD_SIGNS = ("Traceback", "internal error", "does not fit", "never retrieved", "MemoryError")
 
 
 def _free_port() -> int:

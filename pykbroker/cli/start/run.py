@@ -17,6 +17,8 @@ from pykbroker.node.lean_trio import import_trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.node_client import OpenStream
     from pykbroker.node.broker import ReadyAddress
 
 
@@ -68,17 +70,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
     if options.port_file is not None:
         prepare_port_file(options.port_file)
 
-    opener = None
-    if options.tls:
-        from pykbroker.cli.start import tls
-
-        opener = tls.stream_opener(config.log.dirs[0])
-    elif options.topics and config.network.listeners:
-        name = config.network.listeners[0].name
-        if config.network.security_protocols.get(name) == "SSL":
-            from pykbroker.cli.start import tls
-
-            opener = tls.stream_opener_of_node(config, name)
+    opener = _stream_opener(options, config)
 
     async def announce(address: ReadyAddress) -> None:
         if options.topics:
@@ -93,7 +85,9 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
             )
         print(ready_text(address, config), flush=True)
         if options.tls:
-            print(tls.write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)
+            from pykbroker.cli.start.tls import write_client_files
+
+            print(write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)
         if options.port_file is not None:
             write_atomically(options.port_file, host_and_port(*address))
         if tell_address is not None:
@@ -118,3 +112,18 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
     finally:
         if options.port_file is not None:
             remove_if_exists(options.port_file)
+
+
+def _stream_opener(options: StartOptions, config: BrokerConfig) -> OpenStream | None:
+    """Function that connects to the first listener, on which `--topic` creates topics; None without TLS."""
+    if options.tls:
+        from pykbroker.cli.start.tls import stream_opener
+
+        return stream_opener(config.log.dirs[0])
+    if options.topics and config.network.listeners:
+        name = config.network.listeners[0].name
+        if config.network.security_protocols.get(name) == "SSL":
+            from pykbroker.cli.start.tls import stream_opener_of_node
+
+            return stream_opener_of_node(config, name)
+    return None

@@ -79,10 +79,8 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
         """Applies the record of the topics' states."""
-        if isinstance(key, ShareGroupStatePartitionMetadataKey):
-            self._replay_states(value, now_ms)
-
-    def _replay_states(self, value: object, now_ms: int) -> None:
+        if not isinstance(key, ShareGroupStatePartitionMetadataKey):
+            return
         self.has_state_record = value is not None
         if value is None:
             self.initializing, self.initialized, self.deleting = {}, {}, frozenset()

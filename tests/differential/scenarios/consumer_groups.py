@@ -258,7 +258,7 @@ def group_settings(world: GroupWorld) -> None:
     ]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="c-settings", configs=configs)
     world.call("alter", IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    time.sleep(0.5)
+    world.settle()
     Member(world, "c-settings", "a").join()
 
 
@@ -269,7 +269,7 @@ def more_partitions(world: GroupWorld) -> None:
     member.take()
     topics = [CreatePartitionsTopic(name="views", count=3)]
     world.call("partitions", CreatePartitionsRequest(topics=topics, timeout_ms=5_000), 3)
-    time.sleep(0.5)
+    world.settle()
     member.beat()
     member.take()
     describe(world, "c-more")

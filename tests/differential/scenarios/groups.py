@@ -36,6 +36,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.differential.barrier import Barrier
 from tests.differential.plain import Names
 from tests.pykbroker.groups.driver import subscription
 from tests.support.wire_client import WireClient
@@ -56,6 +57,7 @@ class GroupWorld:
         self.names = Names(address)
         self._clients: list[WireClient] = []
         self.admin = self.client()
+        self._barrier = Barrier(self.admin.call)
 
     def client(self, client_id: str = "app") -> WireClient:
         client = WireClient(self.address, client_id)
@@ -80,6 +82,20 @@ class GroupWorld:
         while self.admin.call(DescribeGroupsRequest(groups=["any"]), 6).groups[0].error_code != 69:
             self.admin.call(FindCoordinatorRequest(coordinator_keys=["any"]), 4)
             time.sleep(0.05)
+
+    def settle(self) -> None:
+        """Returns when the broker goes by all metadata that was written so far."""
+        self._barrier.pass_through()
+
+    def wait_for_group(self, group_id: str, state: str, member_count: int) -> None:
+        """Waits until a classic group is in a state with a number of members; DescribeGroups is not noted."""
+        deadline = time.monotonic() + 30
+        while True:
+            group = self.admin.call(DescribeGroupsRequest(groups=[group_id]), 5).groups[0]
+            if (group.group_state, len(group.members)) == (state, member_count):
+                return
+            assert time.monotonic() < deadline, group
+            time.sleep(0.01)
 
     def call(self, label: str, request: Message, version: int, client: WireClient | None = None) -> Any:
         """Sends, receives and notes."""
@@ -286,9 +302,9 @@ def two_members(world: GroupWorld) -> None:
     a_id = world.call("a", join("two"), 9, a).member_id
     b_id = world.call("b", join("two"), 9, b).member_id
     a.send(join("two", a_id), 9)
-    time.sleep(0.1)
+    world.wait_for_group("two", "PreparingRebalance", 1)
     b.send(join("two", b_id, protocols=protocols("sticky", "range")), 9)
-    time.sleep(0.1)
+    world.wait_for_group("two", "PreparingRebalance", 2)
     world.describe("two")
     world.call("list", ListGroupsRequest(states_filter=["preparingREBALANCE"]), 5)
     world.note("a joined", a.receive())
@@ -300,7 +316,7 @@ def two_members(world: GroupWorld) -> None:
     world.note("b synced", b.receive())
     world.call("b unchanged", join("two", b_id, protocols=protocols("sticky", "range")), 9, b)
     a.send(join("two", a_id), 9)
-    time.sleep(0.1)
+    world.wait_for_group("two", "PreparingRebalance", 2)
     world.beat("two", 1, b_id)
     world.call("b syncs", sync("two", b_id, 1), 5)
     world.commit("two", 9, {"clicks": [(0, 3)]}, generation_id_or_member_epoch=1, member_id=b_id)
@@ -314,7 +330,7 @@ def static_members(world: GroupWorld) -> None:
         group_id = f"static-{version}"
         a, b = world.client("a"), world.client("b")
         a.send(join(group_id, group_instance_id="ia"), version)
-        time.sleep(0.1)
+        world.wait_for_group(group_id, "PreparingRebalance", 1)
         b.send(join(group_id, group_instance_id="ib"), version)
         a_id = world.note("a joined", a.receive()).member_id
         b_id = world.note("b joined", b.receive()).member_id

@@ -403,7 +403,6 @@ class Life:
         name = f"{group}-tx"
         producer: Any = {"producer_id": Ref("producer_id", name), "producer_epoch": Ref("producer_epoch", name)}
         self.world.call(EndTxnRequest(transactional_id=name, committed=is_commit, **producer), 3)
-        time.sleep(0.05)
 
     # Offsets of share groups
 

@@ -18,6 +18,7 @@ from pykbroker.protocol.messages import (
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.incremental_alter_configs import (
@@ -187,7 +188,9 @@ class Transactions:
         """Ends the transaction; its markers are there afterwards."""
         request = EndTxnRequest(transactional_id=self.transactional_id, committed=committed, **self.key)
         self.world.call("end transaction", request, 3)
-        time.sleep(RELEASE_S)
+        look = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        while self.world.admin.call(look, 0).transaction_states[0].transaction_state.startswith("Prepare"):
+            time.sleep(0.01)
 
 
 def alter(world: GroupWorld, group_id: str, **topics: dict[int, int]) -> Any:
@@ -224,7 +227,7 @@ def configure(world: GroupWorld, group_id: str, **configs: str) -> None:
     edits = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=edits)
     world.call("configure", IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    time.sleep(0.5)
+    world.settle()
 
 
 def members(world: GroupWorld, group_id: str, *names: str, start_offset: int) -> list[Member]:

@@ -56,8 +56,6 @@ from tests.pykbroker.groups.streams.topologies import stateless, word_count
 
 GROUP_RESOURCE = 32
 TOPIC_RESOURCE = 2
-SETTLE_S = 0.6
-"""Time in which a change of metadata reaches Kafka's coordinator."""
 TOPICS_S = 15.0
 
 
@@ -118,7 +116,7 @@ def configure(world: GroupWorld, group_id: str, **values: int) -> None:
     ]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
     world.call("alter", IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    time.sleep(SETTLE_S)
+    world.settle()
 
 
 def create(world: GroupWorld, **partitions: int) -> None:
@@ -143,7 +141,7 @@ def wait_for(world: GroupWorld, *names: str) -> None:
                 world.names.add_topic(topic.name, topic.topic_id)
         time.sleep(0.05)
     world.note("topics", [f"{name} {count}" for name, count in sorted(counts.items())])
-    time.sleep(SETTLE_S)
+    world.settle()
 
 
 def settle(*members: StreamsMember, rounds: int = 2) -> None:
@@ -601,14 +599,14 @@ def topics_change(world: GroupWorld) -> None:
     stateful.take()
     topics = [CreatePartitionsTopic(name="s-change", count=5)]
     world.call("partitions", CreatePartitionsRequest(topics=topics, timeout_ms=5_000), 3)
-    time.sleep(SETTLE_S)
+    world.settle()
     settle(first, second, rounds=3)
     describe(world, "s-grow")
     stateful.beat()
     stateful.take()
     describe(world, "s-grown")
     world.admin.call(DeleteTopicsRequest(topic_names=["s-change"], timeout_ms=5_000), 5)
-    time.sleep(SETTLE_S)
+    world.settle()
     first.beat()
     first.take()
     describe(world, "s-grow")
@@ -662,7 +660,7 @@ def change_acl(world: GroupWorld, resource_type: int, name: str, operation: int,
     )
     results = world.admin.call(CreateAclsRequest(creations=[creation]), 3).results
     assert [result.error_code for result in results] == [0]
-    time.sleep(SETTLE_S)
+    world.settle()
 
 
 def forget_acls(world: GroupWorld) -> None:
@@ -677,7 +675,7 @@ def forget_acls(world: GroupWorld) -> None:
     )
     results = world.admin.call(DeleteAclsRequest(filters=[everything]), 3).filter_results
     assert [result.error_code for result in results] == [0]
-    time.sleep(SETTLE_S)
+    world.settle()
 
 
 class AclOperation(IntEnum):

@@ -214,7 +214,7 @@ async def test_a_handler_that_fails_is_answered_with_an_error_and_the_connection
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
     assert "RuntimeError: invariant" in caplog.text
-    assert "Heartbeat v4 of 127.0.0.1:50000 failed by an error of ours" in caplog.text
+    assert "Heartbeat v4 of 127.0.0.1:50000 failed with an internal error" in caplog.text
 
 
 async def test_an_answer_that_does_not_fit_becomes_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,4 +91,4 @@ async def test_tokens_that_cannot_be_removed_stay_until_the_next_time(caplog: py
         await trio.sleep(11)
         nursery.cancel_scope.cancel()
     assert asked == pytest.approx([5, 10])
-    assert caplog.text.count("expired delegation tokens stay for now: ") == 2
+    assert caplog.text.count("expired delegation tokens are not removed yet: ") == 2
