@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.turns import in_turns
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.named_tuple import NamedTuple
@@ -48,7 +48,6 @@ from pykbroker.requests.fetch_responses import (
     topic_of,
     unknown_isolation,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest

@@ -24,7 +24,7 @@ PARTITIONS = 20
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Every turn is over at once."""
-    monkeypatch.setattr("pykbroker.requests.turn.TURN_S", -1.0)
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     data_path = DataPath(tmp_path, cluster_image(topic_image("many", PARTITIONS)))
     yield data_path
     data_path.close()
