@@ -431,7 +431,7 @@ class ControllerNode:
                 log.debug("committed metadata still cannot be read: %s", error)
         if self._must_bootstrap or (self._queue and not (self._can_plan and self._queue.must_linger(now_ms))):
             yield from self._carry_out()
-        self._storage.reserve.tick(now_ms)
+        yield from self._storage.reserve.tick(now_ms)
 
     @property
     def _can_plan(self) -> bool:

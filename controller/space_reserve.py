@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.protocol.steps import Steps
 
 FILE_NAME = "metadata-reserve"
 
@@ -34,28 +35,36 @@ class SpaceReserve:
         self._held_bytes = -1 if size_bytes else 0
         self._fill_at_ms: int | None = None
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int) -> Steps[None]:
         """Fills the reserve if an attempt is due."""
         if self._held_bytes >= self._size_bytes:
             return
         if self._fill_at_ms is None or now_ms >= self._fill_at_ms:
-            if self._fill_at_ms is not None:
-                self.fill()
-            self._fill_at_ms = now_ms + FILL_INTERVAL_MS
+            is_due, self._fill_at_ms = self._fill_at_ms is not None, now_ms + FILL_INTERVAL_MS
+            if is_due:
+                yield from self.fill()
 
-    def fill(self) -> None:
+    def fill(self) -> Steps[None]:
         """Extends the file to its full size; without enough space it stays as it is."""
         with suppress(StorageError):
             descriptor = self._filesystem.open(self._path, create=True)
             try:
-                held = self._held_bytes = self._filesystem.file_size(self._path)
-                missing = self._size_bytes - held
-                parts = [_ZEROS] * (missing // len(_ZEROS)) + [_ZEROS[: missing % len(_ZEROS)]]
-                if missing > 0:
-                    self._filesystem.append(descriptor, parts, missing, held, self._path)
-                    self._held_bytes = self._size_bytes
+                before = self._held_bytes = self._filesystem.file_size(self._path)
+                try:
+                    yield from self._extend(descriptor)
+                except StorageError:
+                    self._filesystem.truncate(descriptor, before)
+                    self._held_bytes = before
             finally:
                 self._filesystem.close(descriptor)
+
+    def _extend(self, descriptor: int) -> Steps[None]:
+        held = self._held_bytes
+        while self._held_bytes == held < self._size_bytes:  # less is held if some was released meanwhile
+            part = _ZEROS[: self._size_bytes - held]
+            self._filesystem.append(descriptor, [part], len(part), held, self._path)
+            held = self._held_bytes = held + len(part)
+            yield
 
     def release(self) -> bool:
         """Frees RELEASE_STEP bytes; False if there is nothing to free."""

@@ -128,6 +128,12 @@ class ImageDelta(NamedTuple):
     features: frozenset[str] = frozenset()
 
 
+def changed_partitions(before: TopicImage, after: TopicImage) -> list[PartitionImage]:
+    """The partitions of a later state of a topic that are new or changed."""
+    known = before.partitions
+    return [partition for number, partition in after.partitions.items() if known.get(number) is not partition]
+
+
 class ClusterImage:
     """The cluster after the record at `offset`, written in `epoch` at `timestamp_ms`; each is -1 in the empty image.
 

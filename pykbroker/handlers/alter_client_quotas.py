@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
 from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.alter_client_quotas import (
@@ -19,7 +20,6 @@ from pykbroker.protocol.messages.alter_client_quotas import (
     EntryDataResponse,
 )
 from pykbroker.requests.controller_calls import submit
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
@@ -20,7 +21,6 @@ from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from pykbroker.requests.missing_partition import missing_partition_error
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_DESCRIBE, known_elements
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:

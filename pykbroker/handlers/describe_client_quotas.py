@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, Entity
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
@@ -19,7 +20,6 @@ from pykbroker.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest

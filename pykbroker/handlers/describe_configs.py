@@ -19,6 +19,7 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
 )
 from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE_CONFIGS, GROUP, TOPIC
 from pykbroker.protocol.codec import encode_element
@@ -29,7 +30,6 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:

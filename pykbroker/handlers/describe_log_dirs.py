@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS
+from pykbroker.controller.turns import Turn
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import DESCRIBE
@@ -20,7 +21,6 @@ from pykbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import READ, TOPIC
@@ -20,7 +21,6 @@ from pykbroker.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from pykbroker.requests.missing_partition import missing_partition_error
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.metadata.brokers_view import BrokersView
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
@@ -21,7 +22,6 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage

@@ -26,26 +26,28 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
+from pykbroker.protocol.steps import finished
+from pykbroker.replication.fetch_sessions import FEW, is_large, requested_partitions
 from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
     TOPIC_ID_VERSION,
+    ResponseParts,
     at_preferred_replica,
     failure,
     not_here,
-    response_of,
     response_size,
     throttled_response,
     topic_of,
     unknown_isolation,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
@@ -69,8 +71,10 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     services = context.services
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
     replica_id = _replica_id(request)
+    steps_of_request = requested_partitions(request)
+    partitions = await in_turns(steps_of_request) if is_large(request) else finished(steps_of_request)
     fetch = services.fetch_sessions.resolve(
-        request, uses_topic_ids, services.clock.now_ms(), is_of_replica=replica_id >= 0
+        request, partitions, uses_topic_ids, services.clock.now_ms(), is_of_replica=replica_id >= 0
     )
     if context.quota is not None and replica_id >= 0:
         context.quota.exempt()
@@ -81,7 +85,7 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
         if not fetch.is_incremental:
             services.fetch_sessions.forget(fetch.session_id)
         return unknown_isolation(context, request)
-    return steps.respond(await steps.read())
+    return await steps.respond(await steps.read())
 
 
 def _replica_id(request: FetchRequest) -> int:
@@ -394,16 +398,16 @@ class FetchSteps:
 
     # Respond
 
-    def respond(self, read: ReadPass) -> FetchResponse:
+    async def respond(self, read: ReadPass) -> FetchResponse:
         """The response with the partitions of the last pass."""
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._is_replica:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
             if sizes:
                 throttle.record(sum(sizes), trio.current_time())
-        answers = [(partition.asked, partition.data) for partition in read.partitions]
         quota = self._context.quota
         if quota is not None and not self._is_replica:
+            answers = [(partition.asked, partition.data) for partition in read.partitions]
             throttle_ms = quota.throttle_fetch(response_size(self._context, self._fetch, answers))
             if throttle_ms:
                 read.release()
@@ -411,7 +415,26 @@ class FetchSteps:
                     # As in Kafka an empty response does not begin a session.
                     self._context.services.fetch_sessions.forget(self._fetch.session_id)
                 return throttled_response(self._context, self._fetch, answers, throttle_ms)
-        return response_of(self._context, self._fetch, answers)
+        parts = ResponseParts(self._fetch)
+        if len(read.partitions) <= FEW:
+            for partition in read.partitions:
+                parts.add(partition.asked, partition.data)
+        else:
+            self._context.has_long_response = True
+            await self._add_in_turns(read, parts)
+        return parts.response(self._context)
+
+    async def _add_in_turns(self, read: ReadPass, parts: ResponseParts) -> None:
+        turn = Turn()
+        try:
+            for partition in read.partitions:
+                parts.add(partition.asked, partition.data)
+                if turn.is_over:
+                    await turn.end_if_over()
+        except BaseException:
+            # The connection has ended between two turns.
+            read.release()
+            raise
 
 
 def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:

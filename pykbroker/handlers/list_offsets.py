@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
@@ -21,7 +22,6 @@ from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pykbroker.requests.missing_partition import missing_partition_error
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_partition_reassignments import (
@@ -14,7 +15,6 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:

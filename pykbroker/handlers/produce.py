@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
@@ -40,7 +41,6 @@ from pykbroker.requests.produce_responses import (
     failure,
     verification_failure,
 )
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection

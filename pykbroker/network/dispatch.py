@@ -62,7 +62,7 @@ LONG_RESPONSES = frozenset(
         ApiKey.LIST_TRANSACTIONS,
     }
 )
-"""APIs that answer a short request with all that there is."""
+"""APIs that answer a short request with all that there is. Fetch says for each response if it is long."""
 
 
 class UnfinishedHandlerReply:
@@ -117,6 +117,7 @@ async def dispatch(
         request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
+    context.has_long_response = is_large or key in LONG_RESPONSES
     context.may_be_unfinished = may_be_unfinished
     is_forwarded = api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART
     if services.quotas.active is not None:
@@ -147,7 +148,7 @@ async def dispatch(
             _note_produce(services, connection, frame, header, request)
         if unfinished is not None:
             return UnfinishedHandlerReply(unfinished, header, has_tags)
-        if is_large or key in LONG_RESPONSES:
+        if context.has_long_response:
             return _framed(header, await in_turns(chunks_in_steps(response, version)), has_tags)
         return _reply(header, response, version, has_tags)
     except CloseConnection:

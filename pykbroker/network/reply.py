@@ -37,8 +37,11 @@ partitions. One range of 16 KiB costs the same by sendfile and by read and send;
 GATHERED_MAX = 1 << 17
 """Gathered chunks are sent when they have this many bytes."""
 
+CHUNKS_MAX = 256
+"""Number of gathered chunks that are sent even if they have fewer bytes: each small file range was read by a call."""
+
 CHUNKS_PER_TURN = 128
-"""Chunks that are gathered before other connections have a turn: each small file range of them was read by a call."""
+"""Chunks of one gathered send after which other connections have a turn."""
 
 COPY_SIZE = 1 << 18
 """Bytes of a file range that are in memory at a time where there is no sendfile."""
@@ -72,7 +75,8 @@ async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestM
         size = 0
         for chunk in chunks:
             is_range = isinstance(chunk, FileRange)
-            if gathered and (size >= GATHERED_MAX or (is_range and len(chunk) > READ_MAX)):
+            is_full = size >= GATHERED_MAX or len(gathered) >= CHUNKS_MAX
+            if gathered and (is_full or (is_range and len(chunk) > READ_MAX)):
                 await _send_bytes(connection, b"".join(gathered), _MORE, memory)
                 if len(gathered) > CHUNKS_PER_TURN:
                     await trio.lowlevel.checkpoint()

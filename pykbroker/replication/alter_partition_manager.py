@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
@@ -94,8 +95,11 @@ class AlterPartitionManager:
             log.warning("AlterPartition was refused: %s", answered_error(response.error_code).name)
             self._put_back(items)
             return False
+        turn = Turn()
         for topic in response.topics:
             for answer in topic.partitions:
+                # Between two turns only the partitions change, and each knows its proposal.
+                await turn.end_if_over()
                 item = items.pop((topic.topic_id, answer.partition_index), None)
                 if item is not None and not self._take(item, answer):
                     items[topic.topic_id, answer.partition_index] = item

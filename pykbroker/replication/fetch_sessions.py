@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 
 if TYPE_CHECKING:
     import random
 
-    from pykbroker.protocol.messages.fetch import FetchRequest, PartitionData
+    from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
     from pykbroker.replication.partition import CaughtUpFollower
 
 INITIAL_EPOCH = 0
@@ -51,14 +52,16 @@ class FetchedPartition:
         "size_max",
     )
 
-    def __init__(self, key: PartitionKey) -> None:
+    def __init__(self, key: PartitionKey, asked: FetchPartition) -> None:
         self.key = key
-        self.fetch_offset = 0
-        self.size_max = 0
-        self.current_leader_epoch = -1
-        self.last_fetched_epoch = -1
+        self.fetch_offset = asked.fetch_offset
+        self.size_max = asked.partition_max_bytes
+        # Fetch treats any negative epoch as no epoch.
+        epoch, last_epoch = asked.current_leader_epoch, asked.last_fetched_epoch
+        self.current_leader_epoch = max(-1, epoch)
+        self.last_fetched_epoch = max(-1, last_epoch)
         # Start of the follower's own log; -1 from a consumer.
-        self.log_start_offset = -1
+        self.log_start_offset = asked.log_start_offset
         # State of an in-sync follower that had the whole log at its last fetch, else None. Set by the handler of Fetch.
         self.caught_up: CaughtUpFollower | None = None
         self.sent_high_watermark = -1
@@ -155,14 +158,22 @@ class FetchSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def resolve(
-        self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, *, is_of_replica: bool = False
+        self,
+        request: FetchRequest,
+        partitions: dict[PartitionKey, FetchedPartition],
+        uses_topic_ids: bool,
+        now_ms: int,
+        *,
+        is_of_replica: bool = False,
     ) -> FetchContext:
-        """Finds or makes the session of a request of a consumer or a replica, and merges the request into it."""
+        """Finds or makes the session of a request of a consumer or a replica, and merges the request into it.
+
+        `partitions` has those that the request names (`requested_partitions`).
+        """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id:
                 self._sessions.pop(session_id, None)
-            partitions = requested_partitions(request)
             session = None
             if epoch == INITIAL_EPOCH:
                 session = self._create(len(partitions), uses_topic_ids, now_ms, is_of_replica=is_of_replica)
@@ -176,7 +187,7 @@ class FetchSessions:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if _merge(session, request) and self.partition_count > PARTITIONS_MAX:
+        if _merge(session, request, partitions) and self.partition_count > PARTITIONS_MAX:
             # The client then requests a new session, and gets one only if others can be evicted.
             del self._sessions[session_id]
             return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -232,10 +243,10 @@ def _refused(error: ErrorCode) -> FetchContext:
     return FetchContext({}, None, False, error)
 
 
-def _merge(session: FetchSession, request: FetchRequest) -> bool:
+def _merge(session: FetchSession, request: FetchRequest, partitions: dict[PartitionKey, FetchedPartition]) -> bool:
     """Adds, changes and removes partitions of a session as the request says; True if the session has grown."""
     before = len(session.partitions)
-    for key, asked in requested_partitions(request).items():
+    for key, asked in partitions.items():
         known = session.partitions.get(key)
         if known is None:
             session.partitions[key] = asked
@@ -252,17 +263,27 @@ def _merge(session: FetchSession, request: FetchRequest) -> bool:
     return len(session.partitions) > before
 
 
-def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
+FEW = 64
+"""Partitions up to which a request is resolved, and a response made, in one step."""
+
+
+def is_large(request: FetchRequest) -> bool:
+    """True if the partitions of a request should be found in steps."""
+    if len(request.topics) > FEW:
+        return True
+    for topic in request.topics:  # noqa: SIM110  a generator would cost more for each small request
+        if len(topic.partitions) > FEW:
+            return True
+    return False
+
+
+def requested_partitions(request: FetchRequest) -> Steps[dict[PartitionKey, FetchedPartition]]:
     """The partitions in a request, in its order."""
     partitions: dict[PartitionKey, FetchedPartition] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             key = PartitionKey(topic.topic, topic.topic_id, asked.partition)
-            partition = partitions[key] = FetchedPartition(key)
-            partition.fetch_offset = asked.fetch_offset
-            partition.size_max = asked.partition_max_bytes
-            # Fetch treats any negative epoch as no epoch.
-            partition.current_leader_epoch = max(asked.current_leader_epoch, -1)
-            partition.last_fetched_epoch = max(asked.last_fetched_epoch, -1)
-            partition.log_start_offset = asked.log_start_offset
+            partitions[key] = FetchedPartition(key, asked)
+            if not len(partitions) % PIECE:
+                yield
     return partitions

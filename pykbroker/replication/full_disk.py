@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.metadata.image import changed_partitions
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import CorruptSegment, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
@@ -139,8 +140,8 @@ class FullDisk:
             # A request made while the disk was full may appear in the metadata only after there is space again.
             self._may_have_lost = any(
                 partition.is_lost_on(self._node_id)
-                for _, topic in new.delta.changed_topics
-                for partition in topic.partitions.values()
+                for before, topic in new.delta.changed_topics
+                for partition in changed_partitions(before, topic)
             )
         if self._may_have_lost:
             self._failures.wake.set()

@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.image import changed_partitions
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
@@ -89,7 +90,7 @@ class Partitions:
         for name in {name for name, _ in self._offline}:
             topic = image.topics_by_name.get(name)
             if topic is not None:
-                self._add_or_update(image, topic)
+                self._add_or_update(image, topic, topic.partitions.values())
 
     def take_offline(self, keys: Iterable[tuple[str, int]]) -> None:
         """Drops partitions whose log directory has failed; clients get KAFKA_STORAGE_ERROR for them."""
@@ -152,10 +153,9 @@ class Partitions:
         for topic in delta.deleted_topics:
             self._remove(topic)
         for topic in delta.created_topics:
-            self._add_or_update(new, topic, self._take_prepared(topic))
+            self._add_or_update(new, topic, topic.partitions.values(), self._take_prepared(topic))
         for before, topic in delta.changed_topics:
-            unchanged = {number for number, known in before.partitions.items() if topic.partitions.get(number) is known}
-            self._add_or_update(new, topic, unchanged.union(self._take_prepared(topic)))
+            self._add_or_update(new, topic, changed_partitions(before, topic), self._take_prepared(topic))
         self._prepared.clear()
         self._image_prepared = None
         if delta.configs:
@@ -192,15 +192,22 @@ class Partitions:
         self._by_name.setdefault(topic.name, {}).update(prepared.partitions)
         return prepared.partitions.keys() if prepared.topic is topic else ()
 
-    def _add_or_update(self, image: ClusterImage, topic: TopicImage, unchanged: Collection[int] = ()) -> None:
-        """Makes and updates the partitions of a topic, but for those that are held and `unchanged`."""
+    def _add_or_update(
+        self,
+        image: ClusterImage,
+        topic: TopicImage,
+        partitions: Iterable[PartitionImage],
+        prepared: Collection[int] = (),
+    ) -> None:
+        """Makes and updates some partitions of a topic, but for those that are prepared."""
         self._name_by_id[topic.topic_id] = topic.name
         held = self._by_name.setdefault(topic.name, {})
         config: LogConfig | None = None
-        for number, partition_image in topic.partitions.items():
-            partition = held.get(number)
-            if partition is not None and number in unchanged:
+        for partition_image in partitions:
+            number = partition_image.partition
+            if number in prepared:
                 continue
+            partition = held.get(number)
             if self._node_id not in partition_image.replicas:
                 if partition is not None:
                     log.info("%s is not assigned to this broker any more; its log is deleted", partition)

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.metadata.image import changed_partitions
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.fetcher import Fetcher
 from pykbroker.replication.follower_fetch_session import FetchLimits, FetchSessionHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+    from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.replication.alter_partition_manager import AlterPartitionManager
     from pykbroker.replication.fetcher import Client
     from pykbroker.replication.partition import Partition
@@ -105,20 +106,20 @@ class ReplicationTasks:
             for number in topic.partitions:
                 self._stop_following((topic.topic_id, number))
         for topic in delta.created_topics:
-            self._follow_topic(topic)
-        for _, topic in delta.changed_topics:
-            self._follow_topic(topic)
+            self._follow_some(topic, topic.partitions.values())
+        for before, topic in delta.changed_topics:
+            self._follow_some(topic, changed_partitions(before, topic))
 
     def follow_all(self) -> None:
         """Assigns all partitions to fetchers again: after offline logs were opened, or the disk became full or free."""
         for partition in self._partitions.all():
             self._follow(partition)
 
-    def _follow_topic(self, topic: TopicImage) -> None:
-        for number in topic.partitions:
-            partition = self._partitions.get_by_id(topic.topic_id, number)
+    def _follow_some(self, topic: TopicImage, images: Iterable[PartitionImage]) -> None:
+        for image in images:
+            partition = self._partitions.get_by_id(topic.topic_id, image.partition)
             if partition is None:
-                self._stop_following((topic.topic_id, number))
+                self._stop_following((topic.topic_id, image.partition))
             else:
                 self._follow(partition)
 

@@ -15,11 +15,11 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.controller_calls import forwarded, has_moved, submit
-from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 

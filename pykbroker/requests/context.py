@@ -182,6 +182,7 @@ class UnfinishedResponse:
 class RequestContext(Generic[S_co]):
     """One request in progress.
 
+    `has_long_response`: True if the response should be encoded in turns with other requests.
     `may_be_unfinished`: True if the handler may return an `UnfinishedResponse` in place of its response.
     `quota`: limits of the client that concern the request; None if there are none.
     `refusals`: what the authorizer has refused so far, as (operation, resource type, name), for the audit log.
@@ -193,6 +194,7 @@ class RequestContext(Generic[S_co]):
         "client_id",
         "connection",
         "correlation_id",
+        "has_long_response",
         "may_be_unfinished",
         "quota",
         "refusals",
@@ -214,6 +216,7 @@ class RequestContext(Generic[S_co]):
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.has_long_response = False
         self.may_be_unfinished = False
         self.quota: RequestQuota | None = None
         self.refusals: list[tuple[int, int, str]] | None = None

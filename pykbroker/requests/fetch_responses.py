@@ -32,28 +32,37 @@ TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
 
 
-def response_of(
-    context: BrokerContext, fetch: FetchContext, partitions: Iterable[tuple[FetchedPartition, PartitionData]]
-) -> FetchResponse:
-    """The response with the partitions that the session must carry, and the leaders named in them (KIP-951)."""
-    topics: list[FetchableTopicResponse] = []
-    # In order, without duplicates.
-    leaders: dict[int, None] = {}
-    for asked, data in partitions:
+class ResponseParts:
+    """The partitions of a response that the session must carry, and the leaders named in them (KIP-951)."""
+
+    __slots__ = ("_fetch", "_leaders", "_topics")
+
+    def __init__(self, fetch: FetchContext) -> None:
+        self._fetch = fetch
+        self._topics: list[FetchableTopicResponse] = []
+        # In order, without duplicates.
+        self._leaders: dict[int, None] = {}
+
+    def add(self, asked: FetchedPartition, data: PartitionData) -> None:
+        """Adds a partition, unless the session has nothing new of it."""
+        fetch = self._fetch
         if fetch.is_in_response(asked, data):
             fetch.note_answer(asked, data)
-            _add(topics, asked.key, data)
+            _add(self._topics, asked.key, data)
             if data.current_leader.leader_id >= 0:
-                leaders[data.current_leader.leader_id] = None
-    response = FetchResponse(session_id=fetch.session_id, responses=topics)
-    _name_leaders(context, response, leaders)
-    return response
+                self._leaders[data.current_leader.leader_id] = None
+
+    def response(self, context: BrokerContext) -> FetchResponse:
+        """The response with these partitions."""
+        response = FetchResponse(session_id=self._fetch.session_id, responses=self._topics)
+        _name_leaders(context, response, self._leaders)
+        return response
 
 
 def response_size(
     context: BrokerContext, fetch: FetchContext, partitions: Iterable[tuple[FetchedPartition, PartitionData]]
 ) -> int:
-    """Size in bytes, as Kafka counts it for a quota, of the response that `response_of` would make.
+    """Size in bytes, as Kafka counts it for a quota, of the response with these partitions.
 
     The session is not changed: a response that exceeds the quota is not sent.
     """

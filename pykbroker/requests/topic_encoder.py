@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.metadata.brokers_view import BrokersView
 from pykbroker.protocol.acl_codes import TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

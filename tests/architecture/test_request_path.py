@@ -102,7 +102,6 @@ EXCEPTIONS = {
     },
     "an administrator's request": {
         "groups.coordinator.GroupCoordinator.delete_groups",
-        "groups.coordinator.GroupCoordinator.delete_offsets",
         "groups.share.requests.ShareGroupRequests._administer",
         "groups.share.requests.ShareGroupRequests._delete_partitions",
         "groups.share.requests.ShareGroupRequests.alter_offsets",

@@ -17,6 +17,7 @@ from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.controller.space_reserve import FILE_NAME, FILL_INTERVAL_MS, RELEASE_STEP, SpaceReserve
 from pykbroker.logstore.errors import StorageError, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 from tests.controller.nodes import DATA, register_broker
 from tests.controller.test_three_nodes import Quorum, create, quorum
 from tests.support.fake_filesystem import FakeFileSystem
@@ -34,19 +35,19 @@ def filesystem() -> FakeFileSystem:
 
 def test_the_reserve_is_set_aside_a_while_after_the_start(filesystem: FakeFileSystem) -> None:
     reserve = SpaceReserve(filesystem, PATH, RESERVE)
-    reserve.tick(1000)
+    finished(reserve.tick(1000))
     assert not filesystem.exists(PATH)
-    reserve.tick(1000 + FILL_INTERVAL_MS)
+    finished(reserve.tick(1000 + FILL_INTERVAL_MS))
     assert filesystem.file_size(PATH) == RESERVE
     # Nothing to do any more.
     before = dict(filesystem.calls)
-    reserve.tick(1000 + 10 * FILL_INTERVAL_MS)
+    finished(reserve.tick(1000 + 10 * FILL_INTERVAL_MS))
     assert filesystem.calls == before
 
 
 def test_the_reserve_is_given_back_step_by_step_and_taken_again(filesystem: FakeFileSystem) -> None:
     filesystem.capacity_bytes = RESERVE + 100
-    SpaceReserve(filesystem, PATH, RESERVE).fill()
+    finished(SpaceReserve(filesystem, PATH, RESERVE).fill())
     # After a restart, too, which has not looked yet.
     reserve = SpaceReserve(filesystem, PATH, RESERVE)
     for left in (3, 2, 1, 0):
@@ -54,18 +55,43 @@ def test_the_reserve_is_given_back_step_by_step_and_taken_again(filesystem: Fake
         assert filesystem.file_size(PATH) == left * RELEASE_STEP
     assert not reserve.release()
     filesystem.write_file(f"{DATA}/other", bytes(200))
-    reserve.fill()
+    finished(reserve.fill())
     assert filesystem.file_size(PATH) == 0, "there is no room for all of it"
     filesystem.capacity_bytes = None
-    reserve.fill()
+    finished(reserve.fill())
     assert filesystem.file_size(PATH) == RESERVE
+
+
+LARGE = 1 << 20
+
+
+def test_a_large_reserve_is_filled_in_steps(filesystem: FakeFileSystem) -> None:
+    assert sum(1 for _ in SpaceReserve(filesystem, PATH, LARGE).fill()) == LARGE >> 16
+    assert filesystem.file_size(PATH) == LARGE
+
+
+def test_a_disk_that_becomes_full_meanwhile_gets_its_space_back(filesystem: FakeFileSystem) -> None:
+    """Little space is of more use to the log than to the reserve."""
+    filesystem.capacity_bytes = LARGE // 2
+    finished(SpaceReserve(filesystem, PATH, LARGE).fill())
+    assert filesystem.file_size(PATH) == 0
+
+
+def test_a_reserve_that_is_needed_while_it_is_filled_is_not_filled_further(filesystem: FakeFileSystem) -> None:
+    reserve = SpaceReserve(filesystem, PATH, LARGE)
+    steps = reserve.fill()
+    for _ in range(3):
+        next(steps)
+    assert reserve.release()
+    finished(steps)
+    assert filesystem.file_size(PATH) == (3 << 16) - RELEASE_STEP
 
 
 def test_without_a_size_nothing_is_touched(filesystem: FakeFileSystem) -> None:
     reserve = SpaceReserve(filesystem, PATH, 0)
     before = dict(filesystem.calls)
-    reserve.tick(0)
-    reserve.tick(FILL_INTERVAL_MS)
+    finished(reserve.tick(0))
+    finished(reserve.tick(FILL_INTERVAL_MS))
     assert not reserve.release()
     assert filesystem.calls == before
 

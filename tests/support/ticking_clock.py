@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from pykbroker.requests.turn import TURN_S
+from pykbroker.controller.turns import TURN_S
 
 
 class TickingClock(trio.abc.Clock):

@@ -22,7 +22,13 @@ from pykbroker.controller.metadata.configs import (
     ConfigResourceReplacement,
     IncrementalAlterConfigs,
 )
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, InconsistentMetadata
+from pykbroker.controller.metadata.image import (
+    EMPTY_IMAGE,
+    ClusterImage,
+    ImageDelta,
+    InconsistentMetadata,
+    changed_partitions,
+)
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
@@ -317,3 +323,15 @@ def test_of_names_that_collide_the_others_stay_when_one_goes() -> None:
 
 def test_an_image_is_no_other_thing() -> None:
     assert World().image != 5
+
+
+def test_changed_partitions_of_a_topic_are_those_that_are_not_shared() -> None:
+    """A change of one partition of a topic with thousands costs its subscribers no more than that."""
+    world = World([1, 2])
+    world.do(CreateTopics([NewTopic("t", 5, 2)]))
+    before = world.image.topics_by_name["t"]
+    world.apply([r.PartitionChangeRecord(topic_id=before.topic_id, partition_id=3, isr=[1])])
+    world.do(CreatePartitions([NewPartitions("t", 6)]))
+    after = world.image.topics_by_name["t"]
+    assert changed_partitions(before, before) == []
+    assert changed_partitions(before, after) == [after.partitions[3], after.partitions[5]]

@@ -10,9 +10,11 @@ import trio
 
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.logstore.file_range import FileRange
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.replication.partition import Partition
+from pykbroker.requests.fetch_responses import ResponseParts
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
 VERSION = 17
@@ -22,7 +24,7 @@ PARTITIONS = 20
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Every turn is over at once."""
-    monkeypatch.setattr("pykbroker.requests.turn.TURN_S", -1.0)
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     data_path = DataPath(tmp_path, cluster_image(topic_image("many", PARTITIONS)))
     yield data_path
     data_path.close()
@@ -213,3 +215,43 @@ async def test_a_client_that_leaves_during_a_turn_leaves_no_file_range(
         await path.call(handle_fetch, asked(), VERSION)
     assert scope.cancelled_caught
     assert not leased
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_others_have_their_turn_while_a_long_response_is_made(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    """It is also encoded in turns, even if the request of a session names no partition."""
+    monkeypatch.setattr("pykbroker.handlers.fetch.FEW", PARTITIONS - 1)
+    session = await path.call(handle_fetch, asked(session_epoch=0), VERSION)
+    for number in range(PARTITIONS):
+        put(path, number)
+    turns, turns_at_adds, leased = 0, list[int](), list[FileRange]()
+    add = ResponseParts.add
+
+    def watched_add(self: ResponseParts, asked: Any, data: Any) -> None:
+        turns_at_adds.append(turns)
+        leased.append(data.records)
+        if is_left and len(leased) == 5:
+            scope.cancel()
+        add(self, asked, data)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    monkeypatch.setattr(ResponseParts, "add", watched_add)
+    context = path.context(ApiKey.FETCH, VERSION, "test")
+    request = asked(partitions=0, session_id=session.session_id, session_epoch=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        with trio.CancelScope() as scope:
+            response = await handle_fetch(context, request)
+            assert len(release(response)) == PARTITIONS
+        nursery.cancel_scope.cancel()
+    assert context.has_long_response
+    assert len(set(turns_at_adds)) > 3
+    assert scope.cancelled_caught == is_left
+    assert all(found._released for found in leased)

@@ -132,7 +132,7 @@ async def test_the_same_partition_twice(path: DataPath) -> None:
 
 async def test_long_searches_let_others_have_their_turn(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     """To find a timestamp a batch may have to be decompressed, which a client may have made very large."""
-    monkeypatch.setattr("pykbroker.requests.turn.TURN_S", -1.0)
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     turns = 0
 
     async def other() -> None:

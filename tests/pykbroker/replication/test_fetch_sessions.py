@@ -8,7 +8,22 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, requested_partitions
+from pykbroker.protocol.steps import PIECE, finished
+from pykbroker.replication.fetch_sessions import (
+    EVICTION_MS,
+    FEW,
+    FetchContext,
+    FetchSessions,
+    is_large,
+    requested_partitions,
+)
+
+
+def resolve(
+    sessions: FetchSessions, request: FetchRequest, now_ms: int, *, is_of_replica: bool = False
+) -> FetchContext:
+    partitions = finished(requested_partitions(request))
+    return sessions.resolve(request, partitions, False, now_ms, is_of_replica=is_of_replica)
 
 
 def opened(
@@ -16,11 +31,11 @@ def opened(
 ) -> FetchContext:
     partitions = [FetchPartition(partition=number) for number in range(partition_count)]
     request = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="t", partitions=partitions)])
-    return sessions.resolve(request, False, now_ms, is_of_replica=is_of_replica)
+    return resolve(sessions, request, now_ms, is_of_replica=is_of_replica)
 
 
 def continued(sessions: FetchSessions, context: FetchContext, epoch: int, now_ms: int) -> FetchContext:
-    return sessions.resolve(FetchRequest(session_id=context.session_id, session_epoch=epoch), False, now_ms)
+    return resolve(sessions, FetchRequest(session_id=context.session_id, session_epoch=epoch), now_ms)
 
 
 def test_a_full_cache_makes_no_session() -> None:
@@ -80,15 +95,17 @@ def test_a_large_consumer_does_not_take_the_place_of_a_small_replica() -> None:
 def test_a_session_may_begin_with_nothing() -> None:
     """P-72: but it ends when a request leaves it with nothing."""
     sessions = FetchSessions(1, random.Random(1))
-    context = sessions.resolve(FetchRequest(session_epoch=0), False, 0)
+    context = resolve(sessions, FetchRequest(session_epoch=0), 0)
     assert context.session_id
-    assert sessions.resolve(FetchRequest(session_id=context.session_id, session_epoch=1), False, 0).session_id == 0
+    assert resolve(sessions, FetchRequest(session_id=context.session_id, session_epoch=1), 0).session_id == 0
     assert len(sessions) == 0
 
 
 def test_any_negative_epoch_is_none() -> None:
     asked = FetchPartition(current_leader_epoch=-(2**31), last_fetched_epoch=-5)
-    (partition,) = requested_partitions(FetchRequest(topics=[FetchTopic(topic="a", partitions=[asked])])).values()
+    (partition,) = finished(
+        requested_partitions(FetchRequest(topics=[FetchTopic(topic="a", partitions=[asked])]))
+    ).values()
     assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (-1, -1)
 
 
@@ -116,8 +133,24 @@ def test_all_sessions_together_name_only_so_many_partitions(monkeypatch: pytest.
     assert opened(sessions, 0, partition_count=2).session_id == 0
     more = [FetchTopic(topic="u", partitions=[FetchPartition(partition=number) for number in range(2)])]
     growing = FetchRequest(session_id=second.session_id, session_epoch=1, topics=more)
-    assert sessions.resolve(growing, False, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert resolve(sessions, growing, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(sessions), sessions.partition_count) == (1, 6)
     assert not continued(sessions, first, 1, 0).error
     assert opened(sessions, EVICTION_MS + 1, partition_count=10).session_id
     assert sessions.partition_count == 10
+
+
+def test_the_partitions_of_a_large_request_are_found_in_steps() -> None:
+    few, many = (
+        FetchRequest(
+            topics=[
+                FetchTopic(topic=name, partitions=[FetchPartition(partition=n) for n in range(FEW)]) for name in names
+            ]
+        )
+        for names in ("ab", "".join(map(chr, range(200, 200 + FEW + 1))))
+    )
+    assert not is_large(few)
+    assert is_large(many)
+    many.topics[0].partitions.append(FetchPartition(partition=FEW))
+    assert is_large(FetchRequest(topics=many.topics[:1]))
+    assert sum(1 for _ in requested_partitions(few)) == 2 * FEW // PIECE
