@@ -386,7 +386,7 @@ class TransactionCoordinator:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST)
         _, shard = self._runtime.find(transactional_id)
         found = shard.transactions.get(transactional_id)
-        if found is None or found.is_new:
+        if found is None:
             raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return found
 
@@ -401,7 +401,7 @@ class TransactionCoordinator:
         ]
         count = size = 0
         for transaction in everything:
-            if not transaction.is_new and wanted.matches(transaction, now_ms):
+            if wanted.matches(transaction, now_ms):
                 found.append(transaction)
             count, size = count + 1, size + len(transaction.transactional_id)
             if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:

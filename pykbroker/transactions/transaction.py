@@ -293,11 +293,6 @@ class Transaction:
         assert self.pending is None
         self.pending = self.current._replace(state=TransactionState.DEAD)
 
-    @property
-    def is_new(self) -> bool:
-        """True if the id has no record yet, so that it is neither described nor listed."""
-        return self.current.producer_epoch == NO_EPOCH
-
     # The log
 
     def _begin(self, state: LoggedState) -> Outcome:

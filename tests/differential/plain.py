@@ -167,6 +167,10 @@ class Names:
         """The value with names in the place of ids, as dicts, lists and scalars."""
         return self._plain(value, "", "")
 
+    def plain_text(self, value: str, name: str) -> str:
+        """As `plain`, for the text of a field with this name."""
+        return self._text(value, name)
+
     def _plain(self, value: Any, name: str, path: str) -> Any:
         if isinstance(value, Message):
             start = path or type(value).__name__

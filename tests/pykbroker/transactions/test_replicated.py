@@ -220,14 +220,16 @@ async def test_a_decision_that_is_lost_was_told_to_nobody(tmp_path: Path) -> Non
         assert rig.markers == []
 
 
-async def test_a_new_id_is_told_of_when_it_is_replicated(tmp_path: Path) -> None:
+async def test_p435_a_new_id_is_described_before_its_record_is_replicated(tmp_path: Path) -> None:
+    """P-435: with epoch -1; the epoch of the record counts when that is replicated."""
     rig = ReplicatedRig(tmp_path)
     async with rig.running() as nursery:
         rig.partition.hold(0)
         begun = Asked(nursery, rig.init)
         await wait_all_tasks_blocked()
-        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        assert await rig.transactions.list(TransactionFilter()) == []
+        found = rig.transactions.find("x")
+        assert (found.current.state, found.current.producer_epoch) == (TransactionState.EMPTY, -1)
+        assert await rig.transactions.list(TransactionFilter()) == [found]
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert begun.answer[0] == ErrorCode.NONE
