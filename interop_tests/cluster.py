@@ -265,7 +265,7 @@ class Cluster:
         else:
             node = ApacheKafkaNode(node_id, folder, settings, self.network)
             node.tools = tools
-        node.data_dir = Path(settings["log.dirs"])
+        node.data_dir = Path(settings["log.dirs"].partition(",")[0])
         return node
 
     def exchange(self, node_id: int, tools: JavaTools | None) -> ClusterNode:
@@ -304,7 +304,8 @@ class Cluster:
         first, *others = self.nodes.values()
         first.format(*options)
         for other in others:
-            if isinstance(first, ApacheKafkaNode) and isinstance(other, ApacheKafkaNode):
+            has_several = "," in other.overrides["log.dirs"]
+            if isinstance(first, ApacheKafkaNode) and isinstance(other, ApacheKafkaNode) and not has_several:
                 other.take_format_of(first)
             else:
                 other.format(*options)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from interop_tests.brokers import BrokerProcess
+from interop_tests.brokers import BrokerProcess, free_ports
 from interop_tests.clients import confluent_produce, create_topic, kafka_python_consume, wait_until
+from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import (
     API_VERSIONS,
     CLIENT_METRICS,
@@ -29,11 +30,13 @@ from interop_tests.java_tools import (
     Output,
 )
 from interop_tests.test_java_tools import numbered
+from interop_tests.wire import Connection, request_header
 
 pytestmark = [pytest.mark.java, pytest.mark.area("admin"), pytest.mark.client("Java tools")]
 
 Unique = Callable[[str], str]
 
+API_VERSIONS_KEY = 18
 UNKNOWN_BROKER = "2147480000"
 
 
@@ -270,6 +273,37 @@ def test_configs_of_brokers_and_their_loggers(tools: JavaTools, bootstrap: str) 
     assert "log.cleaner.backoff.ms" not in tools.check(CONFIGS, *broker, "--describe").stdout
     loggers = tools.check(CONFIGS, "--entity-type", "broker-loggers", *broker[2:], "--describe").stdout
     assert re.search(r"\S+=(ERROR|WARN|INFO|DEBUG) sensitive=false synonyms=\{\}", loggers), loggers
+
+
+@pytest.mark.own_broker
+def test_a_listener_is_added(start_broker: StartBroker, java_libs: Path) -> None:
+    """kafka-configs: a list in brackets, which the broker applies at once; the port answers, and the tool shows it."""
+    names = ("PLAINTEXT", "INTERNAL", "CONTROLLER", "ADDED")
+    protocols = {"listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names)}
+    started = start_broker("added-listener", protocols)
+    tools = JavaTools(java_libs, started.bootstrap)
+    place = ("--entity-type", "brokers", "--entity-name", str(broker_ids(started.bootstrap)[0]))
+
+    def listeners() -> tuple[str, str]:
+        """The setting, and where its value comes from."""
+        described = tools.check(CONFIGS, *place, "--describe", "--all").stdout
+        found = re.search(r"^ *listeners=(\S+) sensitive=false synonyms=\{(\w+)", described, re.MULTILINE)
+        assert found is not None, described
+        return found[1], found[2]
+
+    (port,) = free_ports(1)
+    wanted = f"{listeners()[0]},ADDED://127.0.0.1:{port}"
+    tools.check(CONFIGS, *place, "--alter", "--add-config", f"listeners=[{wanted}]")
+
+    def is_served() -> bool:
+        try:
+            with Connection(f"127.0.0.1:{port}") as connection:
+                return len(connection.exchange(request_header(API_VERSIONS_KEY, 0))) > 100
+        except OSError:
+            return False
+
+    wait_until(is_served, "the added listener to answer")
+    assert listeners() == (wanted, "DYNAMIC_BROKER_CONFIG")
 
 
 def test_configs_of_groups_and_client_metrics(tools: JavaTools, unique: Unique) -> None:
