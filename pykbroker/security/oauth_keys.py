@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,6 +13,8 @@ from pykbroker.security.oauth_tokens import keys_of_set
 
 if TYPE_CHECKING:
     import ssl
+
+    from pykbroker.run_in_thread import RunInThread
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class KeySet:
     def __init__(
         self,
         settings: KeySetSettings,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         fetch: Callable[[str], str] | None = None,
         now_s: Callable[[], float] = trio.current_time,
     ) -> None:
