@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -16,9 +16,7 @@ from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.transport import Transport
 from pykbroker.logstore.filesystem import FileSystem
-
-if TYPE_CHECKING:
-    from pykbroker.run_in_thread import RunInThread
+from pykbroker.run_in_thread import RunInThread
 from tests.controller.world import FewConfigs, directory_id
 
 WALL_CLOCK_MS = 1_700_000_000_000
