@@ -9,9 +9,9 @@ quorum's state to handlers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -44,6 +44,9 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.steps import Steps, finished
+
+if TYPE_CHECKING:
+    from pykbroker.run_in_thread import RunInThread
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ class ControllerNode:
         random: RandomSource,
         wall_clock_ms: Callable[[], int],
         transport: Transport | None,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+        run_in_thread: RunInThread = trio.to_thread.run_sync,
         observer: NodeObserver | None = None,
     ) -> None:
         """Opens no file; `open` does that.

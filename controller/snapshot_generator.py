@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
@@ -13,6 +14,9 @@ from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.controller.settings import ControllerSettings
 from pykbroker.controller.snapshot_file import Snapshot, snapshot_content
 from pykbroker.logstore.errors import StorageError
+
+if TYPE_CHECKING:
+    from pykbroker.run_in_thread import RunInThread
 
 
 class SnapshotGenerator:
@@ -26,7 +30,7 @@ class SnapshotGenerator:
         storage: RaftStorage,
         settings: ControllerSettings,
         wall_clock_ms: Callable[[], int],
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         *,
         has_one: bool,
     ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,6 +23,7 @@ from pykbroker.wall_clock import SystemWallClock, WallClock
 
 if TYPE_CHECKING:
     from pykbroker.controller.node import NodeObserver
+    from pykbroker.run_in_thread import RunInThread
     from pykbroker.security.tls.node_tls import NodeTls
 
 
@@ -46,7 +47,7 @@ class Host(NamedTuple):
     random: random.Random
     open_stream: OpenStream
     bind: Callable[[str, int], Sequence[ListeningSocket]]
-    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+    run_in_thread: RunInThread
     quorum_observer: NodeObserver | None = None
     secrets: Callable[[int], bytes] = os.urandom
     tls: NodeTls | None = None

@@ -16,14 +16,14 @@ from pykbroker.protocol.records.errors import RecordError
 from pykbroker.replication.directory_move import DirectoryMove, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.logstore.file_range import FileRange
     from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.replication.partition import Partition
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.run_in_thread import RunInThread
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class DirectoryMoves:
         image: Callable[[], ClusterImage],
         on_assignment: Callable[[], None],
         throttle: ReplicationThrottle,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         clock: WallClock,
         worker_count: int,
     ) -> None:
@@ -238,7 +238,7 @@ class DirectoryMoves:
                 # The end of the log, which is in memory: an await would let the log grow further meanwhile.
                 data = records.read()
             else:
-                data = await self._read(records)
+                data = await self._run_in_thread(records.read)
         finally:
             records.release()
         if not self._is_current(move) or move.future.log_end_offset != offset:
@@ -247,16 +247,6 @@ class DirectoryMoves:
         move.take(data, self._clock.now_ms())
         move.on_slice(trio.current_time() - began)
         self._throttle.record(len(data), began)
-
-    async def _read(self, records: FileRange) -> bytes:
-        data = b""
-
-        def read() -> None:
-            nonlocal data
-            data = records.read()
-
-        await self._run_in_thread(read)
-        return data
 
     async def _sync(self, move: DirectoryMove) -> None:
         end_offset = move.future.log_end_offset

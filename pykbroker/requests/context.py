@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.requests.background_tasks import BackgroundTasks
+    from pykbroker.run_in_thread import RunInThread
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind, RepeatedRequests
     from pykbroker.security.custom_authorizer import CustomAuthorizer
     from pykbroker.security.principals import CheckedPrincipalBuilder
@@ -70,7 +71,7 @@ class NodeServices:
         log_directory: LogDirectory | LogDirectories,
         clock: WallClock,
         random: random.Random,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         authorizer: StandardAuthorizer | CustomAuthorizer | None,
         principal_builder: CheckedPrincipalBuilder | None,
         channel: ControllerChannel | None = None,

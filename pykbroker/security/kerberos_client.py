@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.security.kerberos import CHOICE_SIZE_MIN, GSSAPI, NO_SECURITY_LAYER, ContextFailed
@@ -12,8 +12,8 @@ from pykbroker.security.kerberos_mechanism import MECHANISMS_KEY, SERVICE_KEY, m
 
 if TYPE_CHECKING:
     from pykbroker.config.values import NodeLogin
+    from pykbroker.run_in_thread import RunInThread
 
-R = TypeVar("R")
 CHOICE = bytes([NO_SECURITY_LAYER, 0, 0, 0])
 
 
@@ -79,7 +79,7 @@ class KerberosLogins:
     def __init__(
         self,
         login: NodeLogin,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         new_context: Callable[[str, str], ClientContext] | None = None,
     ) -> None:
         self._principal = login.options["principal"]
@@ -89,17 +89,12 @@ class KerberosLogins:
 
     async def new(self, host: str) -> KerberosLogin:
         """A login at the node of a host. Raises ContextFailed."""
-        context = await self._result(partial(self._new_context, self._service, host))
+        context = await self._run_in_thread(partial(self._new_context, self._service, host))
         return KerberosLogin(context, self._principal)
 
     async def evaluate(self, login: KerberosLogin, answer: bytes) -> bytes:
         """As `KerberosLogin.evaluate`."""
-        return await self._result(partial(login.evaluate, answer))
-
-    async def _result(self, work: Callable[[], R]) -> R:
-        results: list[R] = []
-        await self._run_in_thread(lambda: results.append(work()))
-        return results[0]
+        return await self._run_in_thread(partial(login.evaluate, answer))
 
 
 def _machine_contexts(principal: str, key_table: str) -> Callable[[str, str], ClientContext]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
@@ -13,6 +13,9 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.kerberos import GSSAPI, KerberosExchange, SecurityContext
 from pykbroker.security.kerberos_names import UserNames
 from pykbroker.security.sasl_mechanism import Authenticated, Exchange
+
+if TYPE_CHECKING:
+    from pykbroker.run_in_thread import RunInThread
 
 RULES_KEY = "sasl.kerberos.principal.to.local.rules"
 SERVICE_KEY = "sasl.kerberos.service.name"
@@ -38,14 +41,10 @@ class KerberosMechanism(NamedTuple):
     prepare: Callable[[Exchange, bytes], Awaitable[None]]
 
 
-class _RunInThread(Protocol):
-    def __call__(self, work: Callable[[], None], /) -> Awaitable[None]: ...
-
-
 def kerberos_mechanism(
     module: LoginModule,
     property_of: Callable[[str], str | None],
-    run_in_thread: _RunInThread,
+    run_in_thread: RunInThread,
     kerberos: Callable[[], Kerberos] | None = None,
 ) -> KerberosMechanism:
     """The mechanism of a listener.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -14,6 +14,8 @@ from pykbroker.security.oauth_tokens import keys_of_set
 
 if TYPE_CHECKING:
     import ssl
+
+    from pykbroker.run_in_thread import RunInThread
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class KeySet:
     def __init__(
         self,
         settings: KeySetSettings,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
         fetch: Callable[[str], str] | None = None,
         now_s: Callable[[], float] = trio.current_time,
     ) -> None:

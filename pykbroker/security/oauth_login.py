@@ -14,9 +14,10 @@ from pykbroker.security.oauth_tokens import unsecured_token
 from pykbroker.security.oauthbearer import initial_response
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from pykbroker.config.values import NodeLogin
+    from pykbroker.run_in_thread import RunInThread
 
 _PREFIX = "sasl.oauthbearer."
 TOKEN_PART = 0.8
@@ -43,7 +44,7 @@ class TokenSource:
         self,
         login: NodeLogin,
         now_ms: Callable[[], int],
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
     ) -> None:
         self._login = login
         self._now_ms = now_ms
@@ -58,12 +59,10 @@ class TokenSource:
             OSError: there is no token.
         """
         if trio.current_time() >= self._fresh_until_s:
-            fetched: list[Token] = []
             try:
-                await self._run_in_thread(lambda: fetched.append(fetch_token(self._login, self._now_ms())))
+                self._token = await self._run_in_thread(lambda: fetch_token(self._login, self._now_ms()))
             except ValueError as error:
                 raise OSError(f"no token for the login: {error}") from error
-            self._token = fetched[0]
             self._fresh_until_s = trio.current_time() + self._token.lifetime_s * TOKEN_PART
         return initial_response(self._token.text, extensions_of(self._login))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
@@ -21,6 +22,9 @@ from pykbroker.security.oauth_tokens import (
 )
 from pykbroker.security.oauthbearer import OAuthExchange, parse_initial_response
 from pykbroker.security.sasl_mechanism import InvalidCredentials
+
+if TYPE_CHECKING:
+    from pykbroker.run_in_thread import RunInThread
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ def oauth_mechanism(
     texts: Mapping[str, str],
     listener_name: str,
     now_ms: Callable[[], int],
-    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    run_in_thread: RunInThread,
 ) -> OAuthMechanism:
     """The mechanism of a listener.
 

@@ -21,12 +21,13 @@ from pykbroker.security.sasl_mechanism import InvalidCredentials
 from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from typing import Any
 
     from pykbroker.config.values import NodeLogin
     from pykbroker.controller.node_client import OpenStream
     from pykbroker.protocol.fields import Message
+    from pykbroker.run_in_thread import RunInThread
     from pykbroker.security.kerberos_client import KerberosLogins
     from pykbroker.security.oauth_login import TokenSource
 
@@ -48,7 +49,7 @@ def with_login(
     login: NodeLogin,
     secrets: Callable[[int], bytes] = os.urandom,
     now_ms: Callable[[], int] = _CLOCK.now_ms,
-    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+    run_in_thread: RunInThread = trio.to_thread.run_sync,
 ) -> OpenStream:
     """Function that connects by `open_stream` and logs in. It raises LoginFailed, an OSError, if the login fails.
 
@@ -106,7 +107,7 @@ class _Exchanges:
         login: NodeLogin,
         secrets: Callable[[int], bytes],
         tokens: TokenSource | None,
-        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        run_in_thread: RunInThread,
     ) -> int:
         """Logs in; returns the lifetime of the session in ms, 0 if it has no end."""
         await self._choose()
@@ -126,10 +127,9 @@ class _Exchanges:
             nonce = secrets(NONCE_BYTES).hex()
             scram = ScramLogin(self._mechanism, options["username"], options["password"], nonce, is_token=is_token)
             answer = await self._token(scram.first())
-            final: list[bytes] = []
             # The server says how many times a hash is computed.
-            await run_in_thread(lambda: final.append(scram.final(answer)))
-            scram.check(await self._token(final[0]))
+            final = await run_in_thread(lambda: scram.final(answer))
+            scram.check(await self._token(final))
         return self._lifetime_ms
 
     async def log_in_by_kerberos(self, kerberos: KerberosLogins, host: str) -> int:

@@ -83,7 +83,6 @@ EXCEPTIONS = {
         "groups.share.requests.ShareGroupRequests.initialize",
         "network.connection_limits.ConnectionLimits._close_excess",
         "network.connection_limits.ConnectionLimits._read_overrides",
-        "replication.directory_moves.DirectoryMoves._read",
         "requests.topic_encoder.TopicEncoder._frame",
     },
     "the request waits, for replication or for another broker, or leaves work for after its reply": {

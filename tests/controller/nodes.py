@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.transport import Transport
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.run_in_thread import RunInThread
 from tests.controller.world import FewConfigs, directory_id
 
 WALL_CLOCK_MS = 1_700_000_000_000
@@ -29,7 +30,7 @@ def make_node(
     seed: int = 3,
     node_id: int = 1,
     transport: Transport | None = None,
-    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+    run_in_thread: RunInThread = trio.to_thread.run_sync,
     **settings: Any,
 ) -> ControllerNode:
     filesystem.make_directory(data_directory)

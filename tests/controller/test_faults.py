@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -18,6 +18,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, make_node, register_broker, running
 from tests.support.fake_filesystem import FakeFileSystem
 
+Result = TypeVar("Result")
+
 SETTINGS: dict[str, Any] = {"snapshot_bytes": 500}
 WRITES = frozenset({"append", "write_file"})
 
@@ -27,9 +29,9 @@ def check_refusal(refused: CommandRefused) -> None:
     assert "Input/output error" in str(refused)
 
 
-async def run_here(work: Callable[[], None]) -> None:
+async def run_here(work: Callable[[], Result]) -> Result:
     """In place of a thread, whose calls would be counted in another order each time."""
-    work()
+    return work()
 
 
 class Scenario:

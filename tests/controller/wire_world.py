@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +34,7 @@ from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tests.controller.nodes import DATA, WALL_CLOCK_MS
 from tests.controller.world import FewConfigs
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.in_place import run_in_place
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 SNAPSHOT_PIECE_BYTES = 1000
@@ -56,12 +57,6 @@ VOTER_HANDLERS: dict[int, Any] = {
     ApiKey.REMOVE_RAFT_VOTER: handle_remove_raft_voter,
     ApiKey.UPDATE_RAFT_VOTER: handle_update_raft_voter,
 }
-
-
-async def run_here(work: Callable[[], None]) -> None:
-    """In place of a thread, which would take no time under a clock that jumps, or any."""
-    await trio.lowlevel.checkpoint()
-    work()
 
 
 class World:
@@ -103,7 +98,7 @@ class World:
             random=random.Random(node_id),
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
             transport=links,
-            run_in_thread=run_here,
+            run_in_thread=run_in_place,
         )
         peers = Peers(node, links)
         node.open()

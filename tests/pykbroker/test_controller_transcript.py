@@ -30,9 +30,9 @@ from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import failed, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.controller.nodes import running
-from tests.controller.wire_world import run_here
 from tests.support.admin import make_services
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.in_place import run_in_place
 from tests.support.services import Services
 from tests.support.transcripts import to_json
 from tests.transcripts.controller.record import WITH_ELIGIBLE_REPLICAS
@@ -97,7 +97,7 @@ async def replay(*, with_eligible_replicas: bool) -> tuple[list[Answer], list[An
         if with_eligible_replicas or name != ELIGIBLE_LEADER_REPLICAS_VERSION
     }
     async with (
-        running(FakeFileSystem(), run_in_thread=run_here, **own) as node,
+        running(FakeFileSystem(), run_in_thread=run_in_place, **own) as node,
         trio.open_nursery() as nursery,
     ):
         settings = ActiveControllerSettings(

@@ -33,14 +33,9 @@ from pykbroker.security.scram import HASHES, MECHANISM_NUMBERS, salted_password
 from tests.simulation.client import PORT
 from tests.simulation.cluster import CONTROLLER_PORT, SETTINGS, shape_of
 from tests.simulation.world import RuleBroken, World
+from tests.support.in_place import run_in_place
 
 TOPIC, BROKER = 2, 4
-
-
-async def in_place(work: Callable[[], None]) -> None:
-    """Work that a node does in a thread."""
-    work()
-    await trio.lowlevel.checkpoint()
 
 
 class Cluster:
@@ -79,7 +74,7 @@ class Cluster:
             user, password = self.login
             login = NodeLogin(self.mechanism, {"username": user, "password": password})
             # A real thread would take real time, of which the virtual clock knows nothing.
-            opener = with_login(opener, login, run_in_thread=in_place)
+            opener = with_login(opener, login, run_in_thread=run_in_place)
         client = NodeClient(NodeAddress(f"n{node_id}", port), opener, client_id="test", software_version="1")
         try:
             return await client.request(request, 20_000)

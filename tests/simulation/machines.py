@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,6 +14,7 @@ from pykbroker.node.broker import run_broker
 from pykbroker.node.host import Host
 from tests.simulation.disk import Disk, MountedDisk
 from tests.simulation.timeline import NODE
+from tests.support.in_place import run_in_place
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -85,7 +86,7 @@ class Machine:
             random.Random(f"{world.seed} {self.name} life {self.lives}"),
             open_stream,
             world.network.bind_of(self.name),
-            _in_place,
+            run_in_place,
             world.observed,
         )
         world.trace.add(self.name, f"starts, life {self.lives}")
@@ -206,11 +207,6 @@ class Machine:
         if self._life is not None and not self.world.timeline.is_held(self.name):
             self.world.timeline.hold(self.name)
             self.world.timeline.call_later(seconds, self._resume_life, self._life)
-
-
-async def _in_place(work: Callable[[], None]) -> None:
-    await trio.lowlevel.checkpoint()
-    work()
 
 
 def _is_only(error: BaseException, kind: type[BaseException]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.log_messages.consumer_protocol import AssignedTopicPartition, ConsumerProtocolAssignment
-from pykbroker.protocol.messages import streams_group_heartbeat
+from pykbroker.protocol.messages import read_share_group_state_summary, streams_group_heartbeat
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pykbroker.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -37,6 +37,7 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
@@ -74,6 +75,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from pykbroker.protocol.uuids import uuid_to_text
 from tests.differential.script import Ref
 from tests.differential.world import World
 from tests.pykbroker.groups.driver import subscription
@@ -107,6 +109,8 @@ TRANSACTION_MS = 900_000
 """The longest that brokers allow."""
 SHORT_MS = 1_000
 AFTER_SHORT_S = 1.4
+EXPIRED_S = 10.0
+"""Longest wait for the end of a session of `SHORT_MS`, on a slow machine."""
 TOPICS = ("~t0", "~t1", "~t2")
 GROUP_RESOURCE = 32
 KINDS = ("consumer", "streams", "share")
@@ -167,17 +171,34 @@ class Life:
         self.wait_for_coordinators()
 
     def wait_for_coordinators(self) -> None:
-        """Waits until the broker coordinates groups and transactions."""
+        """Waits until the broker coordinates groups and transactions, and the state of share partitions."""
+        ask = self.world.ask
         deadline = time.monotonic() + 30
         while True:
-            self.world.ask(FindCoordinatorRequest(coordinator_keys=["any"]), 4)
-            self.world.ask(FindCoordinatorRequest(coordinator_keys=["any"], key_type=1), 4)
-            answer = self.world.ask(DescribeGroupsRequest(groups=["any"]), 6)
-            if answer.groups[0].error_code not in (14, 15, 16) or time.monotonic() > deadline:
+            ask(FindCoordinatorRequest(coordinator_keys=["any"]), 4)
+            ask(FindCoordinatorRequest(coordinator_keys=["any"], key_type=1), 4)
+            errors = {
+                ask(DescribeGroupsRequest(groups=["any"]), 6).groups[0].error_code,
+                ask(DescribeTransactionsRequest(transactional_ids=["any"]), 0).transaction_states[0].error_code,
+            }
+            if self.kind == "share":
+                errors.add(self._share_state_error())
+            if not errors & {14, 15, 16}:
                 break
+            assert time.monotonic() < deadline, errors
             time.sleep(0.05)
         self.world.settle(set())
-        time.sleep(0.5)
+
+    def _share_state_error(self) -> int:
+        """Error of the share coordinator when it is asked for a state that does not exist."""
+        m = read_share_group_state_summary
+        topic_id = bytes(15) + b"\x63"
+        topic = m.ReadStateSummaryData(topic_id=topic_id, partitions=[m.PartitionData(partition=0, leader_epoch=0)])
+        key = f"any:{uuid_to_text(topic_id)}:0"
+        self.world.ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=2), 6)
+        request = m.ReadShareGroupStateSummaryRequest(group_id="any", topics=[topic])
+        error: int = self.world.ask(request, 0).results[0].partitions[0].error_code
+        return error
 
     # Members of modern groups
 
@@ -209,7 +230,21 @@ class Life:
         self.configure(group, key, str(SHORT_MS))
         self.quiet(group, member, instance)
         self.configure(group, key, None)
-        time.sleep(AFTER_SHORT_S)
+        # A member whose heartbeat was refused has no short session, and may stay.
+        deadline = time.monotonic() + (EXPIRED_S if self._member(group, member).epoch > 0 else AFTER_SHORT_S)
+        while member in self._member_ids(group) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _member_ids(self, group: str) -> set[str]:
+        """Ids of a group's members as the broker describes them, which is not noted."""
+        describe, version = {
+            "consumer": (ConsumerGroupDescribeRequest, 1),
+            "share": (ShareGroupDescribeRequest, 1),
+            "streams": (StreamsGroupDescribeRequest, 0),
+        }[self.kind]
+        name = group.replace("~", self.world.names.tilde)
+        answer = self.world.ask(describe(group_ids=[name]), version)
+        return {member.member_id for member in answer.groups[0].members}
 
     def hurry(self, group: str, member: str, instance: str | None = None) -> None:
         """Ends the rebalance timeout of a member that has something to give up; another one only tells it."""

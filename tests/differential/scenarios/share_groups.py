@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
     alter_share_group_offsets,
     delete_share_group_offsets,
     describe_share_group_offsets,
+    read_share_group_state_summary,
     share_acknowledge,
     share_fetch,
 )
@@ -128,9 +130,25 @@ def prepare(world: GroupWorld) -> None:
         found = world.admin.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6).coordinators[0]
         topic = world.admin.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics[0]
         if found.error_code == topic.error_code == 0 and all(p.leader_id >= 0 for p in topic.partitions):
-            time.sleep(1)
-            return
+            break
         time.sleep(0.1)
+    # Groups enough that each partition of the share coordinator's topic has one of them.
+    while not all(is_loaded(world, f"any-{number}") for number in range(20)):
+        time.sleep(0.1)
+
+
+def is_loaded(world: GroupWorld, group_id: str) -> bool:
+    """True if the share coordinator has loaded the partition of a group; reading no state changes nothing."""
+    m = read_share_group_state_summary
+    partition = m.PartitionData(partition=0, leader_epoch=0)
+    topic = m.ReadStateSummaryData(topic_id=world.topic_ids["clicks"], partitions=[partition])
+    request = m.ReadShareGroupStateSummaryRequest(group_id=group_id, topics=[topic])
+    error = world.admin.call(request, 0).results[0].partitions[0].error_code
+    return error not in (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
 
 
 def produce(world: GroupWorld, *sizes: int, partition: int = 0) -> int:

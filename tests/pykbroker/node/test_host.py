@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataReques
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.data_path import batch
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.in_place import run_in_place
 
 NOW_MS = 1_700_000_000_000
 
@@ -63,10 +63,6 @@ class TrioWallClock:
         return NOW_MS + int(trio.current_time() * 1000)
 
 
-async def in_place(work: Callable[[], None]) -> None:
-    work()
-
-
 async def test_serves_over_streams() -> None:
     filesystem = FakeFileSystem()
     listening: list[MemoryListening] = []
@@ -78,7 +74,7 @@ async def test_serves_over_streams() -> None:
     async def no_other(host: str, port: int) -> trio.abc.Stream:
         raise OSError(f"nobody else is here, neither {host}:{port}")
 
-    host = Host(filesystem, TrioWallClock(), random.Random(1), no_other, bind, in_place)
+    host = Host(filesystem, TrioWallClock(), random.Random(1), no_other, bind, run_in_place)
     config = BrokerConfig.from_properties({"listeners": "PLAINTEXT://here:9092", "log.dirs": "/data"})
     ready = trio.Event()
     async with trio.open_nursery() as nursery:

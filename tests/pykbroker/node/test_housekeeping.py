@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import trio
@@ -28,6 +28,8 @@ from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, s
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
 
+Result = TypeVar("Result")
+
 HOUR_MS = 3_600_000
 LOCALHOST = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
 
@@ -38,11 +40,11 @@ class InPlace:
     def __init__(self) -> None:
         self.is_running = False
 
-    async def run(self, work: Callable[[], None]) -> None:
+    async def run(self, work: Callable[[], Result]) -> Result:
         await trio.lowlevel.checkpoint()
         self.is_running = True
         try:
-            work()
+            return work()
         finally:
             self.is_running = False
 

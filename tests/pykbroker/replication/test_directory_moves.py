@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -26,6 +26,9 @@ from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.throttle import ReplicationThrottle
 from tests.support.data_path import NOW_MS, ManualClock, batch, cluster_image, topic_id
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.in_place import run_in_place
+
+Result = TypeVar("Result")
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 NODE = 1
@@ -76,7 +79,7 @@ class Rig:
             lambda: self.image,
             self.ask,
             ReplicationThrottle(lambda: self.rate, lambda topic: "*", NODE, SimpleWindowedRate(QuotaWindows(11, 1000))),
-            self.run_in_thread,
+            run_in_place,
             self.clock,
             2,
         )
@@ -108,11 +111,6 @@ class Rig:
 
     def ask(self) -> None:
         self.asked += 1
-
-    @staticmethod
-    async def run_in_thread(work: Callable[[], None]) -> None:
-        await trio.lowlevel.checkpoint()
-        work()
 
     @property
     def partition(self) -> Partition:
@@ -279,12 +277,11 @@ async def test_a_stop_during_a_sync_keeps_the_copy() -> None:
     assert future is not None
     begins = trio.Event()
 
-    async def run_for_ever(work: Callable[[], None]) -> None:
-        if work.__name__ == "read":
-            await rig.run_in_thread(work)
-            return
-        begins.set()
-        await trio.sleep_forever()
+    async def run_for_ever(work: Callable[[], Result]) -> Result:
+        if work.__name__ != "read":
+            begins.set()
+            await trio.sleep_forever()
+        return await run_in_place(work)
 
     rig.moves._run_in_thread = run_for_ever
     async with trio.open_nursery() as nursery:

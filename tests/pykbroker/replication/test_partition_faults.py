@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 import pytest
 
@@ -28,6 +28,8 @@ from tests.pykbroker.replication.test_partition import Replicated
 from tests.pykbroker.replication.test_truncation import BROKERS, Cluster
 from tests.support.data_path import topic_id
 from tests.support.replicas import TOPIC, ReplicaBroker, image_of
+
+Result = TypeVar("Result")
 
 BROKEN = StorageError("/data/t-0", "Input/output error")
 
@@ -276,9 +278,10 @@ async def test_a_slice_that_was_read_when_the_move_ended_is_dropped() -> None:
     assert future is not None
     run_in_thread = rig.moves._run_in_thread
 
-    async def end_meanwhile(work: Callable[[], None]) -> None:
-        await run_in_thread(work)
+    async def end_meanwhile(work: Callable[[], Result]) -> Result:
+        found = await run_in_thread(work)
         rig.moves.begin(rig.partition, A)
+        return found
 
     rig.moves._run_in_thread = end_meanwhile
     await rig.go()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 import trio
@@ -29,6 +30,8 @@ from pykbroker.security.kerberos_mechanism import (
 from pykbroker.security.kerberos_names import UserNames
 from pykbroker.security.sasl import SaslSession, State
 from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, Mechanism
+
+Result = TypeVar("Result")
 
 REALM = "EXAMPLE.COM"
 MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
@@ -141,9 +144,9 @@ class Session:
         )
         self.sasl = SaslSession({"GSSAPI": Mechanism(made.make, 5000, made.prepare)}, 1000, lambda: 1.0)
 
-    async def _run_in_thread(self, work: Callable[[], None]) -> None:
+    async def _run_in_thread(self, work: Callable[[], Result]) -> Result:
         self.threads += 1
-        await trio.to_thread.run_sync(work)
+        return await trio.to_thread.run_sync(work)
 
     async def answer(self, token: bytes) -> bytes:
         await self.sasl.prepare(token)

@@ -39,6 +39,7 @@ from pykbroker.security.oauth_validators import HANDLER_KEY, SIGNED_HANDLERS, VA
 from pykbroker.security.oauthbearer import InvalidToken, OAuthExchange, initial_response, parse_initial_response
 from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 from tests.pykbroker.security.tls.certificates import authority
+from tests.support.in_place import run_in_place
 
 NOW_S = 1_700_000_000
 NOW_MS = NOW_S * 1000
@@ -270,10 +271,7 @@ class Keys:
         self.fetches = 0
         self.now_s = 0.0
         settings = KeySetSettings("https://keys", 100_000, 1_000, 4_000)
-        self.keys = KeySet(settings, self.run, self.fetch, lambda: self.now_s)
-
-    async def run(self, work: Any) -> None:
-        work()
+        self.keys = KeySet(settings, run_in_place, self.fetch, lambda: self.now_s)
 
     def fetch(self, url: str) -> str:
         self.fetches += 1
@@ -407,9 +405,9 @@ async def test_a_login_waits_for_the_keys_that_another_login_fetches() -> None:
     keys = Keys()
     keys.documents = [document("a")]
 
-    async def slowly(work: Any) -> None:
+    async def slowly(work: Any) -> Any:
         await trio.sleep(3)
-        work()
+        return work()
 
     keys.keys._run_in_thread = slowly
     async with trio.open_nursery() as nursery:
@@ -440,7 +438,7 @@ async def test_a_token_without_a_lifetime_is_used_once(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": "http://localhost/token"})
-    source = TokenSource(login, lambda: NOW_MS, run_here)
+    source = TokenSource(login, lambda: NOW_MS, run_in_place)
     for _ in range(2):
         assert await source.first_message() == initial_response("t")
     assert asked == 2
@@ -453,11 +451,7 @@ async def test_an_oauth_server_that_speaks_something_else_than_http(monkeypatch:
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": "http://localhost/token"})
     with pytest.raises(OSError, match="SSH"):
-        await TokenSource(login, lambda: NOW_MS, run_here).first_message()
-
-
-async def run_here(work: Any) -> None:
-    work()
+        await TokenSource(login, lambda: NOW_MS, run_in_place).first_message()
 
 
 async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
@@ -468,7 +462,7 @@ async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
         "sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
     }
-    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_in_place)
     assert mechanism.prepare is not None
     message = initial_response(signed())
     await mechanism.prepare(b"malformed")
@@ -482,7 +476,7 @@ async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
 
 def test_a_listener_without_a_key_set_is_unsecured_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """P-255."""
-    mechanism = oauth_mechanism({}, "SASL", lambda: NOW_MS, run_here)
+    mechanism = oauth_mechanism({}, "SASL", lambda: NOW_MS, run_in_place)
     assert "any client can log in as any user" in caplog.text
     assert mechanism.make().evaluate(initial_response(unsecured())) == b""
 
@@ -492,7 +486,7 @@ def test_a_listener_without_a_key_set_is_unsecured_and_says_so(caplog: pytest.Lo
 )
 def test_settings_that_cannot_be(handler: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        oauth_mechanism({HANDLER_KEY: handler}, "SASL", lambda: NOW_MS, run_here)
+        oauth_mechanism({HANDLER_KEY: handler}, "SASL", lambda: NOW_MS, run_in_place)
     assert caught.value.name == key
 
 
@@ -512,11 +506,11 @@ async def test_a_key_set_behind_an_authority_of_ones_own(monkeypatch: pytest.Mon
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     jaas = trusting(authority().certificate_pem)
     texts = {"sasl.oauthbearer.jwks.endpoint.url": "https://keys", "sasl.jaas.config": jaas}
-    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_in_place)
     assert mechanism.prepare is not None
     await mechanism.prepare(initial_response(signed()))
     login = NodeLogin("OAUTHBEARER", jaas_options(jaas), {"sasl.oauthbearer.token.endpoint.url": "https://tokens"})
-    await TokenSource(login, lambda: NOW_MS, run_here).first_message()
+    await TokenSource(login, lambda: NOW_MS, run_in_place).first_message()
     assert [context.cert_store_stats()["x509_ca"] for context in contexts] == [1, 1]
     assert all(context.check_hostname for context in contexts)
 
@@ -537,7 +531,7 @@ async def test_a_client_id_in_a_header_may_be_encoded(monkeypatch: pytest.Monkey
             "sasl.oauthbearer.client.credentials.client.id": "a:b c",
             "sasl.oauthbearer.client.credentials.client.secret": "*~",
         }
-        await TokenSource(NodeLogin("OAUTHBEARER", {}, settings), lambda: NOW_MS, run_here).first_message()
+        await TokenSource(NodeLogin("OAUTHBEARER", {}, settings), lambda: NOW_MS, run_in_place).first_message()
     assert [b64decode(header.removeprefix("Basic ")) for header in headers] == [b"a:b c:*~", b"a%3Ab+c:*%7E"]
 
 
@@ -546,7 +540,7 @@ def test_a_validator_that_does_not_exist_here_is_refused(name: str) -> None:
     """P-373: Kafka would load it, and tokens would be checked by its rules."""
     texts = {"sasl.oauthbearer.jwks.endpoint.url": "https://keys", VALIDATOR_KEY: name}
     with pytest.raises(ConfigError) as caught:
-        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_in_place)
     assert caught.value.name == VALIDATOR_KEY
 
 
@@ -587,7 +581,7 @@ async def test_tokens_that_a_node_does_not_get(
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: BytesIO(answer.encode()))
     login = NodeLogin("OAUTHBEARER", {}, {"sasl.oauthbearer.token.endpoint.url": url})
     with pytest.raises(OSError, match=words):
-        await TokenSource(login, lambda: NOW_MS, run_here).first_message()
+        await TokenSource(login, lambda: NOW_MS, run_in_place).first_message()
 
 
 def test_an_audience_of_another_type() -> None:
@@ -628,4 +622,4 @@ def test_signed_tokens_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_
     texts = {HANDLER_KEY: SIGNED_HANDLERS[0], "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "jwks").as_uri()}
     texts["sasl.oauthbearer.expected.audience"] = "kafka"
     with pytest.raises(ConfigError, match=r"pip install pykbroker\[oauth\]"):
-        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+        oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_in_place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.security import kerberos_client
 from pykbroker.security.kerberos import ContextFailed
 from pykbroker.security.sasl_client import LoginFailed, with_login
+from tests.support.in_place import run_in_place
 
 PLAIN = NodeLogin("PLAIN", {"username": "node", "password": "secret"}, {})
 OAUTH = NodeLogin("OAUTHBEARER", {"unsecuredLoginStringClaim_sub": "node"}, {})
@@ -42,15 +42,12 @@ class Server:
             await trio.lowlevel.checkpoint()
             return ours
 
-        async def run_here(work: Callable[[], None]) -> None:
-            work()
-
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve, theirs)
             opened: trio.abc.Stream | None = None
             error: Exception | None = None
             try:
-                opened = await with_login(open_stream, login, run_in_thread=run_here)("host", 9093)
+                opened = await with_login(open_stream, login, run_in_thread=run_in_place)("host", 9093)
             except OSError as refused:
                 error = refused
             nursery.cancel_scope.cancel()
