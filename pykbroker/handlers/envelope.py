@@ -9,7 +9,7 @@ with that error: the broker retries at the next controller).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.metadata.controller_channel import not_active_code
@@ -54,7 +54,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         size_bytes = len(request.request_data)
         inner.quota = quota_of_request(quotas, connection, inner.client_id, api.key, header.api_version, size_bytes)
     try:
-        work = _handle(handler, inner, forwarded)
+        work = handler(inner, forwarded)
         response = await (inner.quota.timed(work) if inner.quota is not None and inner.quota.is_timed else work)
     except CloseConnection:
         raise
@@ -68,10 +68,6 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))
-
-
-async def _handle(handler: Any, context: ControllerContext, request: Any) -> Any:
-    return await handler(context, request)
 
 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:
