@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.metadata.controller_channel import not_active_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
@@ -62,7 +63,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         response = failed(inner, forwarded, error)
     if inner.quota is not None:
         inner.quota.answer(forwarded, response)
-    audit(inner, forwarded, response)
+    await in_turns(audit(inner, forwarded, response))
     # The client must not get this error: the broker that forwarded the request has to find the controller.
     if not_active_code(api.key) in error_codes(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)

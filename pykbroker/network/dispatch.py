@@ -12,6 +12,7 @@ from pykbroker.protocol.codec import chunks_in_steps, decode_from, decode_in_ste
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
+from pykbroker.protocol.steps import finished
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import RequestContext, UnfinishedResponse
@@ -140,7 +141,7 @@ async def dispatch(
             if response is not None and quota.is_timed:
                 connection.timed = quota
         if context.refusals is not None or api.is_forwardable:
-            audit(context, request, response)
+            await in_turns(audit(context, request, response))
         if response is None:
             return None
         if key == ApiKey.PRODUCE:
@@ -164,7 +165,7 @@ def _failed(context: NodeContext, request: Any, error: Exception) -> Any:
         context.quota.answer(request, response)
     if context.refusals is not None:
         # A change that failed is not in the audit log, but what the authorizer has refused of it is.
-        audit(context, request, response)
+        finished(audit(context, request, response))
     return response
 
 
