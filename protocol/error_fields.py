@@ -16,8 +16,13 @@ def error_codes(message: Message) -> Iterator[int]:
             yield code
     for name in _arrays_with_error_codes(type(message)):
         for element in getattr(message, name) or ():
-            if not isinstance(element, bytes):
+            if isinstance(element, bytes):
+                continue
+            element_type: type[Message] = type(element)
+            if _arrays_with_error_codes(element_type):
                 yield from error_codes(element)
+            elif element.error_code:  # of which there may be thousands
+                yield element.error_code
 
 
 @cache

@@ -34,9 +34,11 @@ class ApiVersionsResponse(Message, versions="0-4", flexible="3+", key=18):
     """ApiVersions response (API key 18)."""
 
     error_code: int = int16("0+")
-    api_keys: list[ApiVersion] = array(ApiVersion, "0+")
+    api_keys: list[ApiVersion] = array(ApiVersion, "0+", takes_encoded=True)
     throttle_time_ms: int = int32("1+", ignorable=True)
-    supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0, tagged="3+", ignorable=True)
+    supported_features: list[SupportedFeatureKey] = array(
+        SupportedFeatureKey, "3+", tag=0, tagged="3+", ignorable=True, takes_encoded=True
+    )
     finalized_features_epoch: int = int64("3+", default=-1, tag=1, tagged="3+", ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tag=2, tagged="3+", ignorable=True)
     zk_migration_ready: bool = boolean("3+", tag=3, tagged="3+", ignorable=True)

@@ -8,10 +8,12 @@ error 35 and this API's own range (P-2), from dispatch and before the body is re
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.features import KRAFT_VERSION, supported_features
 from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import (
     ApiVersion,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FEATURES_VERSION = 3
 ZERO_MINIMUM_VERSION = 4
 
 
@@ -50,21 +53,13 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
     image = context.services.metadata.image
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(
-                api_key=api.key,
-                min_version=api.advertised_lowest,
-                max_version=api.highest_with(unstable=broker.unstable_api_versions_enable),
-            )
-            for api in APIS_OF[context.connection.listener_kind].values()
-            if not api.needs_telemetry or _has_telemetry(context)
-        ],
-        # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in supported_features(unstable=unstable).items()
-            if lowest > 0 or context.api_version >= ZERO_MINIMUM_VERSION
-        ],
+        api_keys=_api_keys(
+            context.connection.listener_kind,
+            context.api_version,
+            broker.unstable_api_versions_enable,
+            _has_telemetry(context),
+        ),
+        supported_features=_supported_features(context.api_version, unstable),
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
@@ -72,6 +67,37 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
             if level > 0
         ],
     )
+
+
+@cache
+def _api_keys(kind: ListenerKind, version: int, unstable: bool, has_telemetry: bool) -> list[Any]:
+    """The encoded APIs of a listener, the same for every client: each connection of a client begins with them."""
+    return [
+        encode_element(
+            ApiVersionsResponse,
+            ApiVersion(
+                api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest_with(unstable=unstable)
+            ),
+            version,
+        )
+        for api in APIS_OF[kind].values()
+        if not api.needs_telemetry or has_telemetry
+    ]
+
+
+@cache
+def _supported_features(version: int, unstable: bool) -> list[Any]:
+    """The encoded features of this software."""
+    if version < FEATURES_VERSION:
+        return []
+    return [
+        encode_element(
+            ApiVersionsResponse, SupportedFeatureKey(name=name, min_version=lowest, max_version=highest), version
+        )
+        for name, (lowest, highest) in supported_features(unstable=unstable).items()
+        # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
+        if lowest > 0 or version >= ZERO_MINIMUM_VERSION
+    ]
 
 
 def _has_telemetry(context: NodeContext) -> bool:

@@ -9,8 +9,9 @@ with that error: the broker retries at the next controller).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.metadata.controller_channel import not_active_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
@@ -54,7 +55,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         size_bytes = len(request.request_data)
         inner.quota = quota_of_request(quotas, connection, inner.client_id, api.key, header.api_version, size_bytes)
     try:
-        work = _handle(handler, inner, forwarded)
+        work = handler(inner, forwarded)
         response = await (inner.quota.timed(work) if inner.quota is not None and inner.quota.is_timed else work)
     except CloseConnection:
         raise
@@ -62,16 +63,12 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         response = failed(inner, forwarded, error)
     if inner.quota is not None:
         inner.quota.answer(forwarded, response)
-    audit(inner, forwarded, response)
+    await in_turns(audit(inner, forwarded, response))
     # The client must not get this error: the broker that forwarded the request has to find the controller.
     if not_active_code(api.key) in error_codes(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))
-
-
-async def _handle(handler: Any, context: ControllerContext, request: Any) -> Any:
-    return await handler(context, request)
 
 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:

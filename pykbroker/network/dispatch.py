@@ -12,6 +12,7 @@ from pykbroker.protocol.codec import chunks_in_steps, decode_from, decode_in_ste
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
+from pykbroker.protocol.steps import finished
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import RequestContext, UnfinishedResponse
@@ -21,15 +22,14 @@ from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from pykbroker.quotas.node_quotas import NodeQuotas
-    from pykbroker.quotas.throttling import RequestQuota
     from pykbroker.requests.api_table import Api
     from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
-    Handler = Callable[[Any, Any], Awaitable[Any]]
+    Handler = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 
 FORWARDED_IN_PART = frozenset(
     {
@@ -121,17 +121,17 @@ async def dispatch(
     context.may_be_unfinished = may_be_unfinished
     is_forwarded = api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART
     if services.quotas.active is not None:
-        handler = _with_quota(services.quotas.active, context, handler, len(frame), is_forwarded)
+        _give_quota(services.quotas.active, context, len(frame))
     try:
-        if is_forwarded:
-            work = _by_the_active_controller(context, request, handler, bytes(frame))
-            response = await (
-                context.quota.timed(work) if context.quota is not None and context.quota.is_timed else work
-            )
-            if isinstance(response, bytes):
-                return _forwarded_reply(context, request, response, has_tags)
-        else:
-            response = await handler(context, request)
+        # The time to forward a request counts for its client's quota, too (P-312).
+        work = (
+            _by_the_active_controller(context, request, handler, bytes(frame))
+            if is_forwarded
+            else handler(context, request)
+        )
+        response = await (work if context.quota is None or not context.quota.is_timed else context.quota.timed(work))
+        if is_forwarded and isinstance(response, bytes):
+            return _forwarded_reply(context, request, response, has_tags)
         unfinished: UnfinishedResponse | None = None
         if isinstance(response, UnfinishedResponse):
             # The client has no quota, or one that does not depend on the response.
@@ -141,7 +141,7 @@ async def dispatch(
             if response is not None and quota.is_timed:
                 connection.timed = quota
         if context.refusals is not None or api.is_forwardable:
-            audit(context, request, response)
+            await in_turns(audit(context, request, response))
         if response is None:
             return None
         if key == ApiKey.PRODUCE:
@@ -165,7 +165,7 @@ def _failed(context: NodeContext, request: Any, error: Exception) -> Any:
         context.quota.answer(request, response)
     if context.refusals is not None:
         # A change that failed is not in the audit log, but what the authorizer has refused of it is.
-        audit(context, request, response)
+        finished(audit(context, request, response))
     return response
 
 
@@ -177,32 +177,16 @@ def _note_produce(
     note_produce(services, connection, frame, header, request)
 
 
-def _with_quota(
-    quotas: NodeQuotas, context: NodeContext, handler: Handler, size_bytes: int, is_forwarded: bool
-) -> Handler:
-    """Gives the request its client's quota, if there is one; returns the handler to call.
-
-    The handler of a request that is forwarded is not timed by itself: the time to forward it counts too (P-312).
-    """
+def _give_quota(quotas: NodeQuotas, context: NodeContext, size_bytes: int) -> None:
+    """Gives the request its client's quota, if there is one."""
     from pykbroker.quotas.throttling import quota_of_request
 
     quota = quota_of_request(
         quotas, context.connection, context.client_id, context.api_key, context.api_version, size_bytes
     )
-    if quota is None:
-        return handler
-    context.quota = quota
-    context.may_be_unfinished = context.may_be_unfinished and quota.may_be_unfinished
-    return _timed(handler, quota) if quota.is_timed and not is_forwarded else handler
-
-
-def _timed(handler: Handler, quota: RequestQuota) -> Handler:
-    """The handler, with its time measured."""
-
-    async def handle(context: Any, request: Any) -> Any:
-        return await handler(context, request)
-
-    return lambda context, request: quota.timed(handle(context, request))
+    if quota is not None:
+        context.quota = quota
+        context.may_be_unfinished = context.may_be_unfinished and quota.may_be_unfinished
 
 
 def _forwarded_reply(context: NodeContext, request: Any, reply: bytes, has_tags: bool) -> list[Any]:

@@ -109,7 +109,8 @@ class Replica:
     def wake_all(self) -> None:
         """Wakes every waiter, to check the new state of the partition."""
         for waiters in (self.waiters, self.stable_waiters, self.end_waiters, self.low_waiters):
-            waiters.notify(ALL)
+            if waiters:  # a partition of thousands that are deleted together has none
+                waiters.notify(ALL)
         for waiter in self._ack_waiters:
             waiter.complete()
 

@@ -17,7 +17,7 @@ from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
 NEVER_FLEXIBLE = 32768
 
@@ -184,7 +184,7 @@ def camel_case(name: str) -> str:
 
 def load_handler(
     api: Api, kind: ListenerKind = ListenerKind.BROKER
-) -> tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]:
+) -> tuple[type[Any], Callable[[Any, Any], Coroutine[Any, Any, Any]]]:
     """Imports the request class and the handler function of an API on a kind of listener."""
     from importlib import import_module
 

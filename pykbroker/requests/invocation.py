@@ -14,7 +14,7 @@ from pykbroker.requests.api_table import camel_case, load_handler
 from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from pykbroker.requests.api_table import Api
     from pykbroker.requests.context import NodeContext
@@ -27,7 +27,7 @@ of `socket.request.max.bytes` may become gigabytes of objects. No client names s
 
 SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
-Entry = tuple[type[Any], "Callable[[Any, Any], Awaitable[Any]]"]
+Entry = tuple[type[Any], "Callable[[Any, Any], Coroutine[Any, Any, Any]]"]
 
 handlers_of: dict[ListenerKind, dict[int, Entry]] = {ListenerKind.BROKER: {}, ListenerKind.CONTROLLER: {}}
 """Request class and handler of each API that has been called, by kind of listener and API key."""

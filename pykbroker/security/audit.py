@@ -6,12 +6,14 @@ Each is one line with principal and address. Values are never in it, only names:
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
+from pykbroker.protocol.steps import PIECE, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,10 +95,15 @@ def audit_refusals(
     log.info("%s from %s refused: %s: %s", connection.principal, connection.client_host, api_key.name, listed(refused))
 
 
-def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, response: Any) -> None:
+def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, response: Any) -> Steps[None]:
     """Logs a request that changes metadata, with the names of the changed resources and the errors of its response."""
     if not log.isEnabledFor(logging.INFO):
         return
+    found: dict[str, None] = {}
+    for count, name in enumerate(names(request), 1):
+        found[name] = None
+        if not count % PIECE:
+            yield
     errors = sorted({ErrorCode(code).name for code in error_codes(response)})
     outcome = f" with {', '.join(errors)}" if errors else ""
     log.info(
@@ -104,7 +111,7 @@ def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, 
         connection.principal,
         connection.client_host,
         api_key.name,
-        listed(list(dict.fromkeys(names(request)))) or "-",
+        listed(list(found)) or "-",
         outcome,
     )
 
@@ -117,15 +124,26 @@ def listed(texts: Sequence[str]) -> str:
 
 def names(message: Message) -> Iterator[str]:
     """Names of resources, users and settings in a request, in its order."""
-    for field in message.FIELDS:
-        value = getattr(message, field.name)
-        if field.name in _NAMES and value not in (None, ""):
-            yield str(value)
-        elif field.name in _NAME_LISTS:
+    for field in _fields_with_names(type(message)):
+        value = getattr(message, field)
+        if field in _NAME_LISTS:
             yield from value
-        elif field.kind == "array" and field.element.kind == "struct":
+        elif field not in _NAMES:
             for element in value or ():
                 yield from names(element)
+        elif value not in (None, ""):
+            yield str(value)
+
+
+@cache
+def _fields_with_names(message_type: type[Message]) -> tuple[str, ...]:
+    """Fields with a name, and arrays of structs that have such fields."""
+    return tuple(
+        field.name
+        for field in message_type.FIELDS
+        if field.name in _NAMES | _NAME_LISTS
+        or (field.kind == "array" and field.element.kind == "struct" and _fields_with_names(field.element.element))
+    )
 
 
 def _has_encoded_parts(response: Message) -> bool:

@@ -96,9 +96,6 @@ EXCEPTIONS = {
         "share_state.persister.CoordinatorPersister.begin_write",
         "transactions.coordinator.TransactionCoordinator._deliver",
     },
-    "only for clients whose request time has a quota": {
-        "network.dispatch._timed",
-    },
     "an administrator's request": {
         "groups.coordinator.GroupCoordinator.delete_groups",
         "groups.share.requests.ShareGroupRequests._administer",

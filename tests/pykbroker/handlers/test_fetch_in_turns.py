@@ -252,6 +252,6 @@ async def test_others_have_their_turn_while_a_long_response_is_made(
             assert len(release(response)) == PARTITIONS
         nursery.cancel_scope.cancel()
     assert context.has_long_response
-    assert len(set(turns_at_adds)) > 3
+    assert len(set(turns_at_adds)) >= len(turns_at_adds) / 2  # trio runs ready tasks in random order
     assert scope.cancelled_caught == is_left
     assert all(found._released for found in leased)

@@ -12,9 +12,10 @@ from pykbroker.handlers.api_versions import handle_api_versions
 from pykbroker.handlers.get_telemetry_subscriptions import handle_get_telemetry_subscriptions
 from pykbroker.handlers.push_telemetry import handle_push_telemetry
 from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
-from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
+from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from pykbroker.protocol.messages.push_telemetry import PushTelemetryRequest
 from pykbroker.requests.context import RequestContext
@@ -158,7 +159,8 @@ def test_an_id_that_no_client_has_is_refused() -> None:
 def test_the_apis_are_listed_with_a_receiver(receiver: str, is_listed: bool) -> None:
     """P-203. Without one they are served too, as in Kafka."""
     context = context_with(receiver)
-    listed = {one.api_key for one in call(handle_api_versions, context, ApiVersionsRequest()).api_keys}
+    response = encode(call(handle_api_versions, context, ApiVersionsRequest()), context.api_version)
+    listed = {one.api_key for one in decode(ApiVersionsResponse, context.api_version, response).api_keys}
     assert (listed & TELEMETRY_APIS) == (TELEMETRY_APIS if is_listed else set())
     assert push(context, ask(context)) == ErrorCode.NONE
     assert len(Receiver.received) == is_listed

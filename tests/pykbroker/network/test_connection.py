@@ -6,6 +6,7 @@ import logging
 import os
 import random
 from contextlib import AsyncExitStack, suppress
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import trio.testing
 
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import KafkaError
+from pykbroker.handlers import api_versions
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.network.reply import SEND_TIMEOUT_S
 from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
@@ -100,7 +102,8 @@ async def test_a_version_that_may_still_change_is_served_only_if_enabled(
 async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-19: the epoch of the features is the metadata's offset. P-20: lowest level 0 only from v4; level 0 never."""
     supported = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
-    monkeypatch.setattr("pykbroker.handlers.api_versions.supported_features", lambda *, unstable: supported)
+    monkeypatch.setattr(api_versions, "supported_features", lambda *, unstable: supported)
+    monkeypatch.setattr(api_versions, "_supported_features", cache(api_versions._supported_features.__wrapped__))
     async with served(services()) as client:
         third = await client.call(NAMED, 3, ApiVersionsResponse)
         fourth = await client.call(NAMED, 4, ApiVersionsResponse)

@@ -28,6 +28,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from pykbroker.protocol.steps import PIECE, finished
 from pykbroker.requests.audit_lines import audit
 from pykbroker.security.audit import audit_refused_login
 from tests.support.admin import make_context
@@ -52,7 +53,7 @@ def test_a_refused_request(caplog: pytest.LogCaptureFixture) -> None:
     context.connection.principal = "User:alice"
     context.refusals = [(DESCRIBE, TOPIC, "t"), (WRITE, TOPIC, "u")]
     response = MetadataResponse(topics=[MetadataResponseTopic(error_code=29, name="t")])
-    audit(context, MetadataRequest(), response)
+    finished(audit(context, MetadataRequest(), response))
     assert caplog.messages == [
         "User:alice from 127.0.0.1 refused: METADATA: DESCRIBE on TOPIC t, WRITE on TOPIC u",
     ]
@@ -61,7 +62,7 @@ def test_a_refused_request(caplog: pytest.LogCaptureFixture) -> None:
 def test_topics_that_are_left_out_of_a_list_are_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
     context = make_context(api_key=ApiKey.METADATA)
     context.refusals = [(DESCRIBE, TOPIC, "t")]
-    audit(context, MetadataRequest(topics=None), MetadataResponse())
+    finished(audit(context, MetadataRequest(topics=None), MetadataResponse()))
     assert caplog.messages == []
 
 
@@ -69,20 +70,32 @@ def test_long_lists_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     context = make_context(api_key=ApiKey.CREATE_TOPICS)
     topics = [CreatableTopic(name=f"t{number}") for number in range(12)]
     results = [CreatableTopicResult(name="t1", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)]
-    audit(context, CreateTopicsRequest(topics=topics), CreateTopicsResponse(topics=results))
+    finished(audit(context, CreateTopicsRequest(topics=topics), CreateTopicsResponse(topics=results)))
     (line,) = caplog.messages
     listed = "t0, t1, t2, t3, t4, t5, t6, t7, t8, t9 and 2 more"
     assert line == f"User:ANONYMOUS from 127.0.0.1: CREATE_TOPICS {listed} with TOPIC_ALREADY_EXISTS"
 
 
+def test_the_names_of_a_large_change_are_found_in_steps(caplog: pytest.LogCaptureFixture) -> None:
+    context = make_context(api_key=ApiKey.CREATE_TOPICS)
+    topics = [CreatableTopic(name=f"t{number}") for number in range(10 * PIECE)]
+    results = [CreatableTopicResult(name=topic.name) for topic in topics]
+    results[-1].error_code = ErrorCode.TOPIC_ALREADY_EXISTS
+    steps = audit(context, CreateTopicsRequest(topics=topics), CreateTopicsResponse(topics=results))
+    assert sum(1 for _ in steps) == 10
+    (line,) = caplog.messages
+    assert line.endswith(f"t9 and {10 * PIECE - 10} more with TOPIC_ALREADY_EXISTS")
+
+
 def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     context = make_context(api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
     upsertion = ScramCredentialUpsertion(name="bob", mechanism=1, salt=b"SALT", salted_password=b"SECRET")
-    audit(context, AlterUserScramCredentialsRequest(upsertions=[upsertion]), AlterUserScramCredentialsResponse())
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+    finished(audit(context, request, AlterUserScramCredentialsResponse()))
     context = make_context(api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS)
     config = AlterableConfig(name="sasl.jaas.config", value="SECRET")
     resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
-    audit(context, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse())
+    finished(audit(context, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse()))
     assert caplog.messages == [
         "User:ANONYMOUS from 127.0.0.1: ALTER_USER_SCRAM_CREDENTIALS bob",
         "User:ANONYMOUS from 127.0.0.1: INCREMENTAL_ALTER_CONFIGS 1, sasl.jaas.config",
@@ -94,8 +107,9 @@ def test_a_log_that_leaves_out_the_audit_is_not_written(caplog: pytest.LogCaptur
     caplog.set_level(logging.WARNING, "pykbroker.audit")
     refused = make_context(api_key=ApiKey.METADATA)
     refused.refusals = [(DESCRIBE, TOPIC, "t")]
-    audit(refused, MetadataRequest(), MetadataResponse(topics=[MetadataResponseTopic(error_code=29, name="t")]))
+    hidden = MetadataResponse(topics=[MetadataResponseTopic(error_code=29, name="t")])
+    finished(audit(refused, MetadataRequest(), hidden))
     changing = make_context(api_key=ApiKey.CREATE_TOPICS)
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
-    audit(changing, CreateTopicsRequest(topics=[CreatableTopic(name="t")]), response)
+    finished(audit(changing, CreateTopicsRequest(topics=[CreatableTopic(name="t")]), response))
     assert caplog.messages == []
