@@ -37,6 +37,7 @@ from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.metadata import MetadataResponsePartition
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.protocol.steps import Steps
 from pykbroker.protocol.uuids import uuid_from_text
 from tests.pykbroker.test_three_nodes import Cluster
 from tests.simulation.world import RuleBroken
@@ -378,14 +379,14 @@ def test_a_directory_fails_that_nobody_uses_under_three_nodes() -> None:
 def test_a_stop_counts_as_clean_if_it_was_in_every_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-276: the controller takes a broker with an unclean directory out of the eligible replicas (KIP-966)."""
     registered: list[tuple[int, bool]] = []
-    plan = RegisterBroker.plan
+    plan_in_steps = RegisterBroker.plan_in_steps
 
-    def noted(self: RegisterBroker, image: ClusterImage, context: PlanContext) -> Plan[int]:
+    def noted(self: RegisterBroker, image: ClusterImage, context: PlanContext) -> Steps[Plan[int]]:
         before = image.brokers.get(self.broker_id)
         registered.append((self.broker_id, before is not None and before.epoch == self.previous_epoch))
-        return plan(self, image, context)
+        return plan_in_steps(self, image, context)
 
-    monkeypatch.setattr(RegisterBroker, "plan", noted)
+    monkeypatch.setattr(RegisterBroker, "plan_in_steps", noted)
 
     async def scenario(cluster: Cluster) -> None:
         assert await cluster.create(1, "t") == 0

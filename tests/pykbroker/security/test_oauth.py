@@ -359,7 +359,7 @@ async def test_a_file_of_keys_is_read_when_it_has_changed(tmp_path: Path, caplog
         reads.append(url)
         return fetch_document(url)
 
-    keys = KeySet(settings, run_here, fetch, lambda: 0.0)
+    keys = KeySet(settings, run_in_place, fetch, lambda: 0.0)
 
     async def ids() -> list[str]:
         await keys.prepare("unknown")
