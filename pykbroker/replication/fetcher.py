@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.controller.turns import in_turns
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -89,6 +90,7 @@ class Fetcher:
             await self._close()
 
     async def _fetch(self) -> None:
+        await in_turns(self.session.prepare(trio.current_time(), self._clock.now_ms()))
         now = trio.current_time()
         self._changed = trio.Event()
         request = self.session.next_request(now, self._clock.now_ms(), self._broker_epoch())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from pykbroker.protocol.steps import Steps
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 
 if TYPE_CHECKING:
@@ -91,6 +92,13 @@ class FetchSessionHandler:
     def ready_at(self) -> float | None:
         """Earliest time, in seconds of trio's clock, at which a partition may be fetched; None without partitions."""
         return min((f.not_before for f in self._followed.values()), default=None)
+
+    def prepare(self, now: float, now_ms: int) -> Steps[None]:
+        """Prepares the new partitions, which loads their logs and makes their directories: 0.2 to 1 ms for each."""
+        for followed in list(self._followed.values()):
+            if not followed.is_prepared and followed.not_before <= now and followed.is_current:
+                self._prepare(followed, now, now_ms)
+                yield
 
     def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:
         """The next request; None while no partition may be fetched, see `ready_at`."""

@@ -269,6 +269,20 @@ async def test_a_log_that_cannot_be_prepared_is_not_fetched_before_the_backoff(
     assert session.next_request(10.0 + BACKOFF_S, 0, 5) is not None
 
 
+async def test_new_partitions_are_prepared_one_after_the_other_before_they_are_fetched(cluster: Cluster) -> None:
+    """A broker may follow thousands of new ones, of which each has to be loaded: others have turns meanwhile."""
+    broker = cluster.brokers[2]
+    for offset in range(3):
+        broker.partition.append_as_follower(batch_without_epoch(offset), 0, 2, 0, 0)
+    session = broker.session
+    assert sum(1 for _ in session.prepare(10.0, 0)) == 1
+    assert broker.partition.log.log_end_offset == 2
+    assert sum(1 for _ in session.prepare(10.0, 0)) == 0
+    request = session.next_request(10.0, 0, 5)
+    assert request is not None
+    assert request.topics[0].partitions[0].fetch_offset == 2
+
+
 async def test_records_that_cannot_be_are_refused_and_fetched_later(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
