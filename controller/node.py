@@ -260,8 +260,14 @@ class ControllerNode:
             await pending.done.wait()
         if not pending.done.is_set():
             raise CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
-        if pending.failure is not None:
-            raise pending.failure
+        failure, pending.failure = pending.failure, None
+        if failure is not None:
+            # Its traceback has frames with the pending command and with this local: neither may refer to it, or the
+            # cycle keeps the command, which may be large, until the garbage collector finds it.
+            try:
+                raise failure
+            finally:
+                del failure
         result: R = pending.result
         return result
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -244,6 +247,28 @@ async def test_refusals_reach_who_asked() -> None:
     with pytest.raises(CommandRefused) as caught:
         await node.submit(Bootstrap(), 1000)
     assert caught.value.error.code == ErrorCode.NOT_CONTROLLER
+
+
+class Refused:
+    """A command that is refused, as an object that one may refer to weakly."""
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        raise CommandRefused(ErrorCode.INVALID_REQUEST, "no")
+
+
+async def test_a_refused_command_is_freed_without_the_garbage_collector() -> None:
+    """CI: CreateTopics with 49,000 refused names left 26 MB, when a collection had settled its objects meanwhile."""
+    async with running(FakeFileSystem()) as node:
+        command = Refused()
+        is_there = weakref.ref(command)
+        gc.disable()
+        try:
+            with suppress(CommandRefused):
+                await node.submit(command, 1000)
+            del command
+            assert is_there() is None
+        finally:
+            gc.enable()
 
 
 class Faulty:
