@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -118,6 +119,9 @@ def test_a_part_that_cannot_be_run_has_failed() -> None:
     assert "FAILED a" in run_all({"a": LIGHT}, broken, 2)[0]
 
 
+USED = " (0 s of processor time)"
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (5, 0)])
 def test_exit_code_and_last_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, expected: int
@@ -139,7 +143,7 @@ def test_unknown_part(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_last_line_of_a_part_is_its_summary() -> None:
     lines: list[str] = []
     script = "print('.....'); print('=== 5 passed in 0.1s ==='); print(); raise SystemExit(3)"
-    assert passing_on([sys.executable, "-c", script], {}, lines.append) == (3, "5 passed in 0.1s")
+    assert passing_on([sys.executable, "-c", script], {}, lines.append) == (3, f"5 passed in 0.1s{USED}")
     assert lines == [".....\n", "=== 5 passed in 0.1s ===\n", "\n"]
     assert passing_on(["no-such-python"], {}, lines.append)[0] == 1
 
@@ -154,5 +158,13 @@ def test_the_summary_of_a_failed_part_names_its_tests_and_their_assertions() -> 
     ]
     script = f"import sys; print({chr(10).join(printed)!r}); sys.exit(int(sys.argv[1]))"
     code, summary = passing_on([sys.executable, "-c", script, "1"], {}, lines.append)
-    assert (code, summary.splitlines()) == (1, ["1 failed", f"       {printed[1]}", f"       {printed[2]}"])
-    assert passing_on([sys.executable, "-c", script, "0"], {}, lines.append) == (0, "1 failed")
+    assert (code, summary.splitlines()) == (1, [f"1 failed{USED}", f"       {printed[1]}", f"       {printed[2]}"])
+    assert passing_on([sys.executable, "-c", script, "0"], {}, lines.append) == (0, f"1 failed{USED}")
+
+
+def test_the_processor_time_counts_the_processes_of_the_command() -> None:
+    """Those that pytest starts and waits for do most of the work of a part."""
+    busy = "import time\nwhile time.process_time() < 1.0: pass\nprint('1 passed')"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}], check=True)"
+    _, summary = passing_on([sys.executable, "-c", script], {}, [].append)
+    assert re.fullmatch(r"1 passed \([1-9] s of processor time\)", summary)
