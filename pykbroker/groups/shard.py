@@ -651,10 +651,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
-        places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
+        partitions = [(topic, partition) for topic, numbers in committed.items() for partition in numbers]
         # Pending ones too: the end of their transaction must not bring the group back.
-        places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
-        for topic, partition in dict.fromkeys(places):
+        partitions += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
+        for topic, partition in dict.fromkeys(partitions):
             result.records.append(offset_record(group_id, topic, partition, None))
         result.records += self._tombstones(group_id)
         return result

@@ -126,8 +126,8 @@ async def _summaries(
         for topic_id in partitions
         if (topic := services.metadata.topic_by_id(topic_id)) is not None
     }
-    places = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
-    summaries = await services.groups.share.summaries(group_id, places)
+    topic_partitions = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
+    summaries = await services.groups.share.summaries(group_id, topic_partitions)
     lagging = [
         (names[topic_id], number)
         for (topic_id, number), summary in summaries.items()

@@ -156,10 +156,10 @@ async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Ve
     partition = _offsets_partition(services, request.group_id, client)
     identity = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
     verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
-    place = (partition.topic, partition.partition)
-    if place in verified.errors:
-        raise CoordinatorError(response_error(verified.errors[place]))
-    return verified.verifications.get(place)
+    topic_partition = (partition.topic, partition.partition)
+    if topic_partition in verified.errors:
+        raise CoordinatorError(response_error(verified.errors[topic_partition]))
+    return verified.verifications.get(topic_partition)
 
 
 def _offsets_partition(services: BrokerServices, group_id: str, client: ClientGeneration) -> Partition:

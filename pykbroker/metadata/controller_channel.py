@@ -210,9 +210,9 @@ class ControllerChannel:
         self._idle = [client for client in self._idle if client.address == address]
         for client in old:
             await client.close()
-        for place, client in enumerate(self._idle):
+        for number, client in enumerate(self._idle):
             if client.address == address:
-                return self._idle.pop(place)
+                return self._idle.pop(number)
         return NodeClient(address, self._open_stream, client_id=self._client_id, software_version=__version__)
 
 

@@ -314,8 +314,8 @@ def is_stray(image: ClusterImage, node_id: int, found: PartitionLog) -> bool:
 
 def directory_of(image: ClusterImage, node_id: int, found: PartitionLog) -> bytes | None:
     """Id of the directory that the metadata has for a log, as `LogDirectories.load_logs` asks for it."""
-    from pykbroker.logstore.log_directories import NO_PLACE
+    from pykbroker.logstore.log_directories import NO_REPLICA
 
     if is_stray(image, node_id, found):
-        return NO_PLACE
+        return NO_REPLICA
     return image.topics_by_name[found.topic].partitions[found.partition].directory_on(node_id)
