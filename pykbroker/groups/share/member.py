@@ -16,7 +16,7 @@ STABLE = 0
 
 
 class ShareMember(NamedTuple):
-    """A member of a share group; members share partitions, so that none waits for another to give one up.
+    """A member of a share group. Members share partitions, so none waits until another gives one up.
 
     `previous_member_epoch` is -1 before the first assignment.
     """
