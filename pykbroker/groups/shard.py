@@ -73,10 +73,10 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.records.batch import NO_PRODUCER_ID
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
-NO_PRODUCER_ID = -1
 
 GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""

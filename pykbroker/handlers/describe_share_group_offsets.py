@@ -15,7 +15,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE, TEXTS
 from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -24,7 +24,6 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.requests.latest_offsets import LatestOffset, latest_offsets
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from pykbroker.protocol.records.batch import NO_SEQUENCE
 from pykbroker.requests.transaction_verification import ClientGeneration, ProducerIdentity, verify
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ LOADING_VERSION = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_VERSION = 4
 EPOCH_BUMPS_VERSION = 5
-NO_SEQUENCE = -1
 
 Results = dict[str, list[TxnOffsetCommitResponsePartition]]
 """Topic -> its partitions with their errors; one that is named twice is answered twice."""

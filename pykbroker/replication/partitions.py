@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.image import changed_partitions
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, changed_partitions
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-TOPIC_RESOURCE = 2
 
 
 class PreparedTopic(NamedTuple):

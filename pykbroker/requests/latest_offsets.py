@@ -12,14 +12,12 @@ from pykbroker.errors import answered_error
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_offsets import LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerServices
 
-LATEST = -1
-"""The timestamp that asks for the end offset."""
 NO_EPOCH = -1
 LIST_OFFSETS_VERSION_MIN = 6
 TIMEOUT_MS = 30_000

@@ -10,12 +10,7 @@ from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
-from pykbroker.groups.consumer.member import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    NO_PARTITION_EPOCHS,
-    ConsumerMember,
-)
+from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
 from pykbroker.groups.consumer.records import (
     current_record,
@@ -28,6 +23,7 @@ from pykbroker.groups.consumer.records import (
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.java_order import is_blank

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, NO_PARTITIONS, Assignment
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
 )
-
-LEAVE_GROUP_MEMBER_EPOCH = -1
 
 STABLE = 0
 """The only state that the coordinator gives a member; the number is that of the records."""

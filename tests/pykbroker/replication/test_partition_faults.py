@@ -8,7 +8,7 @@ from typing import Any, Never, TypeVar
 
 import pytest
 
-from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
@@ -20,7 +20,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.partition import Partition
-from pykbroker.replication.partitions import TOPIC_RESOURCE, directory_of
+from pykbroker.replication.partitions import directory_of
 from pykbroker.replication.replica import FetchBound
 from pykbroker.replication.transaction_markers import AppendedMarker
 from tests.pykbroker.replication.test_directory_moves import A, B, Failures, Rig
