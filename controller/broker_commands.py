@@ -22,7 +22,7 @@ from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 
 
 class CurrentImage(NamedTuple):
@@ -63,11 +63,8 @@ class ProcessHeartbeat(NamedTuple):
     offline_log_dirs: Sequence[bytes] = ()
     cordoned_log_dirs: Sequence[bytes] | None = None
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[HeartbeatResult]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[HeartbeatResult]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker_id, epoch = self.heartbeat.broker_id, self.heartbeat.broker_epoch
         broker = registered_broker(image, broker_id, epoch)
         before = self.heartbeats.state_of(broker)
@@ -118,11 +115,8 @@ class AdmitBroker(NamedTuple):
     now_ms: int
     registration: RegisterBroker
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[tuple[int, bool]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[tuple[int, bool]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker_id = self.registration.broker_id
         existing = image.brokers.get(broker_id)
         is_new = existing is None or existing.incarnation_id != self.registration.incarnation_id

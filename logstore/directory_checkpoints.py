@@ -17,6 +17,7 @@ from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.protocol.topic_partition import TopicPartition
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -25,8 +26,6 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 ENTRIES_PER_STEP: Final = 500
 """Number of entries that are encoded in one step, before other tasks run; about 0.5 ms."""
-
-TopicPartition = tuple[str, int]
 
 
 class DirectoryCheckpoints:

@@ -14,17 +14,18 @@ from typing import Final, TypeVar
 
 from pykbroker.logstore.blocking_step import BlockingStep
 from pykbroker.logstore.callbacks import Report, no_report
-from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP, TopicPartition
+from pykbroker.logstore.directory_checkpoints import ENTRIES_PER_STEP
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.protocol.uuids import UNASSIGNED_DIRECTORY
 
 R = TypeVar("R")
 
-NO_PLACE: Final = b""
+NO_REPLICA: Final = b""
 """In place of a directory's id, for a log that is no replica of the broker."""
 
 
@@ -90,7 +91,7 @@ class LogDirectories:
         config_for: Callable[[str], LogConfig],
         now_ms: int,
         report: Report = no_report,
-        place_of: Callable[[PartitionLog], bytes | None] = lambda log: None,
+        assigned_directory: Callable[[PartitionLog], bytes | None] = lambda log: None,
     ) -> None:
         """As `LogDirectory.load_logs`, for each directory; one that cannot be read goes offline.
 
@@ -101,8 +102,8 @@ class LogDirectories:
 
         Args:
             config_for, now_ms, report: as for `LogDirectory.load_logs`.
-            place_of: returns the id of the directory that the metadata has for a log, `NO_PLACE` for a log that is no
-                replica of this broker, None if it does not know.
+            assigned_directory: returns the id of the directory that the metadata has for a log, `NO_REPLICA` for a log
+                that is no replica of this broker, None if it does not know.
 
         Raises:
             InconsistentDirectory: two directories have a log of the same partition, or one has what the broker must not
@@ -117,7 +118,7 @@ class LogDirectories:
                 raise
             except StorageError:
                 continue  # it goes offline below
-        places: dict[TopicPartition, bytes] = {}
+        directory_ids: dict[TopicPartition, bytes] = {}
         for directory_id, directory in list(self.online.items()):
             try:
                 directory.load_logs(config_for, now_ms, report)
@@ -130,10 +131,10 @@ class LogDirectories:
                 report(f"{directory.path} cannot be read and is offline until the next start: {error}")
                 continue
             for key in list(directory.logs):
-                if key in places:
-                    places[key] = self._choose(key, places[key], directory_id, place_of, report)
+                if key in directory_ids:
+                    directory_ids[key] = self._choose(key, directory_ids[key], directory_id, assigned_directory, report)
                 else:
-                    places[key] = directory_id
+                    directory_ids[key] = directory_id
         self._drop_second_futures(now_ms)
 
     def _choose(
@@ -141,15 +142,15 @@ class LogDirectories:
         key: TopicPartition,
         first_id: bytes,
         second_id: bytes,
-        place_of: Callable[[PartitionLog], bytes | None],
+        assigned_directory: Callable[[PartitionLog], bytes | None],
         report: Report,
     ) -> bytes:
         """Marks one of two logs of a partition stray; returns the id of the directory with the other one."""
         first, second = self.online[first_id], self.online[second_id]
-        place_of_first, place_of_second = place_of(first.logs[key]), place_of(second.logs[key])
-        if place_of_second in (NO_PLACE, first_id):
+        assigned_first, assigned_second = assigned_directory(first.logs[key]), assigned_directory(second.logs[key])
+        if assigned_second in (NO_REPLICA, first_id):
             stray, kept_id = second, first_id
-        elif place_of_first in (NO_PLACE, second_id):
+        elif assigned_first in (NO_REPLICA, second_id):
             stray, kept_id = first, second_id
         elif not second.logs[key].log_end_offset:
             stray, kept_id = second, first_id

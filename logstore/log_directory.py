@@ -21,12 +21,7 @@ from itertools import islice
 from typing import Any, Final
 
 from pykbroker.logstore.callbacks import Report, no_listener, no_report
-from pykbroker.logstore.directory_checkpoints import (
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    DirectoryCheckpoints,
-    TopicPartition,
-)
+from pykbroker.logstore.directory_checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, DirectoryCheckpoints
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
@@ -35,6 +30,7 @@ from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.unloaded_log import LastStop
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_from_text
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"

@@ -9,13 +9,8 @@ from struct import Struct, error
 from typing import Final
 
 from pykbroker.logstore.errors import CorruptFile
-from pykbroker.logstore.producer_state import (
-    NO_OFFSET,
-    NO_SEQUENCE,
-    CachedBatch,
-    ProducerEntry,
-    last_sequence_of,
-)
+from pykbroker.logstore.producer_state import NO_OFFSET, CachedBatch, ProducerEntry, last_sequence_of
+from pykbroker.protocol.records.batch import NO_SEQUENCE
 from pykbroker.protocol.records.checksum import crc32c
 
 _VERSION: Final = 1

@@ -13,13 +13,10 @@ from typing import Final
 from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from pykbroker.logstore.errors import TransactionCoordinatorFenced as CoordinatorFenced
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, SEQUENCE_MAX
 
-NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 BATCHES_KEPT: Final = 5
-_MAX_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class CachedBatch(NamedTuple):
@@ -79,7 +76,7 @@ class ProducerEntry:
 
     def __init__(
         self,
-        epoch: int = NO_EPOCH,
+        epoch: int = NO_PRODUCER_EPOCH,
         coordinator_epoch: int = -1,
         last_timestamp_ms: int = -1,
         current_txn_first_offset: int = NO_OFFSET,
@@ -123,7 +120,7 @@ def last_sequence_of(first_sequence: int, offset_delta: int) -> int:
     """Sequence of a batch's last record: wraps from 2147483647 to 0 (P-53)."""
     if first_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
-    return (first_sequence + offset_delta) & _MAX_SEQUENCE
+    return (first_sequence + offset_delta) & SEQUENCE_MAX
 
 
 UNKNOWN_PRODUCER = ProducerEntry()
@@ -223,12 +220,12 @@ class ProducerState:
             # P-54: the producer has expired or is new: any sequence is accepted.
             return None
         if epoch != entry.epoch:
-            if first_sequence != 0 and entry.epoch != NO_EPOCH:
+            if first_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequence(
                     f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}, not 0"
                     f" (last epoch {entry.epoch})"
                 )
-        elif not is_next and entry.epoch != NO_EPOCH and not _follows(entry.last_sequence, first_sequence):
+        elif not is_next and entry.epoch != NO_PRODUCER_EPOCH and not _follows(entry.last_sequence, first_sequence):
             raise OutOfOrderSequence(
                 f"producer {producer_id}, epoch {epoch}: sequence {first_sequence} does not follow"
                 f" {entry.last_sequence}"
@@ -294,9 +291,7 @@ class ProducerState:
         elif entry.epoch != epoch:
             entry.set_epoch(epoch)
         # As last_sequence_of(...), without the call.
-        last_sequence = (
-            NO_SEQUENCE if first_sequence == NO_SEQUENCE else (first_sequence + offset_delta) & _MAX_SEQUENCE
-        )
+        last_sequence = NO_SEQUENCE if first_sequence == NO_SEQUENCE else (first_sequence + offset_delta) & SEQUENCE_MAX
         # As CachedBatch(...), without the call of its Python function.
         entry.batches.append(
             tuple.__new__(
@@ -380,4 +375,4 @@ class ProducerState:
 
 
 def _follows(last_sequence: int, next_sequence: int) -> bool:
-    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == _MAX_SEQUENCE)
+    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == SEQUENCE_MAX)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from pykbroker.protocol.error_codes import ErrorCode
 
+SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
+"""The text of UNKNOWN_SERVER_ERROR."""
+
 TEXTS: Mapping[ErrorCode, str] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",

@@ -92,10 +92,16 @@ def table_order(
     put = list(keys)
     if len(put) < 2:
         return put
-    # Java doubles the table when more than three quarters of it, rounded down, are used.
-    while len(put) > table_size * 3 // 4:
-        table_size *= 2
+    table_size = grown_table_size(len(put), table_size)
     return sorted(put, key=lambda key: _spread(hash_of(key)) & (table_size - 1))
+
+
+def grown_table_size(count: int, table_size: int = TABLE_SIZE_DEFAULT) -> int:
+    """The size of a HashMap's table after so many keys were put, which it keeps when keys are removed."""
+    # Java doubles the table when more than three quarters of it, rounded down, are used.
+    while count > table_size * 3 // 4:
+        table_size *= 2
+    return table_size
 
 
 def uuid_hash(uuid: bytes) -> int:

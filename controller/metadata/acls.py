@@ -33,7 +33,7 @@ from pykbroker.protocol.acl_codes import (
 )
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import RemoveAccessControlEntryRecord
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 from pykbroker.protocol.uuids import random_uuid
 
 
@@ -90,11 +90,8 @@ class CreateAcls(NamedTuple):
 
     acls: Sequence[Acl]
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[ApiError]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[ApiError]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         existing = set(image.acls.values())
         results: list[ApiError] = []
         records: list[Any] = []
@@ -120,11 +117,8 @@ class DeleteAcls(NamedTuple):
 
     filters: Sequence[AclFilter]
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AclDeletion]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AclDeletion]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         results: list[AclDeletion] = []
         removed: dict[bytes, None] = {}
         for wanted in self.filters:

@@ -19,7 +19,7 @@ from pykbroker.controller.metadata.partition_changes import Assignment, Election
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 
 NO_EPOCH = -1
 """Epoch of a replica that is identified by its broker id alone."""
@@ -68,11 +68,8 @@ class AlterPartition(NamedTuple):
     broker_epoch: int
     topics: Sequence[tuple[bytes, Sequence[IsrChange]]]
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[Results]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[Results]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[PartitionChangeRecord] = []
         results: Results = []

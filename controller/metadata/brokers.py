@@ -33,7 +33,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 from pykbroker.protocol.uuids import uuid_to_text
 
 RESERVED_DIRECTORY_COUNT = 100
@@ -66,11 +66,8 @@ class RegisterBroker(NamedTuple):
     is_clean_restart: bool = False
     previous_epoch: int | None = None
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[int]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[int]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         self._check(image)
         existing = image.brokers.get(self.broker_id)
         records: list[Any] = []
@@ -146,11 +143,8 @@ class UnfenceBroker(NamedTuple):
     broker_id: int
     broker_epoch: int
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if not broker.is_fenced:
             return Plan((), None)
@@ -171,11 +165,8 @@ class FenceBroker(NamedTuple):
     broker_id: int
     broker_epoch: int
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if broker.is_fenced:
             return Plan((), True)
@@ -196,11 +187,8 @@ class StartControlledShutdown(NamedTuple):
     broker_id: int
     broker_epoch: int
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[Any] = []
         if not broker.in_controlled_shutdown:
@@ -222,11 +210,8 @@ class UnregisterBroker(NamedTuple):
 
     broker_id: int
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         broker = image.brokers.get(self.broker_id)
         if broker is None:
             raise CommandRefused(

@@ -16,7 +16,7 @@ from pykbroker.java_order import hash_order, table_size_for
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -62,11 +62,8 @@ class AlterClientQuotas(NamedTuple):
     validate_only: bool = False
     unknown_hosts: frozenset[str] = frozenset()
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[dict[Entity, ApiError]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[dict[Entity, ApiError]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         records: list[Any] = []
         results: dict[Entity, ApiError] = {}
         for entity, operations in self.alterations:

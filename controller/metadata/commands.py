@@ -1,8 +1,8 @@
 """Command, the Plan that it makes, and the PlanContext that it may use.
 
-A command is a value with one method, `plan`, which makes from the present image the records that must be committed and
-the result for the caller. It changes nothing itself and reads no clock, disk or random source that it was not given. An
-error of one item of a request is data in the result (`ApiError`), never an exception.
+A command is a value with one method, `plan` or `plan_in_steps`, which makes from the present image the records that
+must be committed and the result for the caller. It changes nothing itself and reads no clock, disk or random source
+that it was not given. An error of one item of a request is data in the result (`ApiError`), never an exception.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ class Plan(NamedTuple, Generic[R_co]):
     result: R_co
 
 
-class Command(Protocol[R_co]):
-    """A change of the metadata that can be submitted to the controller."""
+class ShortCommand(Protocol[R_co]):
+    """A command that is planned within one turn."""
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[R_co]: ...
 
 
-class LongCommand(Command[R_co], Protocol[R_co]):
+class LongCommand(Protocol[R_co]):
     """A command that may take longer than a turn, as it changes up to 10,000 things."""
 
-    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[R_co]]:
-        """As `plan`, in steps."""
-        ...
+    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[R_co]]: ...
 
 
-def plan_in_steps(command: Command[R] | LongCommand[R], image: ClusterImage, context: PlanContext) -> Steps[Plan[R]]:
+Command = ShortCommand[R] | LongCommand[R]
+"""A change of the metadata that can be submitted to the controller."""
+
+
+def plan_in_steps(command: Command[R], image: ClusterImage, context: PlanContext) -> Steps[Plan[R]]:
     """The plan of any command, in steps if it has them."""
-    steps = getattr(command, "plan_in_steps", None)
-    if steps is None:
-        return command.plan(image, context)
-    plan: Plan[R] = yield from steps(image, context)
-    return plan
+    if hasattr(command, "plan_in_steps"):
+        return (yield from command.plan_in_steps(image, context))
+    return command.plan(image, context)
 
 
 class RandomSource(Protocol):

@@ -27,7 +27,7 @@ from pykbroker.java_order import split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 
 # Operations of IncrementalAlterConfigs, as on the wire.
 SET = 0
@@ -83,11 +83,8 @@ class IncrementalAlterConfigs(NamedTuple):
     validate_only: bool = False
     is_checked: bool = True
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
-        return finished(_plan_all(self, image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         return _plan_all(self, image, context)
 
 
@@ -98,11 +95,8 @@ class AlterConfigs(NamedTuple):
     validate_only: bool = False
     is_checked: bool = True
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
-        return finished(_plan_all(self, image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         return _plan_all(self, image, context)
 
 

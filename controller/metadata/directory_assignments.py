@@ -24,7 +24,7 @@ from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 
@@ -50,11 +50,8 @@ class AssignReplicasToDirs(NamedTuple):
     broker_epoch: int
     directories: Sequence[DirectoryReplicas]
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[list[ErrorCode]]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[list[ErrorCode]]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         if image.metadata_version < DIRECTORY_ASSIGNMENT:
             raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
         broker = registered_broker(image, self.broker_id, self.broker_epoch)

@@ -17,7 +17,7 @@ from pykbroker.controller.metadata.topics import refuse_too_many_records
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -46,13 +46,10 @@ class ElectLeaders(NamedTuple):
     election_type: int
     topics: Sequence[tuple[str, Sequence[int]]] | None = None
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[str, list[ElectionResult]]]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(
         self, image: ClusterImage, context: PlanContext
     ) -> Steps[Plan[list[tuple[str, list[ElectionResult]]]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         if self.election_type not in (PREFERRED, UNCLEAN):
             raise CommandRefused(ErrorCode.INVALID_REQUEST, f"Unknown election type {self.election_type}")
         topics: Iterable[tuple[str, Iterable[int]]] = (

@@ -10,7 +10,7 @@ from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, Partiti
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 
 ELECTION_COUNT_MAX = 1000
 """Largest number of changes in one round, as in Kafka. After a full round the next one follows at once."""
@@ -22,11 +22,8 @@ class ElectPreferredLeaders(NamedTuple):
     The result is True if the round reached its limit, so that partitions may be left.
     """
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         return _plan(image, context, _imbalanced(image), Election.PREFERRED)
 
 
@@ -36,11 +33,8 @@ class ElectUncleanLeaders(NamedTuple):
     The result is True if the round reached its limit, so that partitions may be left.
     """
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         return _plan(image, context, _leaderless(image, context), Election.UNCLEAN)
 
 

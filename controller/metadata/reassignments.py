@@ -29,7 +29,7 @@ from pykbroker.controller.metadata.placement import assignment_error
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import Steps
 
 
 class Reassignment(NamedTuple):
@@ -56,13 +56,10 @@ class AlterPartitionReassignments(NamedTuple):
     topics: Sequence[tuple[str, Sequence[Reassignment]]]
     allow_replication_factor_change: bool = True
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[str, list[ReassignmentResult]]]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(
         self, image: ClusterImage, context: PlanContext
     ) -> Steps[Plan[list[tuple[str, list[ReassignmentResult]]]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         records: list[PartitionChangeRecord] = []
         results: list[tuple[str, list[ReassignmentResult]]] = []
         for name, reassignments in self.topics:

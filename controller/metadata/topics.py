@@ -43,7 +43,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
@@ -105,11 +105,8 @@ class CreateTopics(NamedTuple):
     validate_only: bool = False
     charge: Charge = no_charge
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreateTopicResult]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreateTopicResult]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         counts = Counter(topic.name for topic in self.topics)
         once = [topic for topic in self.topics if counts[topic.name] == 1]
         _refuse_too_many_partitions(once, context.partition_count_default)
@@ -157,11 +154,8 @@ class DeleteTopics(NamedTuple):
     topics: Sequence[TopicReference]
     charge: Charge = no_charge
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[DeleteTopicResult]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         counts = Counter(self.topics)
         # An id and a name of the same topic are an error, whichever came first; a name that comes twice has its own.
         targets = Counter(
@@ -216,11 +210,8 @@ class CreatePartitions(NamedTuple):
     validate_only: bool = False
     charge: Charge = no_charge
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreatePartitionsResult]]:
-        return finished(self.plan_in_steps(image, context))
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreatePartitionsResult]]]:
-        """As `plan`, in steps."""
+        """The plan, in steps."""
         counts = Counter(topic.name for topic in self.topics)
         duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         results = [CreatePartitionsResult(name, duplicate) for name, count in counts.items() if count > 1]

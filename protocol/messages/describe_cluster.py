@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int32, string
 
+# Types of endpoints.
+BROKER_ENDPOINT = 1
+CONTROLLER_ENDPOINT = 2
+
 
 class DescribeClusterRequest(Message, versions="0-2", flexible="0+", key=60):
     """DescribeCluster request (API key 60): the nodes of the cluster."""

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from pykbroker.protocol.fields import Message, array, int8, int16, int32, int64, string
 
+# Timestamps with a meaning of their own.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
 
 class ListOffsetsPartition(Message):
     partition_index: int = int32("0+")

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
-from pykbroker.cli.client.acls import CLUSTER_NAME, OPERATIONS, Entry
+from pykbroker.cli.client.acls import OPERATIONS, Entry
 from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
+from pykbroker.protocol.acl_codes import CLUSTER_NAME
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -26,7 +26,7 @@ _COMMANDS = {
     "format": (
         "pykbroker.cli.format.command",
         "format_directory",
-        "Prepare a data directory for voters that can change.",
+        "Prepare a node's data directory before its first start.",
     ),
     "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
     "cluster": ("pykbroker.cli.cluster", "cluster", "Show a cluster's brokers and whether they are well."),

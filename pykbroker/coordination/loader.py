@@ -7,12 +7,11 @@ import trio
 from pykbroker.coordination.shard import LastRecords, LoggedRecords
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.recovery import marker_of
+from pykbroker.protocol.records.batch import NO_PRODUCER_ID
 from pykbroker.protocol.records.control import ControlRecordType
 
 BATCHES_PER_STEP = 100
 """Batches that the loader reads from a log before it yields to other tasks."""
-
-NO_PRODUCER_ID = -1
 
 
 async def read_records(partition_log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:

@@ -68,15 +68,15 @@ class InFlight:
         for record in result.records:
             key = record.key
             if isinstance(key, OffsetCommitKey):
-                place = (key.group, key.topic, key.partition)
+                offset_key = (key.group, key.topic, key.partition)
                 if change > 0:
                     if record.value is not None:
-                        topic_ids[place] = record.value.topic_id
-                    offsets[place] = offsets.get(place, 0) + 1
-                elif not _add(offsets, place, change):
-                    topic_ids.pop(place, None)
+                        topic_ids[offset_key] = record.value.topic_id
+                    offsets[offset_key] = offsets.get(offset_key, 0) + 1
+                elif not _add(offsets, offset_key, change):
+                    topic_ids.pop(offset_key, None)
                 if is_transactional:
-                    _add(self._transactional, place, change)
+                    _add(self._transactional, offset_key, change)
             elif isinstance(key, GroupMetadataKey):
                 if record.value is not None:
                     if key.group in ended:

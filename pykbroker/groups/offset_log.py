@@ -139,11 +139,13 @@ def group_from(group_id: str, value: GroupMetadataValue, settings: GroupValues, 
         member = Member(
             stored.member_id,
             stored.group_instance_id,
-            (stored.client_id, stored.client_host),
-            (rebalance_timeout_ms, stored.session_timeout),
-            value.protocol_type,
-            ((value.protocol or "", bytes(stored.subscription)),),
-            bytes(stored.assignment),
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=stored.session_timeout,
+            protocol_type=value.protocol_type,
+            protocols=((value.protocol or "", bytes(stored.subscription)),),
+            assignment=bytes(stored.assignment),
         )
         group.members.add(member, None)
         group.schedule_session(member, now_ms)

@@ -12,6 +12,9 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequestPartition
 from pykbroker.protocol.uuids import ZERO_UUID
 
+MEMBER_EPOCH_VERSION = 9
+"""From this version on OffsetCommit has the errors of member epochs."""
+
 OffsetKey = tuple[str, str, int]
 """Group id, topic and partition."""
 

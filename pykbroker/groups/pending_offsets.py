@@ -33,10 +33,10 @@ class PendingOffsets:
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""
         group_id, topic, partition = key
-        places = self._waiting.get(group_id)
-        if places is None:
+        producers_of = self._waiting.get(group_id)
+        if producers_of is None:
             return
-        for producer_id in places.get((topic, partition), ()):
+        for producer_id in producers_of.get((topic, partition), ()):
             pending = self._by_producer[producer_id]
             del pending[key]
             if not pending:
@@ -56,10 +56,10 @@ class PendingOffsets:
 
     def _forget(self, key: OffsetKey) -> None:
         group_id, topic, partition = key
-        places = self._waiting.get(group_id)
-        if places is not None:
-            places.pop((topic, partition), None)
-            if not places:
+        producers_of = self._waiting.get(group_id)
+        if producers_of is not None:
+            producers_of.pop((topic, partition), None)
+            if not producers_of:
                 del self._waiting[group_id]
 
     def __contains__(self, key: OffsetKey) -> bool:

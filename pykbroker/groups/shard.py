@@ -73,10 +73,10 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.records.batch import NO_PRODUCER_ID
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
-NO_PRODUCER_ID = -1
 
 GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
@@ -651,10 +651,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
-        places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
+        partitions = [(topic, partition) for topic, numbers in committed.items() for partition in numbers]
         # Pending ones too: the end of their transaction must not bring the group back.
-        places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
-        for topic, partition in dict.fromkeys(places):
+        partitions += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
+        for topic, partition in dict.fromkeys(partitions):
             result.records.append(offset_record(group_id, topic, partition, None))
         result.records += self._tombstones(group_id)
         return result

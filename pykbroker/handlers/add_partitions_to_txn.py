@@ -22,12 +22,11 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_VERSION = 2
 FROM_BROKERS_VERSION = 4
-
-Place = tuple[str, int]
 
 
 async def handle_add_partitions_to_txn(
@@ -59,30 +58,34 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Error code of each partition of one transaction."""
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    places = list(dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions))
+    partitions = list(
+        dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions)
+    )
     is_client = context.api_version < FROM_BROKERS_VERSION
     if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
         return _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    bad = _bad_places(context, places, is_client)
+    bad = _refused_partitions(context, partitions, is_client)
     if bad:
-        return _by_topic({place: bad.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places})
+        return _by_topic({partition: bad.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions})
     transactions = context.services.transactions
     if transaction.verify_only:
-        return _by_topic(await transactions.verify(*identity, places, add=False))
+        return _by_topic(await transactions.verify(*identity, partitions, add=False))
     client_version = TV_0 if is_client else TV_2
-    error = await transactions.add_partitions(*identity, places, client_version=client_version)
+    error = await transactions.add_partitions(*identity, partitions, client_version=client_version)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return _same_for_all(transaction, error)
 
 
-def _bad_places(context: BrokerContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
+def _refused_partitions(
+    context: BrokerContext, partitions: Iterable[TopicPartition], is_client: bool
+) -> dict[TopicPartition, ErrorCode]:
     """Partitions that cannot be added, with their errors; a client may not add partitions of internal topics."""
     topics = context.services.metadata.image.topics_by_name
-    names = {name for name, _ in places}
+    names = {name for name, _ in partitions}
     refused = {*context.refused(WRITE, TOPIC, names - INTERNAL_TOPICS), *(names & INTERNAL_TOPICS)} if is_client else ()
-    bad: dict[Place, ErrorCode] = {}
-    for name, number in places:
+    bad: dict[TopicPartition, ErrorCode] = {}
+    for name, number in partitions:
         if name in refused:
             bad[name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif name not in topics or number not in topics[name].partitions:
@@ -100,7 +103,7 @@ def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -
     ]
 
 
-def _by_topic(codes: Mapping[Place, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
     """Results with each partition once, with its own code."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, number), code in codes.items():

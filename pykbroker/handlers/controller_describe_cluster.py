@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from pykbroker.protocol.messages.describe_cluster import (
+    BROKER_ENDPOINT,
+    CONTROLLER_ENDPOINT,
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
     from pykbroker.requests.context import ControllerContext
-
-BROKER_ENDPOINT = 1
-CONTROLLER_ENDPOINT = 2
 
 
 async def handle_controller_describe_cluster(

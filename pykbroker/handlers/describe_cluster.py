@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from pykbroker.protocol.messages.describe_cluster import (
+    BROKER_ENDPOINT,
+    CONTROLLER_ENDPOINT,
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
     from pykbroker.requests.context import BrokerContext
 
-BROKER_ENDPOINT = 1
-CONTROLLER_ENDPOINT = 2
 NO_CONTROLLER = -1
 
 

@@ -66,8 +66,8 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
 
 def _in_order(results: list[DescribeLogDirsResult], paths: Sequence[str]) -> list[DescribeLogDirsResult]:
     """The results in the order of `log.dirs`, as in Kafka, where a failed directory keeps its place."""
-    places = {os.path.abspath(path): place for place, path in enumerate(paths)}
-    return sorted(results, key=lambda result: places.get(result.log_dir, len(places)))
+    positions = {os.path.abspath(path): position for position, path in enumerate(paths)}
+    return sorted(results, key=lambda result: positions.get(result.log_dir, len(positions)))
 
 
 def _add(

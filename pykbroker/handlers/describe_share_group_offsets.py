@@ -15,7 +15,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE, TEXTS
 from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -24,7 +24,6 @@ from pykbroker.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.requests.latest_offsets import LatestOffset, latest_offsets
 
 if TYPE_CHECKING:
@@ -126,8 +125,8 @@ async def _summaries(
         for topic_id in partitions
         if (topic := services.metadata.topic_by_id(topic_id)) is not None
     }
-    places = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
-    summaries = await services.groups.share.summaries(group_id, places)
+    topic_partitions = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
+    summaries = await services.groups.share.summaries(group_id, topic_partitions)
     lagging = [
         (names[topic_id], number)
         for (topic_id, number), summary in summaries.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pykbroker.controller.metadata.image import NO_LEADER
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
     from pykbroker.requests.context import BrokerContext
 
-NO_LEADER = -1
 VERSION = 0
 
 PARTITIONS_PER_LOOK = 20

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
 
 ACCEPTED_COMPRESSION_TYPES = (ZSTD, LZ4, GZIP, SNAPPY)
+"""Codecs of PushTelemetry, in the order of Kafka's preference."""
 
 
 async def handle_get_telemetry_subscriptions(

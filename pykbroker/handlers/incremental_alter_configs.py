@@ -23,13 +23,13 @@ from pykbroker.controller.metadata.configs import (
 from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings, is_checked
-from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 

@@ -16,13 +16,11 @@ from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, TWO_PHASE_COMMIT, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdResponse
+from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
     from pykbroker.requests.context import BrokerContext
-
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
 
 PRODUCER_FENCED_VERSION = 4
 
@@ -34,7 +32,7 @@ async def handle_init_producer_id(context: BrokerContext, request: InitProducerI
             return _failure(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif not _may_use(context, request.transactional_id, two_phase_commit=request.enable2_pc):
         return _failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failure(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(context, request, request.transactional_id)
@@ -65,7 +63,7 @@ async def _transactional(
     error, producer_id, producer_epoch = await context.services.transactions.init_producer_id(
         transactional_id,
         request.transaction_timeout_ms,
-        None if expected == (NO_PRODUCER_ID, NO_EPOCH) else expected,
+        None if expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH) else expected,
         two_phase_commit=request.enable2_pc,
         keep_prepared=request.keep_prepared_txn,
     )
@@ -75,4 +73,4 @@ async def _transactional(
 
 
 def _failure(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

@@ -17,6 +17,12 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -28,12 +34,6 @@ if TYPE_CHECKING:
     from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerContext
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
 SPECIAL_FROM_VERSION = {
     LATEST: 1,
     EARLIEST: 1,

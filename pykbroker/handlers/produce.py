@@ -249,10 +249,10 @@ class ProduceSteps:
         try:
             records.check_single(self._context.api_version)
             if verified is not None:
-                place = (partition.topic, partition.partition)
-                if place in verified.errors:
-                    return verification_failure(index, verified.errors[place], self._client_generation())
-                verification = verified.verifications.get(place)
+                topic_partition = (partition.topic, partition.partition)
+                if topic_partition in verified.errors:
+                    return verification_failure(index, verified.errors[topic_partition], self._client_generation())
+                verification = verified.verifications.get(topic_partition)
             self._check(partition.topic, partition)
             result = partition.append_as_leader(records.data, now_ms, header=records.header, verification=verification)
         except (KafkaError, LogError, RecordError) as error:

@@ -47,12 +47,14 @@ async def handle_share_acknowledge(
         acquisition_lock_timeout_ms=shares.settings_of(member.group_id).record_lock_duration_ms
     )
     topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
-    for place, outcome in outcomes.items():
-        data = PartitionData(partition_index=place.partition, error_code=outcome.error, error_message=outcome.message)
-        name_leader(context, response, data, place, LeaderIdAndEpoch, NodeEndpoint)
-        topic = topics.get(place.topic_id)
+    for topic_partition, outcome in outcomes.items():
+        data = PartitionData(
+            partition_index=topic_partition.partition, error_code=outcome.error, error_message=outcome.message
+        )
+        name_leader(context, response, data, topic_partition, LeaderIdAndEpoch, NodeEndpoint)
+        topic = topics.get(topic_partition.topic_id)
         if topic is None:
-            topic = topics[place.topic_id] = ShareAcknowledgeTopicResponse(topic_id=place.topic_id)
+            topic = topics[topic_partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=topic_partition.topic_id)
             response.responses.append(topic)
         topic.partitions.append(data)
     release_if_final(shares, request)

@@ -40,7 +40,7 @@ from pykbroker.requests.share_requests import (
     watch_connection,
 )
 from pykbroker.share_partitions.fetch import Fetched, FetchLimits, ShareFetch
-from pykbroker.share_partitions.sessions import INITIAL_EPOCH, ShareFetchContext, TopicPartition
+from pykbroker.share_partitions.sessions import INITIAL_EPOCH, ShareFetchContext, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -68,11 +68,11 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
     shares = context.services.shares.get()
     member = member_of(request)
     named = {
-        TopicPartition(topic.topic_id, asked.partition_index): topic_of(context, topic.topic_id)
+        TopicIdPartition(topic.topic_id, asked.partition_index): topic_of(context, topic.topic_id)
         for topic in request.topics
         for asked in topic.partitions
     }
-    forgotten = [TopicPartition(t.topic_id, number) for t in request.forgotten_topics_data for number in t.partitions]
+    forgotten = [TopicIdPartition(t.topic_id, number) for t in request.forgotten_topics_data for number in t.partitions]
     acknowledges = any(asked.acknowledgement_batches for topic in request.topics for asked in topic.partitions)
     try:
         session = shares.sessions.resolve(
@@ -110,32 +110,32 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
 
 async def _fetch(
     context: BrokerContext, request: ShareFetchRequest, session: ShareFetchContext
-) -> dict[TopicPartition, Fetched]:
+) -> dict[TopicIdPartition, Fetched]:
     """Acquires records of those partitions of the session that the client may read.
 
     Raises:
         KafkaError: the acquire mode does not exist.
     """
     refused = refused_topics(context, session.topics.values())
-    places: list[TopicPartition] = []
-    fetched: dict[TopicPartition, Fetched] = {}
-    for place, topic in session.topics.items():
+    topic_partitions: list[TopicIdPartition] = []
+    fetched: dict[TopicIdPartition, Fetched] = {}
+    for topic_partition, topic in session.topics.items():
         if topic is None:
-            fetched[place] = Fetched(ErrorCode.UNKNOWN_TOPIC_ID)
+            fetched[topic_partition] = Fetched(ErrorCode.UNKNOWN_TOPIC_ID)
         elif topic in refused:
-            fetched[place] = Fetched(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif not exists(context, topic, place.partition):
-            fetched[place] = Fetched(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            fetched[topic_partition] = Fetched(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not exists(context, topic, topic_partition.partition):
+            fetched[topic_partition] = Fetched(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            places.append(place)
-    if not places:
+            topic_partitions.append(topic_partition)
+    if not topic_partitions:
         return fetched
     if request.share_acquire_mode not in ACQUIRE_MODES:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode {request.share_acquire_mode}")
     if request.share_session_epoch > 0:
         # Each request begins with another partition, so that all get their share.
-        turn = request.share_session_epoch % len(places)
-        places = places[turn:] + places[:turn]
+        turn = request.share_session_epoch % len(topic_partitions)
+        topic_partitions = topic_partitions[turn:] + topic_partitions[:turn]
     max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
     if context.quota is not None:
         max_bytes = min(max_bytes, context.quota.fetch_bytes_max())
@@ -147,15 +147,15 @@ async def _fetch(
         request.batch_size,
         request.share_acquire_mode == RECORD_LIMIT,
     )
-    found = await ShareFetch(context.services.shares.get(), member_of(request), places, limits).run()
+    found = await ShareFetch(context.services.shares.get(), member_of(request), topic_partitions, limits).run()
     return {**found, **fetched}
 
 
 def _response(
     context: BrokerContext,
     session: ShareFetchContext,
-    fetched: Mapping[TopicPartition, Fetched],
-    outcomes: Mapping[TopicPartition, Acknowledged],
+    fetched: Mapping[TopicIdPartition, Fetched],
+    outcomes: Mapping[TopicIdPartition, Acknowledged],
 ) -> ShareFetchResponse:
     """The response with those partitions that the session must name, and those with acknowledgements."""
     response = ShareFetchResponse()
@@ -164,35 +164,35 @@ def _response(
         response.error_code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
         fetched = {}
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
-    places = dict(fetched)
-    places.update((place, Fetched()) for place in outcomes if place not in fetched)
-    for place, found in places.items():
-        outcome = outcomes.get(place)
-        is_named = place in fetched and (
+    all_fetched = dict(fetched)
+    all_fetched.update((topic_partition, Fetched()) for topic_partition in outcomes if topic_partition not in fetched)
+    for topic_partition, found in all_fetched.items():
+        outcome = outcomes.get(topic_partition)
+        is_named = topic_partition in fetched and (
             session.session is None
             or session.session.must_respond(
-                place, has_records=found.records is not None, is_error=found.error is not ErrorCode.NONE
+                topic_partition, has_records=found.records is not None, is_error=found.error is not ErrorCode.NONE
             )
         )
         if not is_named and outcome is None:
             continue
-        data = _partition_data(context, response, place, found)
+        data = _partition_data(context, response, topic_partition, found)
         if outcome is not None:
             data.acknowledge_error_code = outcome.error
             data.acknowledge_error_message = outcome.message
-        topic = topics.get(place.topic_id)
+        topic = topics.get(topic_partition.topic_id)
         if topic is None:
-            topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
+            topic = topics[topic_partition.topic_id] = ShareFetchableTopicResponse(topic_id=topic_partition.topic_id)
             response.responses.append(topic)
         topic.partitions.append(data)
     return response
 
 
 def _partition_data(
-    context: BrokerContext, response: ShareFetchResponse, place: TopicPartition, found: Fetched
+    context: BrokerContext, response: ShareFetchResponse, topic_partition: TopicIdPartition, found: Fetched
 ) -> PartitionData:
     data = PartitionData(
-        partition_index=place.partition,
+        partition_index=topic_partition.partition,
         error_code=found.error,
         records=b"" if found.records is None else found.records,
         acquired_records=[
@@ -200,5 +200,5 @@ def _partition_data(
             for a in found.acquired
         ],
     )
-    name_leader(context, response, data, place, LeaderIdAndEpoch, NodeEndpoint)
+    name_leader(context, response, data, topic_partition, LeaderIdAndEpoch, NodeEndpoint)
     return data

@@ -10,10 +10,8 @@ from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.share_requests import MEMBER_ID_LENGTH_MAX
 from pykbroker.security.client_address import java_address
-
-MEMBER_ID_LENGTH_MAX = 36
-"""Length of a member id, which clients make: that of a UUID as text."""
 
 
 async def handle_share_group_heartbeat(

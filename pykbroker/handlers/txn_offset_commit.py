@@ -27,6 +27,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from pykbroker.protocol.records.batch import NO_SEQUENCE
 from pykbroker.requests.transaction_verification import ClientGeneration, ProducerIdentity, verify
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ LOADING_VERSION = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_VERSION = 4
 EPOCH_BUMPS_VERSION = 5
-NO_SEQUENCE = -1
 
 Results = dict[str, list[TxnOffsetCommitResponsePartition]]
 """Topic -> its partitions with their errors; one that is named twice is answered twice."""
@@ -156,10 +156,10 @@ async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Ve
     partition = _offsets_partition(services, request.group_id, client)
     identity = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
     verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
-    place = (partition.topic, partition.partition)
-    if place in verified.errors:
-        raise CoordinatorError(response_error(verified.errors[place]))
-    return verified.verifications.get(place)
+    topic_partition = (partition.topic, partition.partition)
+    if topic_partition in verified.errors:
+        raise CoordinatorError(response_error(verified.errors[topic_partition]))
+    return verified.verifications.get(topic_partition)
 
 
 def _offsets_partition(services: BrokerServices, group_id: str, client: ClientGeneration) -> Partition:

@@ -17,6 +17,7 @@ from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.error_fields import error_codes
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ MOVED_GRACE_S = 0.5
 """Seconds that a request to a controller still waits for its response after another controller became active. A deposed
 controller that still runs answers or refuses at once."""
 
-SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 _MOVED = ErrorCode.NOT_CONTROLLER
 
@@ -210,9 +210,9 @@ class ControllerChannel:
         self._idle = [client for client in self._idle if client.address == address]
         for client in old:
             await client.close()
-        for place, client in enumerate(self._idle):
+        for number, client in enumerate(self._idle):
             if client.address == address:
-                return self._idle.pop(place)
+                return self._idle.pop(number)
         return NodeClient(address, self._open_stream, client_id=self._client_id, software_version=__version__)
 
 

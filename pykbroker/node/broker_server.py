@@ -296,7 +296,7 @@ def _load_logs(parts: NodeParts) -> None:
     image, several = parts.controller.image, parts.several_directories
     load = parts.log_directories.load_logs
     if several is not None:
-        load = partial(several.load_logs, place_of=partial(directory_of, image, parts.config.node_id))
+        load = partial(several.load_logs, assigned_directory=partial(directory_of, image, parts.config.node_id))
         _cordon(parts, several, image, image)
     load(lambda topic: parts.metadata.settings.log_config(image, topic), parts.host.clock.now_ms(), log.warning)
 

@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER
 from pykbroker.quotas.host_names import literal_address
 from pykbroker.quotas.limits import DEFAULT, ClientLimits, Name
 from pykbroker.quotas.measured import MeasuredRates, MutationQuotas
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     Resolve = Callable[[str, Callable[[str | None], None]], None]
 
 log = logging.getLogger(__name__)
-
-USER = "user"
-CLIENT_ID = "client-id"
-IP = "ip"
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"

@@ -14,7 +14,13 @@ from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.controller.turns import in_turns
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 
 if TYPE_CHECKING:
@@ -25,9 +31,6 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-LATEST = -1
-EARLIEST = -2
 
 
 class Client(Protocol):

@@ -21,25 +21,25 @@ class OffsetWaiter:
     A context manager: the end of the block removes all its registrations.
     """
 
-    __slots__ = ("_completion", "_places", "bytes_wanted")
+    __slots__ = ("_completion", "_registered_with", "bytes_wanted")
 
     def __init__(self, bytes_wanted: int) -> None:
         self.bytes_wanted = bytes_wanted
         # None while nothing waits.
         self._completion: Completion | None = None
-        self._places: list[OffsetWaiters] = []
+        self._registered_with: list[OffsetWaiters] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for place in self._places:
-            place.discard(self)
+        for waiters in self._registered_with:
+            waiters.discard(self)
 
-    def register(self, place: OffsetWaiters) -> None:
+    def register(self, waiters: OffsetWaiters) -> None:
         """Counts the bytes of a partition from now on."""
-        place.add(self)
-        self._places.append(place)
+        waiters.add(self)
+        self._registered_with.append(waiters)
 
     def add(self, size_bytes: int) -> None:
         """Counts bytes; ends the wait when there are enough."""

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.image import changed_partitions
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, changed_partitions
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-TOPIC_RESOURCE = 2
 
 
 class PreparedTopic(NamedTuple):
@@ -314,8 +312,8 @@ def is_stray(image: ClusterImage, node_id: int, found: PartitionLog) -> bool:
 
 def directory_of(image: ClusterImage, node_id: int, found: PartitionLog) -> bytes | None:
     """Id of the directory that the metadata has for a log, as `LogDirectories.load_logs` asks for it."""
-    from pykbroker.logstore.log_directories import NO_PLACE
+    from pykbroker.logstore.log_directories import NO_REPLICA
 
     if is_stray(image, node_id, found):
-        return NO_PLACE
+        return NO_REPLICA
     return image.topics_by_name[found.topic].partitions[found.partition].directory_on(node_id)

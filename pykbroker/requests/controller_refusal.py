@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import ControllerContext

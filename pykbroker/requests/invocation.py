@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.requests.api_table import camel_case, load_handler
 from pykbroker.security.connection_info import ListenerKind
 
@@ -25,7 +26,6 @@ ELEMENTS_MAX = 50_000
 """Largest number of elements of one request: topics, partitions and all others. Kafka has no such limit: there a frame
 of `socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
 
-SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 Entry = tuple[type[Any], "Callable[[Any, Any], Coroutine[Any, Any, Any]]"]
 

@@ -12,20 +12,19 @@ from pykbroker.errors import answered_error
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_offsets import LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerServices
 
-LATEST = -1
 NO_EPOCH = -1
 LIST_OFFSETS_VERSION_MIN = 6
 TIMEOUT_MS = 30_000
+"""Time limit of one request to another broker."""
 ATTEMPTS = 3
 PAUSE_S = 0.2
-
-Named = tuple[str, int]
-"""Topic and partition."""
+"""Seconds before the second attempt; twice as many before the third."""
 
 
 class LatestOffset(NamedTuple):
@@ -35,21 +34,23 @@ class LatestOffset(NamedTuple):
     offset: int = -1
 
 
-async def latest_offsets(services: BrokerServices, partitions: Collection[Named]) -> Mapping[Named, LatestOffset]:
+async def latest_offsets(
+    services: BrokerServices, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, LatestOffset]:
     """The high watermark of each partition, by a request to its leader."""
-    found: dict[Named, LatestOffset] = {}
-    remote: dict[int, list[Named]] = {}
-    for named in partitions:
-        topic = services.metadata.topic(named[0])
-        image = None if topic is None else topic.partitions.get(named[1])
+    found: dict[TopicPartition, LatestOffset] = {}
+    remote: dict[int, list[TopicPartition]] = {}
+    for topic_partition in partitions:
+        topic = services.metadata.topic(topic_partition[0])
+        image = None if topic is None else topic.partitions.get(topic_partition[1])
         if image is None or image.leader < 0:
-            found[named] = LatestOffset(ErrorCode.LEADER_NOT_AVAILABLE)
+            found[topic_partition] = LatestOffset(ErrorCode.LEADER_NOT_AVAILABLE)
         elif image.leader == services.node_id:
-            found[named] = _local(services, named)
+            found[topic_partition] = _local(services, topic_partition)
         else:
-            remote.setdefault(image.leader, []).append(named)
+            remote.setdefault(image.leader, []).append(topic_partition)
 
-    async def ask(broker_id: int, asked: list[Named]) -> None:
+    async def ask(broker_id: int, asked: list[TopicPartition]) -> None:
         found.update(await _ask(services, broker_id, asked))
 
     async with trio.open_nursery() as nursery:
@@ -58,8 +59,8 @@ async def latest_offsets(services: BrokerServices, partitions: Collection[Named]
     return found
 
 
-def _local(services: BrokerServices, named: Named) -> LatestOffset:
-    partition = services.partitions.get(*named)
+def _local(services: BrokerServices, topic_partition: TopicPartition) -> LatestOffset:
+    partition = services.partitions.get(*topic_partition)
     if partition is None or not partition.is_leader:
         return LatestOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.is_behind_its_epoch:
@@ -67,7 +68,9 @@ def _local(services: BrokerServices, named: Named) -> LatestOffset:
     return LatestOffset(ErrorCode.NONE, partition.high_watermark)
 
 
-async def _ask(services: BrokerServices, broker_id: int, asked: list[Named]) -> Mapping[Named, LatestOffset]:
+async def _ask(
+    services: BrokerServices, broker_id: int, asked: list[TopicPartition]
+) -> Mapping[TopicPartition, LatestOffset]:
     topics: dict[str, ListOffsetsTopic] = {}
     for name, number in asked:
         topic = topics.setdefault(name, ListOffsetsTopic(name=name))

@@ -14,7 +14,7 @@ from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 from pykbroker.share_partitions.acknowledgement import NOT_FOUND, RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.leader import LeaderState, Outcome
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -96,47 +96,51 @@ class Acknowledgements:
         self._member = member_of(request)
         self._is_renew = request.is_renew_ack
         self._highest_type = RENEW if context.api_version >= RENEW_VERSION else RENEW - 1
-        self._outcomes: dict[TopicPartition, Outcome] = {}
-        self._known: dict[TopicPartition, Acknowledged] = {}
+        self._outcomes: dict[TopicIdPartition, Outcome] = {}
+        self._known: dict[TopicIdPartition, Acknowledged] = {}
         self._begin(topics)
 
     def _begin(self, topics: Iterable[Any]) -> None:
-        batches: dict[TopicPartition, Sequence[AcknowledgedBatch]] = {}
-        names: dict[TopicPartition, str] = {}
+        batches: dict[TopicIdPartition, Sequence[AcknowledgedBatch]] = {}
+        names: dict[TopicIdPartition, str] = {}
         for topic in topics:
             name = topic_of(self._context, topic.topic_id)
             for asked in topic.partitions:
-                place = TopicPartition(topic.topic_id, asked.partition_index)
+                topic_partition = TopicIdPartition(topic.topic_id, asked.partition_index)
                 if name is None:
-                    self._known[place] = Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID)
+                    self._known[topic_partition] = Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID)
                     continue
-                names[place] = name
-                batches[place] = [
+                names[topic_partition] = name
+                batches[topic_partition] = [
                     AcknowledgedBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                     for batch in asked.acknowledgement_batches
                 ]
         refused = refused_topics(self._context, names.values())
-        empty: list[TopicPartition] = []
-        for place, acknowledged in batches.items():
-            error = self._error_of(names[place], place, acknowledged, refused)
+        empty: list[TopicIdPartition] = []
+        for topic_partition, acknowledged in batches.items():
+            error = self._error_of(names[topic_partition], topic_partition, acknowledged, refused)
             if error is not ErrorCode.NONE:
-                self._known[place] = Acknowledged(error)
+                self._known[topic_partition] = Acknowledged(error)
             elif acknowledged:
-                self._acknowledge(place, acknowledged)
+                self._acknowledge(topic_partition, acknowledged)
             else:
-                empty.append(place)
+                empty.append(topic_partition)
         if self._outcomes:
             # As in Kafka, which has them in the response only then.
-            self._known.update((place, Acknowledged()) for place in empty)
+            self._known.update((topic_partition, Acknowledged()) for topic_partition in empty)
 
     def _error_of(
-        self, name: str, place: TopicPartition, acknowledged: Sequence[AcknowledgedBatch], refused: frozenset[str]
+        self,
+        name: str,
+        topic_partition: TopicIdPartition,
+        acknowledged: Sequence[AcknowledgedBatch],
+        refused: frozenset[str],
     ) -> ErrorCode:
         if not self._is_well_formed(acknowledged):
             return ErrorCode.INVALID_REQUEST
         if name in refused:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if not exists(self._context, name, place.partition):
+        if not exists(self._context, name, topic_partition.partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
@@ -153,8 +157,8 @@ class Acknowledgements:
             previous = last_offset
         return True
 
-    def _acknowledge(self, place: TopicPartition, acknowledged: Sequence[AcknowledgedBatch]) -> None:
-        leader = self._shares.find(self._member.group_id, place)
+    def _acknowledge(self, topic_partition: TopicIdPartition, acknowledged: Sequence[AcknowledgedBatch]) -> None:
+        leader = self._shares.find(self._member.group_id, topic_partition)
         outcome = Outcome()
         if leader is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -164,15 +168,15 @@ class Acknowledgements:
             outcome.end(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
         else:
             outcome = leader.acknowledge(self._member.member_id, acknowledged)
-        self._outcomes[place] = outcome
+        self._outcomes[topic_partition] = outcome
 
-    async def outcomes(self) -> Mapping[TopicPartition, Acknowledged]:
+    async def outcomes(self) -> Mapping[TopicIdPartition, Acknowledged]:
         """The outcome for each partition, when all of them are known."""
         found = dict(self._known)
-        for place, outcome in self._outcomes.items():
+        for topic_partition, outcome in self._outcomes.items():
             if not outcome.is_complete:
                 await outcome.wait()
-            found[place] = Acknowledged(outcome.error, outcome.message)
+            found[topic_partition] = Acknowledged(outcome.error, outcome.message)
         return found
 
 
@@ -191,7 +195,7 @@ def name_leader(
     context: BrokerContext,
     response: Any,
     data: Any,
-    place: TopicPartition,
+    topic_partition: TopicIdPartition,
     make_leader: Callable[..., Any],
     make_endpoint: Callable[..., Any],
 ) -> None:
@@ -200,7 +204,7 @@ def name_leader(
     `make_leader` and `make_endpoint` are the response's classes LeaderIdAndEpoch and NodeEndpoint.
     """
     if data.error_code in HINTED_ERRORS:
-        partition = context.services.partitions.get_by_id(place.topic_id, place.partition)
-        leader_id, leader_epoch = leader_of(context, place.topic_id, place.partition, partition)
+        partition = context.services.partitions.get_by_id(topic_partition.topic_id, topic_partition.partition)
+        leader_id, leader_epoch = leader_of(context, topic_partition.topic_id, topic_partition.partition, partition)
         data.current_leader = make_leader(leader_id=leader_id, leader_epoch=leader_epoch)
         add_endpoint(context, response.node_endpoints, leader_id, make_endpoint)

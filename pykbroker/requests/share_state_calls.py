@@ -107,14 +107,14 @@ async def _outcomes(
                 code, operation = error.error_code, context.api_key.name.lower().replace("_", " ")
                 outcomes[topic_id][number] = Refusal(code, f"Unable to {operation}: {TEXTS.get(code)}")
 
-    places: dict[tuple[bytes, int], list[AskedPartition]] = {}
+    asked_by_partition: dict[tuple[bytes, int], list[AskedPartition]] = {}
     for topic_id, partitions in asked:
         for each in partitions:
-            places.setdefault((topic_id, each.partition), []).append(each)
+            asked_by_partition.setdefault((topic_id, each.partition), []).append(each)
             # Keeps the order of the request.
             outcomes.setdefault(topic_id, {}).setdefault(each.partition, Refusal(ErrorCode.NONE))
     async with trio.open_nursery() as nursery:
-        for (topic_id, number), mentions in places.items():
+        for (topic_id, number), mentions in asked_by_partition.items():
             nursery.start_soon(ask, topic_id, number, mentions)
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 

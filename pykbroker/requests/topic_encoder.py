@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from pykbroker.controller.metadata.image import NO_LEADER
 from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.metadata.brokers_view import BrokersView
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pykbroker.metadata.encoded_topics import Shape
     from pykbroker.requests.context import NodeContext
 
-NO_LEADER: Final = -1
 LISTENER_NOT_FOUND_VERSION: Final = 6
 TOPIC_OPERATIONS_VERSION: Final = 8
 TOPIC_ID_VERSION: Final = 10

@@ -19,6 +19,7 @@ from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_MS = 1
 """Pause before the first retry. Kafka pauses for 20 ms each time; markers on other brokers take a few."""
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 class ClientGeneration(IntEnum):
@@ -61,8 +59,8 @@ class Verified(NamedTuple):
     A partition in neither may append without one: its transaction is already open there, or it is not verified.
     """
 
-    verifications: dict[Place, Verification]
-    errors: dict[Place, ErrorCode]
+    verifications: dict[TopicPartition, Verification]
+    errors: dict[TopicPartition, ErrorCode]
 
 
 async def verify_and_retry(
@@ -108,7 +106,7 @@ async def verify(
     verified = Verified({}, {})
     now_ms = services.clock.now_ms()
     for partition, sequence in first_sequences.items():
-        place = (partition.topic, partition.partition)
+        topic_partition = (partition.topic, partition.partition)
         if not supports_epoch_bump and not partition.log.config.transaction_partition_verification_enable:
             continue
         try:
@@ -120,16 +118,16 @@ async def verify(
                 now_ms=now_ms,
             )
         except LogError as error:
-            verified.errors[place] = error_code_for(error)
+            verified.errors[topic_partition] = error_code_for(error)
         else:
             if verification is not None:
-                verified.verifications[place] = verification
+                verified.verifications[topic_partition] = verification
     if verified.verifications:
-        places = list(verified.verifications)
-        answers = await services.transactions.verify_anywhere(*identity, places, add=supports_epoch_bump)
-        for place, code in answers.items():
+        topic_partitions = list(verified.verifications)
+        answers = await services.transactions.verify_anywhere(*identity, topic_partitions, add=supports_epoch_bump)
+        for topic_partition, code in answers.items():
             if code is not ErrorCode.NONE:
-                verified.errors[place] = _known_to(client, code)
+                verified.errors[topic_partition] = _known_to(client, code)
     return verified
 
 

@@ -26,8 +26,10 @@ MECHANISMS_KEY = "sasl.enabled.mechanisms"
 class Kerberos(NamedTuple):
     """The machine's Kerberos.
 
-    open: gives the function that makes the security context of a login, for a principal and the path of a key table.
-    default_realm: realm of the machine's configuration; "" if it names none.
+    Attributes:
+        open: returns the function that makes the security context of a login, for a principal and the path of a key
+            table ("" for the machine's).
+        default_realm: realm of the machine's configuration; "" if it names none.
     """
 
     open: Callable[[str, str], Callable[[], SecurityContext]]
@@ -35,7 +37,12 @@ class Kerberos(NamedTuple):
 
 
 class KerberosMechanism(NamedTuple):
-    """Function that makes the exchange of a login, and one to be awaited before each token."""
+    """GSSAPI as a listener uses it.
+
+    Attributes:
+        make: makes the exchange of one login.
+        prepare: awaited before each token is evaluated.
+    """
 
     make: Callable[[], Exchange]
     prepare: Callable[[Exchange, bytes], Awaitable[None]]

@@ -15,12 +15,13 @@ import enum
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.java_order import copied_table_size, hash_order
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.security.sasl_mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from pykbroker.security.sasl_mechanism import Exchange, Mechanism
 
@@ -73,7 +74,8 @@ class SaslSession:
         self._reauth_began_at_s: float | None = None
         self._refusal = ""
         self.state = State.VERSIONS_OR_HANDSHAKE
-        self.mechanisms = hash_set_order(mechanisms)
+        # Kafka lists them in the order of a HashSet.
+        self.mechanisms = hash_order(mechanisms, copied_table_size(len(mechanisms)))
         self.mechanism = ""
         self.result: Authenticated | None = None
         self.is_again = False
@@ -236,19 +238,3 @@ class SaslSession:
         self._refusal = refusal
         self.state = State.NO_PRINCIPAL if refusal else State.COMPLETE
         return lifetime_ms
-
-
-def hash_set_order(names: Iterable[str]) -> list[str]:
-    """The names in the order of a Java HashSet, in which Kafka lists the mechanisms of a listener."""
-    ordered = list(dict.fromkeys(names))
-    size = 16
-    while size < len(ordered) / 0.75 + 1:
-        size *= 2
-    return sorted(ordered, key=lambda name: _bucket(name, size))
-
-
-def _bucket(name: str, size: int) -> int:
-    code = 0
-    for character in name:
-        code = (code * 31 + ord(character)) & 0xFFFFFFFF
-    return (code ^ code >> 16) & (size - 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.file_range import FileRange
     from pykbroker.protocol.records.layout import BatchHeader
     from pykbroker.share_partitions.registry import SharePartitions
-    from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
+    from pykbroker.share_partitions.sessions import SessionKey, TopicIdPartition
 
 MAGIC_WITH_DELTA = 2
 """First record format with the last offset in a batch's header."""
@@ -58,7 +58,7 @@ class Fetched(NamedTuple):
 class _Candidate(NamedTuple):
     """A share partition from which records may be acquired, from an offset on."""
 
-    place: TopicPartition
+    topic_partition: TopicIdPartition
     leader: ShareLeader
     offset: int
     size_max: int
@@ -78,27 +78,31 @@ class ShareFetch:
     Args:
         shares: the share partitions of this broker.
         member: the member.
-        places: the partitions, in the order in which they are served.
+        topic_partitions: the partitions, in the order in which they are served.
         limits: the request's limits.
     """
 
     def __init__(
-        self, shares: SharePartitions, member: SessionKey, places: Sequence[TopicPartition], limits: FetchLimits
+        self,
+        shares: SharePartitions,
+        member: SessionKey,
+        topic_partitions: Sequence[TopicIdPartition],
+        limits: FetchLimits,
     ) -> None:
         self._shares = shares
         self._member = member
-        self._places = places
+        self._topic_partitions = topic_partitions
         self._limits = limits
-        self._errors: dict[TopicPartition, Fetched] = {}
-        self._leaders: dict[TopicPartition, ShareLeader] = {}
+        self._errors: dict[TopicIdPartition, Fetched] = {}
+        self._leaders: dict[TopicIdPartition, ShareLeader] = {}
 
-    async def run(self) -> Mapping[TopicPartition, Fetched]:
+    async def run(self) -> Mapping[TopicIdPartition, Fetched]:
         """Acquires records, waiting up to the limit; leaves out partitions without records and without an error."""
         limits = self._limits
-        if not self._places or not limits.max_records or not limits.max_bytes:
+        if not self._topic_partitions or not limits.max_records or not limits.max_bytes:
             return {}
-        for place in self._places:
-            self._lead(place)
+        for topic_partition in self._topic_partitions:
+            self._lead(topic_partition)
         found = self._attempt()
         if found is None and limits.max_wait_ms <= 0:
             found = self._attempt(is_last=True)
@@ -119,32 +123,32 @@ class ShareFetch:
                 if found is not None or is_last:
                     return self._errors | (found or {})
 
-    def _lead(self, place: TopicPartition) -> None:
+    def _lead(self, topic_partition: TopicIdPartition) -> None:
         try:
-            self._leaders[place] = self._shares.find_or_load(self._member.group_id, place)
+            self._leaders[topic_partition] = self._shares.find_or_load(self._member.group_id, topic_partition)
         except KafkaError as error:
-            self._errors[place] = Fetched(error.error_code)
+            self._errors[topic_partition] = Fetched(error.error_code)
 
     def _leave_ended(self) -> None:
         """Leaves leaders that have ended meanwhile; only one that could not be loaded gets an error (P-491).
 
         The request goes on waiting, and does not load a successor: without a wait the member would repeat it at once.
         """
-        for place, leader in list(self._leaders.items()):
+        for topic_partition, leader in list(self._leaders.items()):
             if leader.state is not LeaderState.ENDED and leader.is_current:
                 continue
-            del self._leaders[place]
+            del self._leaders[topic_partition]
             if leader.load_error is not None:
-                self._errors[place] = Fetched(leader.load_error.error_code)
+                self._errors[topic_partition] = Fetched(leader.load_error.error_code)
 
-    def _attempt(self, *, is_last: bool = False) -> dict[TopicPartition, Fetched] | None:
+    def _attempt(self, *, is_last: bool = False) -> dict[TopicIdPartition, Fetched] | None:
         """Acquires records; None if there are too few, unless it is the last attempt."""
         candidates = self._candidates()
         if not candidates:
             return None
         if self._limits.max_bytes < 0:
             # As in Kafka, whose PartitionMaxBytesStrategy fails; a negative number of records acquires nothing.
-            return {candidate.place: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR) for candidate in candidates}
+            return {candidate.topic_partition: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR) for candidate in candidates}
         known: list[_Candidate] = []
         if not is_last:
             # As in Kafka (DelayedShareFetch.combineLogReadResponse), those that need not be looked up come first.
@@ -179,22 +183,22 @@ class ShareFetch:
             size += 0 if read.records is None else len(read.records)
 
     def _candidates(self) -> list[_Candidate]:
-        places = [
-            (place, leader)
-            for place, leader in self._leaders.items()
+        topic_partitions = [
+            (topic_partition, leader)
+            for topic_partition, leader in self._leaders.items()
             if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire
         ]
-        if not places:
+        if not topic_partitions:
             return []
-        each, rest = divmod(self._limits.max_bytes, len(places))
-        sizes = [each] * len(places)
+        each, rest = divmod(self._limits.max_bytes, len(topic_partitions))
+        sizes = [each] * len(topic_partitions)
         if each:
             sizes[0] += rest
         else:
             sizes[:rest] = [1] * rest
         return [
-            _Candidate(place, leader, leader.shares.next_fetch_offset(), size)
-            for (place, leader), size in zip(places, sizes, strict=True)
+            _Candidate(topic_partition, leader, leader.shares.next_fetch_offset(), size)
+            for (topic_partition, leader), size in zip(topic_partitions, sizes, strict=True)
         ]
 
     def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
@@ -229,26 +233,26 @@ class ShareFetch:
             size += min(log.loaded.segments.size_between(offset, end) or 0, read.candidate.size_max)
         return size >= self._limits.min_bytes
 
-    def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicPartition, Fetched]:
-        found: dict[TopicPartition, Fetched] = {}
+    def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicIdPartition, Fetched]:
+        found: dict[TopicIdPartition, Fetched] = {}
         count = 0
         for read in reads:
-            place, leader = read.candidate.place, read.candidate.leader
+            topic_partition, leader = read.candidate.topic_partition, read.candidate.leader
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 # The log begins later now, and so do the records that can be acquired.
                 leader.shares.move_start(leader.partition.log_start_offset)
-                found[place] = Fetched()
+                found[topic_partition] = Fetched()
                 continue
             if read.error is not ErrorCode.NONE or read.records is None:
-                found[place] = Fetched(read.error)
+                found[topic_partition] = Fetched(read.error)
                 continue
             acquired = self._acquire(read.candidate, read.records, self._limits.max_records - count)
             if not acquired:
                 read.records.release()
-                found[place] = Fetched()
+                found[topic_partition] = Fetched()
                 continue
             count += sum(each.record_count for each in acquired)
-            found[place] = Fetched(records=read.records, acquired=acquired)
+            found[topic_partition] = Fetched(records=read.records, acquired=acquired)
         return found
 
     def _acquire(self, candidate: _Candidate, records: FileRange, records_max: int) -> list[Acquired]:

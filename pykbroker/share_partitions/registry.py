@@ -14,7 +14,7 @@ from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.share_partitions.leader import LeaderState, Outcome, ShareEnvironment, ShareLeader
-from pykbroker.share_partitions.sessions import SessionKey, ShareSessions, TopicPartition
+from pykbroker.share_partitions.sessions import SessionKey, ShareSessions, TopicIdPartition
 from pykbroker.share_partitions.settings import SharePartitionSettings
 from pykbroker.share_state.state import SharePartitionKey
 
@@ -106,29 +106,29 @@ class SharePartitions:
 
     # Leaders
 
-    def find(self, group_id: str, place: TopicPartition) -> ShareLeader | None:
+    def find(self, group_id: str, topic_partition: TopicIdPartition) -> ShareLeader | None:
         """The leader of a share partition, if it was loaded and this broker still leads the topic partition."""
-        key = SharePartitionKey(group_id, place.topic_id, place.partition)
+        key = SharePartitionKey(group_id, topic_partition.topic_id, topic_partition.partition)
         leader = self._leaders.get(key)
         if leader is not None and not leader.is_current:
             self._remove(leader)
             return None
         return leader
 
-    def find_or_load(self, group_id: str, place: TopicPartition) -> ShareLeader:
+    def find_or_load(self, group_id: str, topic_partition: TopicIdPartition) -> ShareLeader:
         """The leader of a share partition, which may be still loading.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR: this broker does not lead the topic partition.
         """
-        leader = self.find(group_id, place)
+        leader = self.find(group_id, topic_partition)
         if leader is not None:
             return leader
-        partition = self._partitions.get_by_id(place.topic_id, place.partition)
+        partition = self._partitions.get_by_id(topic_partition.topic_id, topic_partition.partition)
         if partition is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is on another broker")
         partition.check_leader()
-        key = SharePartitionKey(group_id, place.topic_id, place.partition)
+        key = SharePartitionKey(group_id, topic_partition.topic_id, topic_partition.partition)
         self._last_number += 1
         leader = ShareLeader(
             self._last_number,
@@ -179,8 +179,8 @@ class SharePartitions:
             return []
         return self._release(key, list(session.partitions))
 
-    def _release(self, key: SessionKey, places: list[TopicPartition]) -> list[Outcome]:
-        leaders = [self.find(key.group_id, place) for place in places]
+    def _release(self, key: SessionKey, topic_partitions: list[TopicIdPartition]) -> list[Outcome]:
+        leaders = [self.find(key.group_id, topic_partition) for topic_partition in topic_partitions]
         return [
             leader.release(key.member_id)
             for leader in leaders

@@ -17,8 +17,8 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
 
-class TopicPartition(NamedTuple):
-    """A partition as sessions name it."""
+class TopicIdPartition(NamedTuple):
+    """A partition as share sessions name it."""
 
     topic_id: bytes
     partition: int
@@ -44,14 +44,14 @@ class ShareSession:
 
     __slots__ = ("connection", "epoch", "key", "partitions", "topics")
 
-    def __init__(self, key: SessionKey, named: Mapping[TopicPartition, str | None], connection: object) -> None:
+    def __init__(self, key: SessionKey, named: Mapping[TopicIdPartition, str | None], connection: object) -> None:
         self.key = key
         self.epoch = INITIAL_EPOCH + 1
         self.partitions = dict.fromkeys(named, False)
         self.topics = dict(named)
         self.connection = connection
 
-    def update(self, named: Mapping[TopicPartition, str | None], forgotten: Iterable[TopicPartition]) -> None:
+    def update(self, named: Mapping[TopicIdPartition, str | None], forgotten: Iterable[TopicIdPartition]) -> None:
         """Adds partitions and removes others."""
         for partition, topic in named.items():
             if partition not in self.partitions:
@@ -65,7 +65,7 @@ class ShareSession:
         """Advances to the epoch of the next request."""
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
 
-    def must_respond(self, partition: TopicPartition, *, has_records: bool, is_error: bool) -> bool:
+    def must_respond(self, partition: TopicIdPartition, *, has_records: bool, is_error: bool) -> bool:
         """True if a response must name a partition; one with records goes to the end of the order."""
         must = self.partitions.get(partition)
         if must is None:
@@ -100,7 +100,7 @@ class ShareFetchContext(NamedTuple):
         epoch: the epoch after this request, if there is a session.
     """
 
-    topics: Mapping[TopicPartition, str | None]
+    topics: Mapping[TopicIdPartition, str | None]
     session: ShareSession | None = None
     epoch: int = INITIAL_EPOCH
 
@@ -126,8 +126,8 @@ class ShareSessions:
         self,
         key: SessionKey,
         epoch: int,
-        named: Mapping[TopicPartition, str | None],
-        forgotten: Iterable[TopicPartition],
+        named: Mapping[TopicIdPartition, str | None],
+        forgotten: Iterable[TopicIdPartition],
         connection: object,
         *,
         acknowledges: bool,

@@ -16,10 +16,10 @@ from pykbroker.completion import Completion
 class FetchWaiter:
     """One ShareFetch request. A context manager: the end of the block removes all its registrations."""
 
-    __slots__ = ("_completion", "_is_woken", "_places")
+    __slots__ = ("_completion", "_is_woken", "_registered_with")
 
     def __init__(self) -> None:
-        self._places: list[ShareWaiters] = []
+        self._registered_with: list[ShareWaiters] = []
         # None while it does not wait.
         self._completion: Completion | None = None
         self._is_woken = False
@@ -28,13 +28,13 @@ class FetchWaiter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for place in self._places:
-            place.discard(self)
+        for waiters in self._registered_with:
+            waiters.discard(self)
 
-    def register(self, place: ShareWaiters) -> None:
+    def register(self, waiters: ShareWaiters) -> None:
         """Registers with a share partition, which wakes the request from now on."""
-        place.add(self)
-        self._places.append(place)
+        waiters.add(self)
+        self._registered_with.append(waiters)
 
     def wake(self) -> None:
         """Ends the wait, or the next one at its beginning."""
@@ -44,8 +44,8 @@ class FetchWaiter:
 
     async def wait(self, deadline: float) -> None:
         """Passes the turn on to the next requests, then waits to be woken until the deadline on trio's clock."""
-        for place in self._places:
-            place.pass_on(self)
+        for waiters in self._registered_with:
+            waiters.pass_on(self)
         if not self._is_woken:
             self._completion = Completion()
             await self._completion.wait(deadline)

@@ -136,7 +136,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def initialize(self, now_ms: int, key: SharePartitionKey, state_epoch: int, start_offset: int) -> CoordinatorResult:
         """Creates the state of a share partition or replaces it (InitializeShareGroupState)."""
-        refusal = self._check_place(key)
+        refusal = self._check_partition_number(key)
         if refusal is None and self._is_old_state_epoch(key, state_epoch):
             refusal = Refusal(ErrorCode.FENCED_STATE_EPOCH)
         refusal = refusal or self._check_topic(key)
@@ -158,7 +158,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def write(self, now_ms: int, key: SharePartitionKey, write: WriteState) -> CoordinatorResult:
         """Stores what has changed of a share partition (WriteShareGroupState)."""
-        refusal = self._check_place(key)
+        refusal = self._check_partition_number(key)
         if refusal is None and key not in self.states:
             refusal = Refusal(ErrorCode.INVALID_REQUEST, WRITE_UNINITIALIZED)
         if refusal is None and self._is_old_leader_epoch(key, write.leader_epoch):
@@ -172,7 +172,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def read(self, now_ms: int, key: SharePartitionKey, leader_epoch: int) -> CoordinatorResult:
         """The state of a share partition; stores the leader epoch if it is new (ReadShareGroupState)."""
-        refusal = self._check_place(key)
+        refusal = self._check_partition_number(key)
         if refusal is None and key not in self.states:
             refusal = Refusal(ErrorCode.INVALID_REQUEST, READ_UNINITIALIZED)
         if refusal is None and self._is_old_leader_epoch(key, leader_epoch):
@@ -190,7 +190,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal:
         """The state of a share partition without its batches (ReadShareGroupStateSummary)."""
-        refusal = self._check_place(key) or self._check_topic(key)
+        refusal = self._check_partition_number(key) or self._check_topic(key)
         if refusal is not None:
             return refusal
         state = self.states.get(key)
@@ -200,7 +200,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def delete(self, now_ms: int, key: SharePartitionKey) -> CoordinatorResult:
         """Deletes the state of a share partition, if there is one (DeleteShareGroupState)."""
-        refusal = self._check_place(key) or self._check_topic(key)
+        refusal = self._check_partition_number(key) or self._check_topic(key)
         if refusal is not None or key not in self.states:
             return CoordinatorResult(response=refusal)
         return CoordinatorResult(records=[StateRecord(key, None)])
@@ -255,7 +255,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     # Checks
 
-    def _check_place(self, key: SharePartitionKey) -> Refusal | None:
+    def _check_partition_number(self, key: SharePartitionKey) -> Refusal | None:
         return Refusal(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION) if key.partition < 0 else None
 
     def _check_topic(self, key: SharePartitionKey) -> Refusal | None:

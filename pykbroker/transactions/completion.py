@@ -20,6 +20,7 @@ from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.coordination.transaction_marker import AwaitedMarker
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.marker_queue import (
     MARKERS_PER_TURN,
     Batch,
@@ -33,7 +34,6 @@ from pykbroker.transactions.marker_queue import (
     progress_of,
 )
 from pykbroker.transactions.shard import TransactionResult, TransactionShard
-from pykbroker.transactions.states import TopicPartition
 from pykbroker.transactions.transaction import Transaction
 
 log = logging.getLogger(__name__)

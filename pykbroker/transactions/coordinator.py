@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.broker_sender import Connect
     from pykbroker.coordination.runtime import CoordinatorEnvironment, Write
+    from pykbroker.protocol.topic_partition import TopicPartition
     from pykbroker.transactions.completion import TransactionCompletion
     from pykbroker.transactions.marker_queue import WriteMarker
     from pykbroker.transactions.remote_verification import RemoteVerification
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         TransactionResult,
         TransactionShard,
     )
-    from pykbroker.transactions.states import TopicPartition
     from pykbroker.transactions.transaction import Outcome, Transaction
 
 log = logging.getLogger(__name__)

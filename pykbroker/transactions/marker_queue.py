@@ -14,7 +14,8 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from pykbroker.transactions.states import TopicPartition, TransactionState
+from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.transactions.states import TransactionState
 from pykbroker.transactions.transaction import Transaction
 
 MARKERS_PER_TURN = 100

@@ -24,7 +24,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from pykbroker.transactions.states import TopicPartition
+    from pykbroker.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class PendingVerification:
 
     def answer(self, codes: Answers, missing: ErrorCode) -> None:
         """Completes the verification; a partition without a code gets `missing`."""
-        self._answers = {place: codes.get(place, missing) for place in self.partitions}
+        self._answers = {topic_partition: codes.get(topic_partition, missing) for topic_partition in self.partitions}
         self._answered.set()
 
     async def wait_answer(self) -> Answers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.topic_partition import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -14,8 +15,6 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 LAST_EPOCH = 32767
 """The largest epoch, never given to a producer, so that every producer can be fenced."""
-
-TopicPartition = tuple[str, int]
 
 
 class TransactionState(IntEnum):

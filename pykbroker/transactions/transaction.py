@@ -13,6 +13,7 @@ from __future__ import annotations
 from pykbroker.controller.metadata.features import TV_2
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.states import (
     ENDED,
     ENDING,
@@ -22,7 +23,6 @@ from pykbroker.transactions.states import (
     NO_TIME_MS,
     NO_TIMEOUT_MS,
     LoggedState,
-    TopicPartition,
     TransactionState,
     is_epoch_exhausted,
 )

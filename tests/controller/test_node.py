@@ -30,6 +30,7 @@ from pykbroker.protocol.errors import EncodeError
 from pykbroker.protocol.log_messages.metadata_records import NoOpRecord, RemoveTopicRecord
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from tests.controller.nodes import DATA, WALL_CLOCK_MS, make_node, register_broker, running
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -313,7 +314,7 @@ class Huge:
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
         edits = [ConfigEdit("retention.ms", SET, "1" * 30_000)]
         resource = ConfigResourceEdits(TOPIC_RESOURCE, "t", edits)
-        records = IncrementalAlterConfigs([resource]).plan(image, context).records
+        records = finished(IncrementalAlterConfigs([resource]).plan_in_steps(image, context)).records
         return Plan(list(records) * 300, None)
 
 

@@ -185,12 +185,9 @@ class Slow:
     def __init__(self, name: str) -> None:
         self.command = CreateTopics([NewTopic(name, 1, 1)])
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[Any]:
-        return self.command.plan(image, context)
-
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[Any]]:
         yield
-        return self.plan(image, context)
+        return (yield from self.command.plan_in_steps(image, context))
 
 
 class Planner:

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.brokers import RegisterBroker
-from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext, plan_in_steps
 from pykbroker.controller.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES, default_levels
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 
 R = TypeVar("R")
 
@@ -86,7 +87,7 @@ class World:
         )
 
     def do(self, command: Command[R]) -> R:
-        plan = command.plan(self.image, self.context())
+        plan = finished(plan_in_steps(command, self.image, self.context()))
         self.apply(map(decode_record, encode_records(plan.records, self.image.metadata_version)))
         return plan.result
 

@@ -16,7 +16,7 @@ from pykbroker.logstore.directory_checkpoints import (
 )
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directories import NO_PLACE, LogDirectories
+from pykbroker.logstore.log_directories import NO_REPLICA, LogDirectories
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
@@ -152,9 +152,9 @@ def test_a_log_that_never_had_a_record_gives_way(filled: tuple[bytes, ...], kept
     [
         ((A, A), "/a/t-0"),
         ((B, B), "/b/t-0"),
-        ((NO_PLACE, B), "/b/t-0"),
-        ((A, NO_PLACE), "/a/t-0"),
-        ((C, NO_PLACE), "/a/t-0"),
+        ((NO_REPLICA, B), "/b/t-0"),
+        ((A, NO_REPLICA), "/a/t-0"),
+        ((C, NO_REPLICA), "/a/t-0"),
         ((UNASSIGNED, UNASSIGNED), None),
         ((C, C), None),
     ],
@@ -170,13 +170,13 @@ def test_the_metadata_tells_which_of_two_logs_is_stray(places: tuple[bytes, byte
     again = LogDirectories(
         {known: LogDirectory.open(f"/{chr(known[0])}", filesystem=filesystem) for known in (A, B)},
     )
-    place_of = {"/a/t-0": places[0], "/b/t-0": places[1]}
+    assigned_directory = {"/a/t-0": places[0], "/b/t-0": places[1]}
     if kept is None:
         with pytest.raises(InconsistentDirectory, match="remove one of the two"):
-            again.load_logs(lambda topic: CONFIG, NOW_MS, place_of=lambda log: place_of[log.path])
+            again.load_logs(lambda topic: CONFIG, NOW_MS, assigned_directory=lambda log: assigned_directory[log.path])
         return
     reports: list[str] = []
-    again.load_logs(lambda topic: CONFIG, NOW_MS, reports.append, lambda log: place_of[log.path])
+    again.load_logs(lambda topic: CONFIG, NOW_MS, reports.append, lambda log: assigned_directory[log.path])
     assert [log.path for log in again.logs.values()] == [kept]
     other = "/b" if kept.startswith("/a") else "/a"
     assert [name for name, _ in filesystem.list(other) if name.endswith("-stray")]

@@ -12,7 +12,7 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.controller_rules import ServerConfigRules
 from pykbroker.controller.metadata import image_builder
 from pykbroker.controller.metadata.brokers import RegisterBroker
-from pykbroker.controller.metadata.commands import Command, PlanContext
+from pykbroker.controller.metadata.commands import Command, PlanContext, plan_in_steps
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.coordination.runtime import CoordinatorEnvironment
@@ -24,6 +24,7 @@ from pykbroker.node.controller_server import call as call_locally
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+from pykbroker.protocol.steps import finished
 from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
@@ -71,7 +72,7 @@ class FakeController:
         )
 
     def submit_now(self, command: Command[R]) -> R:
-        plan = command.plan(self.image, self.plan_context())
+        plan = finished(plan_in_steps(command, self.image, self.plan_context()))
         self.commands.append(command)
         if plan.records:
             self.cache.apply(self.image, apply_records(self.image, plan.records))

@@ -41,9 +41,6 @@ OPERATIONS = {
     "two-phase-commit": 15,
 }
 PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
-CLUSTER_NAME = "kafka-cluster"
-"""The only name of a resource of the type cluster."""
-
 Entry = dict[str, str | None]
 _NEWEST_TYPE_MIN_VERSION = 3
 """First version of the ACL APIs that has the resource type user."""

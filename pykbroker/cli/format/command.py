@@ -43,7 +43,7 @@ _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
 @click.command()
 @click.option("-c", "--config", "config_file", metavar="FILE", required=True, help="The node's server.properties.")
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one config; may be given again.")
-@click.option("-t", "--cluster-id", metavar="ID", help="Id of the cluster, 22 characters; drawn if it is not given.")
+@click.option("-t", "--cluster-id", metavar="ID", help="Id of the cluster, 22 characters; random if it is not given.")
 @click.option("-s", "--standalone", is_flag=True, help="This node is the only voter at first.")
 @click.option(
     "-I",
@@ -85,12 +85,12 @@ def format_directory(
     \b
     One controller, others to be added later (kafka-metadata-quorum add-controller):
       pykbroker format --config server.properties --standalone
-    Three at once, the same words on each of them:
+    Three at once, the same command on each of them:
       pykbroker format --config server.properties --cluster-id ID --initial-controllers
           1@host1:9093:AAAAAAAAAAAAAAAAAAAAAQ,2@host2:9093:AAAAAAAAAAAAAAAAAAAAAg,...
-    A cluster that begins as one of an older release, the same words on each of its nodes:
+    A cluster that begins as one of an older release, the same command on each of its nodes:
       pykbroker format --config server.properties --cluster-id ID --release-version 3.9
-    A cluster whose nodes and clients log in by SCRAM, the same words on each of its controllers:
+    A cluster whose nodes and clients log in by SCRAM, the same command on each of its controllers:
       pykbroker format --config server.properties --cluster-id ID --add-scram @credentials
     """
     config = _read_config(config_file, overrides)

@@ -8,6 +8,7 @@ from pykbroker.config.definitions import ConfigError
 from pykbroker.config.values import ConfigValues
 
 AVAILABLE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The only `replica.selector.class` besides none."""
 
 _MIB = 1 << 20
 
@@ -19,7 +20,7 @@ def check_replica_selector(config: ConfigValues) -> None:
 
 
 def check_topic_times(config: ConfigValues) -> None:
-    """Times that can be set by several broker keys, none of which has these bounds itself."""
+    """Bounds of times that several broker keys set; none of these keys has the bounds by itself."""
     defaults = config.topics.defaults
     if int(defaults["retention.ms"]) == 0:
         text = "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
@@ -43,12 +44,12 @@ def check_compaction_lags(config: ConfigValues) -> None:
 
 
 def check_directories(config: ConfigValues) -> None:
-    # P-442
-    places = [os.path.realpath(path) for path in config.log.dirs]
-    if len(set(places)) < len(places):
+    """Refuses a directory that is listed twice, also by another path (P-442)."""
+    real_paths = [os.path.realpath(path) for path in config.log.dirs]
+    if len(set(real_paths)) < len(real_paths):
         raise ConfigError("log.dirs", ",".join(config.log.dirs), "has a directory twice")
     metadata = config.log.metadata_dir
-    if metadata is not None and metadata not in config.log.dirs and os.path.realpath(metadata) in places:
+    if metadata is not None and metadata not in config.log.dirs and os.path.realpath(metadata) in real_paths:
         raise ConfigError("metadata.log.dir", metadata, "is one of log.dirs by another path, and must be the same text")
 
 

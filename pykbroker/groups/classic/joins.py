@@ -143,10 +143,12 @@ def _add_member(joining: Join, member_id: str) -> None:
     member = Member(
         member_id,
         request.group_instance_id,
-        (joining.requester.client_id, joining.requester.client_host),
-        (request.rebalance_timeout_ms, request.session_timeout_ms),
-        request.protocol_type,
-        joining.protocols,
+        client_id=joining.requester.client_id,
+        client_host=joining.requester.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=joining.protocols,
     )
     member.is_new = True
     group.add_member(member, joining.waiter)

@@ -39,17 +39,21 @@ class Member:
         self,
         member_id: str,
         group_instance_id: str | None,
-        client: tuple[str, str],
-        timeouts_ms: tuple[int, int],
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
         protocol_type: str,
         protocols: Protocols,
         assignment: bytes = b"",
     ) -> None:
-        """`client` is (client id, host); `timeouts_ms` is (rebalance, session)."""
         self.member_id = member_id
         self.group_instance_id = group_instance_id
-        self.client_id, self.client_host = client
-        self.rebalance_timeout_ms, self.session_timeout_ms = timeouts_ms
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
         self.protocol_type = protocol_type
         self.protocols = protocols
         self.assignment = assignment
@@ -145,11 +149,13 @@ class Members:
         new = Member(
             new_member_id,
             group_instance_id,
-            (old.client_id, old.client_host),
-            (old.rebalance_timeout_ms, old.session_timeout_ms),
-            old.protocol_type,
-            old.protocols,
-            old.assignment,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocol_type=old.protocol_type,
+            protocols=old.protocols,
+            assignment=old.assignment,
         )
         # It keeps its place in the order, so that the choice of the next leader does not depend on restarts.
         self.by_id = {

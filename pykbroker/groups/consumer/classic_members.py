@@ -7,6 +7,7 @@ join does not wait for others.
 from __future__ import annotations
 
 from pykbroker.config.values import ConsumerGroupValues
+from pykbroker.groups.classic.joins import KNOWN_MEMBER_ID_VERSION
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.context import HeartbeatContext
@@ -41,8 +42,6 @@ from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-KNOWN_MEMBER_ID_VERSION = 4
 
 NO_REBALANCE_TIMEOUT = -1
 """In place of a rebalance timeout: the member keeps the one that it has."""

@@ -12,23 +12,18 @@ from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.describe import describe
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
-from pykbroker.groups.consumer.member import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    ConsumerMember,
-)
+from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.migration import check_upgrade, upgrade
 from pykbroker.groups.consumer.records import group_tombstones
 from pykbroker.groups.consumer.regexes import resolved
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-
-LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
 class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):

@@ -10,12 +10,7 @@ from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
-from pykbroker.groups.consumer.member import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    NO_PARTITION_EPOCHS,
-    ConsumerMember,
-)
+from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
 from pykbroker.groups.consumer.records import (
     current_record,
@@ -28,6 +23,7 @@ from pykbroker.groups.consumer.records import (
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.java_order import is_blank
@@ -79,7 +75,11 @@ def update_member(
     context: HeartbeatContext,
     result: GroupResult,
 ) -> ConsumerMember:
-    """Stores a member's change, raises the group epoch and computes a new target if it needs to, and reconciles it."""
+    """Appends the records of a changed member, of a new group epoch and target if these are due, and of its next step.
+
+    Returns:
+        The member after its next step to the target.
+    """
     records = result.records
     if new is not old and new != old:
         records.append(member_record(group.group_id, new))
@@ -206,6 +206,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     away = member._replace(
         member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
         pending_revocation=NO_PARTITION_EPOCHS,
+        # The member that comes back gets them from epoch 0 on, under its new id.
         assigned={topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()},
     )
     note = f"Group {group.group_id}: static member {member.member_id} ({member.instance_id}) is away for a while"
@@ -243,7 +244,7 @@ def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -
 def replace_static_member(
     group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[LogRecord]
 ) -> ConsumerMember:
-    """Records that give everything of a static member to a new member id; returns the new member, at epoch 0."""
+    """Appends the records that replace a static member's id by a new one; returns the new member, at epoch 0."""
     new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_tombstones(group.group_id, old.member_id)
     records.append(member_record(group.group_id, new))
@@ -342,7 +343,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues
 ) -> GroupError | None:
-    """The error of a request that is malformed by itself; None for a good one."""
+    """The error of a request that no group would accept; None if there is none."""
     epoch = request.member_epoch
     member_id_required = api_version >= 1 or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH
     empty = (

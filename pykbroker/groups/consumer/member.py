@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
 )
-
-LEAVE_GROUP_MEMBER_EPOCH = -1
-LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
-"""Epoch of a static member that has left for a while; its partitions wait for it until its session expires."""
 
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
 """Topic id -> partition -> the member epoch at which the partition was assigned to the member."""

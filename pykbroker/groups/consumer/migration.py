@@ -218,10 +218,12 @@ def _classic_member(member: ConsumerMember) -> Member:
     return Member(
         member.member_id,
         member.instance_id,
-        (member.client_id, member.client_host),
-        (member.rebalance_timeout_ms, member.classic.session_timeout_ms),
-        CONSUMER_PROTOCOL_TYPE,
-        member.classic.protocols,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=member.classic.protocols,
     )
 
 

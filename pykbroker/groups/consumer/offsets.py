@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.offsets import has_too_large_metadata
+from pykbroker.groups.offsets import MEMBER_EPOCH_VERSION, has_too_large_metadata
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
-
-MEMBER_EPOCH_VERSION = 9
-"""From this version on OffsetCommit has the errors of member epochs."""
 
 
 def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, api_version: int) -> ErrorCode:

@@ -26,6 +26,12 @@ Assignment = Mapping[bytes, frozenset[int]]
 
 NO_PARTITIONS: Assignment = {}
 
+LEAVE_GROUP_MEMBER_EPOCH = -1
+LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
+"""Epoch of a static member that has left for a while; what it has waits for it until its session expires."""
+
+LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
+
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """Time in ms after which a group's topics are looked up again without a change of the metadata."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pykbroker.config.values import ShareGroupValues
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.result import GroupResult, Initialization, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
@@ -14,7 +15,7 @@ from pykbroker.groups.share.describe import describe
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
-from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, ShareMember
+from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.records import group_tombstones
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from pykbroker.config.values import ShareGroupValues
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.group import Assignment
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, Assignment
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import initializing_record, missing_partitions
-from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH, STABLE, ShareMember
+from pykbroker.groups.share.member import STABLE, ShareMember
 from pykbroker.groups.share.records import current_record, epoch_record, member_record, member_tombstones
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
 from pykbroker.java_order import is_blank

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, NO_PARTITIONS, Assignment
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
 )
 
-LEAVE_GROUP_MEMBER_EPOCH = -1
-
 STABLE = 0
 """The only state that the coordinator gives a member; the number is that of the records."""
 
 
 class ShareMember(NamedTuple):
-    """A member of a share group; members share partitions, so that none waits for another to give one up.
+    """A member of a share group. Members share partitions, so none waits until another gives one up.
 
     `previous_member_epoch` is -1 before the first assignment.
     """

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.streams.member import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from pykbroker.groups.modern.group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology

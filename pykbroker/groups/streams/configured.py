@@ -14,7 +14,7 @@ from pykbroker.groups.streams.partition_counts import (
     decide_counts,
 )
 from pykbroker.groups.streams.topology import StreamsTopology, source_topics
-from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
+from pykbroker.java_order import grown_table_size, hash_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology, TopicInfo
@@ -175,10 +175,7 @@ def _missing(
     for subtopology in subtopologies.values():
         wanted |= subtopology.repartition_source_topics
         wanted |= subtopology.changelog_topics
-    # A hash table of Java does not shrink when entries are removed.
-    table_size = TABLE_SIZE_DEFAULT
-    while len(wanted) > table_size * 3 // 4:
-        table_size *= 2
+    table_size = grown_table_size(len(wanted))
     for name in hash_order(topology.required_topics):
         topic_id = topics.id_of(name)
         expected = None if topic_id is None else wanted.pop(name, None)

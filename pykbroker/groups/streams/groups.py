@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pykbroker.config.values import StreamsGroupValues
 from pykbroker.groups.classic.group import EMPTY, Group
+from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.settings import bounded
 from pykbroker.groups.modern.timers import DueTimer, TimerKind
@@ -16,17 +17,11 @@ from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
 from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
-from pykbroker.groups.streams.member import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    StreamsMember,
-)
+from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.target import Assign
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-
-LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
 class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
+from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.streams.tasks import NO_MEMBER_TASKS, MemberTasks, task_map
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages.streams_group_records import (
@@ -12,9 +13,6 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
 )
-
-LEAVE_GROUP_MEMBER_EPOCH = -1
-LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
 
 
 class MemberState(IntEnum):

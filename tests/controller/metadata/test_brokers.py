@@ -240,7 +240,6 @@ def test_changes_of_many_partitions_are_planned_in_steps(number: int) -> None:
     plan = finished(counted(command.plan_in_steps(world.image, world.context())))
     assert pauses >= MANY // PIECE
     assert len(plan.records) >= MANY
-    assert plan.records == command.plan(world.image, world.context()).records
 
 
 def test_periodic_elections_are_planned_in_steps() -> None:
@@ -252,6 +251,9 @@ def test_periodic_elections_are_planned_in_steps() -> None:
     world.apply(
         PartitionChangeRecord(topic_id=topic.topic_id, partition_id=number, isr=[2, 1]) for number in topic.partitions
     )
-    pauses = sum(1 for _ in ElectPreferredLeaders().plan_in_steps(world.image, world.context()))
-    assert pauses == MANY // PIECE
-    assert len(ElectPreferredLeaders().plan(world.image, world.context()).records) == MANY
+    steps = ElectPreferredLeaders().plan_in_steps(world.image, world.context())
+    for _ in range(MANY // PIECE):
+        next(steps)
+    with pytest.raises(StopIteration) as stop:
+        next(steps)
+    assert len(stop.value.value.records) == MANY

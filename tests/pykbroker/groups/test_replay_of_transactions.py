@@ -15,8 +15,7 @@ from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.groups.offset_log import encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
-from pykbroker.groups.shard import NO_PRODUCER_ID
-from pykbroker.protocol.records.batch import RecordBatch, build_batch
+from pykbroker.protocol.records.batch import NO_PRODUCER_ID, RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.transaction_markers import marker_batch
 from tests.pykbroker.groups.shards import make_shard

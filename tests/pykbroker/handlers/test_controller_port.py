@@ -28,6 +28,7 @@ from pykbroker.protocol.acl_codes import (
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.protocol.messages import (
     alter_client_quotas,
     alter_configs,
@@ -48,7 +49,6 @@ from pykbroker.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case, load_handler
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.error_responses import error_response
-from pykbroker.requests.invocation import SERVER_ERROR_MESSAGE
 from pykbroker.security.audit import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer

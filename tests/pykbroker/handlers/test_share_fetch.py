@@ -15,7 +15,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -252,7 +252,7 @@ async def test_p183_what_a_refused_acknowledgement_frees_goes_to_a_waiting_membe
 
         nursery.start_soon(fetch)
         await trio.sleep(1)
-        leader = broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0))
+        leader = broker.shares.find(GROUP, TopicIdPartition(topic_id(TOPIC), 0))
         assert leader is not None
         late_ms = leader.now_ms() + 30_000
         with monkeypatch.context() as patch:
@@ -561,7 +561,7 @@ async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
         text = "Error in write state RPC. The leader epoch in the request is older than the epoch on the broker."
         assert fenced.error_message == text
         assert not (await broker.coordinator.read(key_of(), 5)).batches  # type: ignore[union-attr]
-        assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
+        assert broker.shares.find(GROUP, TopicIdPartition(topic_id(TOPIC), 0)) is None
 
 
 async def test_a_load_waits_for_the_writes_of_the_leader_before(
@@ -775,7 +775,7 @@ async def test_a_cluster_in_which_share_groups_are_disabled(tmp_path: Path) -> N
         broker.complete = lambda image: None  # type: ignore[method-assign]
         broker.change(*(t for t in old.topics_by_name.values() if t.name == TOPIC))
         assert broker.shares.sessions.get(SessionKey(GROUP, "m")) is None
-        assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
+        assert broker.shares.find(GROUP, TopicIdPartition(topic_id(TOPIC), 0)) is None
         assert broker.shares.release_session(SessionKey(GROUP, "m")) == []
 
 

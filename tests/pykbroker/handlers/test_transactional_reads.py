@@ -10,11 +10,17 @@ import trio
 
 from pykbroker.handlers.describe_producers import handle_describe_producers
 from pykbroker.handlers.fetch import handle_fetch
-from pykbroker.handlers.list_offsets import LATEST, MAX_TIMESTAMP, handle_list_offsets
+from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_offsets import (
+    LATEST,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image

@@ -22,6 +22,7 @@ from pykbroker.protocol.messages.create_partitions import CreatePartitionsReques
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.steps import finished
 from pykbroker.quotas.throttling import QUOTA_EXCEEDED_MESSAGE, quota_of_request
 from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import handlers_of
@@ -77,7 +78,7 @@ async def test_a_command_that_is_planned_again_is_counted_once() -> None:
     assert quota is not None
     command = CreateTopics([NewTopic(name, 8, 1) for name in "abc"], charge=quota.charge_mutations)
     for _ in range(3):
-        results = command.plan(world.image, world.context()).result
+        results = finished(command.plan_in_steps(world.image, world.context())).result
         assert [(result.name, result.error.code) for result in results] == [("a", 0), ("b", 0), ("c", EXCEEDED)]
     response = CreateTopicsResponse()
     quota.answer(CreateTopicsRequest(), response)

@@ -17,6 +17,7 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, Entity, QuotaAlteration
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
+from pykbroker.protocol.steps import finished
 from pykbroker.quotas.limits import ClientLimits
 from pykbroker.quotas.measured import UNLIMITED_BYTES, MeasuredRates, MutationQuotas
 from pykbroker.quotas.node_quotas import NodeQuotas
@@ -42,7 +43,7 @@ def quotas_of(*records: ClientQuotaRecord, **settings: str) -> NodeQuotas:
 
 def altered(image: ClusterImage, entity: Entity, **quotas: float | None) -> ClusterImage:
     context = make_services().controller.plan_context()  # type: ignore[attr-defined]
-    plan = AlterClientQuotas([QuotaAlteration(entity, list(quotas.items()))]).plan(image, context)
+    plan = finished(AlterClientQuotas([QuotaAlteration(entity, list(quotas.items()))]).plan_in_steps(image, context))
     assert not any(error.is_failure for error in plan.result.values())
     return apply_records(image, plan.records)
 

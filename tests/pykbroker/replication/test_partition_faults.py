@@ -8,19 +8,19 @@ from typing import Any, Never, TypeVar
 
 import pytest
 
-from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
 from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directories import NO_PLACE
+from pykbroker.logstore.log_directories import NO_REPLICA
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.partition import Partition
-from pykbroker.replication.partitions import TOPIC_RESOURCE, directory_of
+from pykbroker.replication.partitions import directory_of
 from pykbroker.replication.replica import FetchBound
 from pykbroker.replication.transaction_markers import AppendedMarker
 from tests.pykbroker.replication.test_directory_moves import A, B, Failures, Rig
@@ -225,8 +225,8 @@ def test_the_place_that_the_metadata_has_for_a_log() -> None:
     log = cluster.brokers[1].partition.log
     placed = cluster.image._replace(directories=(A, B, A))
     assert directory_of(image_of(placed, BROKERS), 2, log) == B
-    assert directory_of(image_of(placed, BROKERS), 9, log) == NO_PLACE
-    assert directory_of(ClusterImage(), 2, log) == NO_PLACE
+    assert directory_of(image_of(placed, BROKERS), 9, log) == NO_REPLICA
+    assert directory_of(ClusterImage(), 2, log) == NO_REPLICA
 
 
 # Moves between log directories

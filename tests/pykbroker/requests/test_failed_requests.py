@@ -27,7 +27,7 @@ from pykbroker.requests.streams_topics import _create
 from pykbroker.requests.topic_creation import create_missing_topics, create_request
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
-from pykbroker.share_partitions.sessions import TopicPartition
+from pykbroker.share_partitions.sessions import TopicIdPartition
 from pykbroker.share_state.state import Refusal
 from tests.support.admin import beside_tasks
 
@@ -284,7 +284,7 @@ def acknowledgements(*, is_renew: bool, partitions: tuple[int, ...] = (0,)) -> A
 def test_batches_of_acknowledgements(batches: Any, is_renew: bool, is_well_formed: bool) -> None:
     """KIP-932, as in Kafka's KafkaApis.validateAcknowledgementBatches."""
     acknowledged = [AcknowledgedBatch(*batch) for batch in batches]
-    place = TopicPartition(bytes(16), 0)
+    place = TopicIdPartition(bytes(16), 0)
     error = acknowledgements(is_renew=is_renew)._error_of("t", place, acknowledged, frozenset())
     assert error is (ErrorCode.NONE if is_well_formed else ErrorCode.INVALID_REQUEST)
 
@@ -298,7 +298,7 @@ def test_acknowledgements_of_what_the_client_may_not_read_or_does_not_exist() ->
         ("gone", 0, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     for name, number, refused, error in cases:
-        assert tested._error_of(name, TopicPartition(bytes(16), number), batch, refused) is error
+        assert tested._error_of(name, TopicIdPartition(bytes(16), number), batch, refused) is error
 
 
 def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
@@ -313,4 +313,4 @@ def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
     )
     asked = SimpleNamespace(partition_index=3, acknowledgement_batches=[])
     tested._begin([SimpleNamespace(topic_id=b"x" * 16, partitions=[asked])])
-    assert tested._known[TopicPartition(b"x" * 16, 3)].error is ErrorCode.UNKNOWN_TOPIC_ID
+    assert tested._known[TopicIdPartition(b"x" * 16, 3)].error is ErrorCode.UNKNOWN_TOPIC_ID

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykbroker.share_partitions.sessions import INITIAL_EPOCH, SessionKey, ShareSessions, TopicPartition
+from pykbroker.share_partitions.sessions import INITIAL_EPOCH, SessionKey, ShareSessions, TopicIdPartition
 
-NAMED = {TopicPartition(b"t" * 16, 0): "clicks"}
+NAMED = {TopicIdPartition(b"t" * 16, 0): "clicks"}
 FIRST, SECOND = SessionKey("g", "first"), SessionKey("g", "second")
 
 
@@ -61,7 +61,7 @@ def test_a_group_without_sessions_is_told_when_a_connection_closes() -> None:
 
 def test_a_session_is_changed_by_its_next_request() -> None:
     """P-185: a response then names what was added, and of what was forgotten only records and errors."""
-    other = TopicPartition(b"u" * 16, 3)
+    other = TopicIdPartition(b"u" * 16, 3)
     sessions = ShareSessions(10)
     begin(sessions, FIRST, "connection")
     (clicks,) = NAMED

@@ -20,9 +20,10 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.state_log import decode_record
-from pykbroker.transactions.states import LoggedState, TopicPartition
+from pykbroker.transactions.states import LoggedState
 from pykbroker.transactions.transaction import Transaction
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import cluster_image, topic_image

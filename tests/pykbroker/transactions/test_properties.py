@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
-from pykbroker.transactions.states import (
-    ENDED,
-    ENDING,
-    LAST_EPOCH,
-    LoggedState,
-    TopicPartition,
-    TransactionState,
-)
+from pykbroker.transactions.states import ENDED, ENDING, LAST_EPOCH, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
 
 NAME = "x"

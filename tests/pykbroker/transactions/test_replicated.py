@@ -22,9 +22,10 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.shard import TransactionFilter
-from pykbroker.transactions.states import TopicPartition, TransactionState
+from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.groups.test_replicated import Asked
 from tests.pykbroker.transactions.rig import PARTITIONS, Known, Rig
 from tests.support.coordinator_errors import outcome
