@@ -73,6 +73,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
@@ -130,22 +131,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Key and value as bytes."""
         return encode_record(record)
 
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
         """Replays the records of the log (P-116).
 
         Offsets of open transactions come last, as pending offsets of their producers (P-142). Records of aborted
         transactions create their groups all the same, unless a later tombstone has deleted the group.
         """
         ends: dict[str, int] = {}
-        for record, offset in logged.decoded(logged.last, decode_record):
+        for count, (record, offset) in enumerate(logged.decoded(logged.last, decode_record), 1):
             self.replay(record, now_ms, offset)
+            if not count % PIECE:
+                yield
             if record.value is None and isinstance(record.key, GroupMetadataKey):
                 ends[record.key.group] = offset
         for producer_id, records in logged.pending.items():
-            for record, offset in logged.decoded(records, decode_record):
+            for count, (record, offset) in enumerate(logged.decoded(records, decode_record), 1):
                 self.replay(record, now_ms, offset, producer_id)
-        self.create_missing_groups(now_ms)
-        for record, offset in logged.decoded(logged.aborted, decode_record):
+                if not count % PIECE:
+                    yield
+        yield from self.create_missing_groups(now_ms)
+        for count, (record, offset) in enumerate(logged.decoded(logged.aborted, decode_record), 1):
+            if not count % PIECE:
+                yield
             key: Any = record.key
             group_id: str = key.group  # every key has it
             if offset > ends.get(group_id, -1):
@@ -217,21 +224,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if is_commit and (current is None or committed.record_offset > current.record_offset):
                 self.offsets.put(group_id, topic, partition, committed)
 
-    def create_missing_groups(self, now_ms: int) -> None:
+    def create_missing_groups(self, now_ms: int) -> Steps[None]:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
 
         A group may have been created again by something that left no record, such as an aborted commit. Offsets without
         a group would never expire and could not be deleted.
         """
-        for group_id in self.offsets.group_ids():
+        for count, group_id in enumerate(self.offsets.group_ids(), 1):
             self._get_stored(group_id, now_ms)
-        for groups in self.modern_groups:
-            groups.schedule_loaded(now_ms)
+            if not count % PIECE:
+                yield
 
     def loaded(self, now_ms: int) -> GroupResult:
-        """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
+        """Begins the sessions of all members, and a rebalance of groups with more members than the limit.
+
+        The limit may have been lowered.
+        """
         result = GroupResult()
+        for groups in self.modern_groups:
+            groups.schedule_loaded(now_ms)
         for group in self.groups.values():
+            for member in group.members:
+                group.schedule_session(member, now_ms)
             if len(group.members) > self.config.groups.max_size:
                 group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, result)
         return result

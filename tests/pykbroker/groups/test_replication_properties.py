@@ -11,6 +11,7 @@ from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.driver import DELAY_MS, Driver, Parked
 from tests.pykbroker.groups.shards import make_shard
 
@@ -65,7 +66,8 @@ class ReplicatedDriver(Driver):
             record = decode_record(key, value)
             assert record is not None
             shard.replay(record, self.now_ms, offset)
-        shard.create_missing_groups(self.now_ms)
+        finished(shard.create_missing_groups(self.now_ms))
+        shard.loaded(self.now_ms)
         return shard
 
 
