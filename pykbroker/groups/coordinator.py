@@ -60,6 +60,8 @@ half an hour after the client is gone. Kafka's only limit is its heap."""
 LARGE_METADATA_BYTES = 65_536
 """Size of a join's metadata above which `METADATA_BYTES_MAX` is checked. A member of a very large group has some ten
 kilobytes."""
+DELETED_AT_ONCE = 200
+"""Committed offsets of a deleted topic up to which they are deleted with it, in one step: about 2 ms."""
 DELETIONS_PER_TURN = 20
 """Groups that DeleteGroups deletes before other requests have a turn: each takes about a tenth of a millisecond."""
 
@@ -136,10 +138,30 @@ class GroupCoordinator:
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
+            self._delete_offsets(deleted)
             for number, shard in self._runtime.shards.items():
-                self._runtime.carry_out_in_batches(number, shard, shard.delete_topics(deleted))
                 for result in shard.share.delete_topics(deleted.values()):
                     self._runtime.carry_out(number, shard, result)
+
+    def _delete_offsets(self, topics: dict[str, bytes]) -> None:
+        """Deletes the committed offsets of deleted topics: few at once, many in a task, in turns with others.
+
+        In Kafka they are always deleted by the coordinator's threads, some time after the topic.
+        """
+        shards = self._runtime.shards
+        is_many = sum(shard.offsets.count_of_topics(topics) for shard in shards.values()) > DELETED_AT_ONCE
+        deletions = [(number, shard, shard.delete_topics(topics)) for number, shard in shards.items()]
+        if is_many and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._carry_out_all, deletions)
+            return
+        for number, shard, results in deletions:
+            for result in results:
+                self._runtime.carry_out_in_batches(number, shard, result)
+
+    async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
+        for number, shard, results in work:
+            if self._runtime.shards.get(number) is shard:
+                await self._runtime.carry_out_in_turns(number, shard, results)
 
     def follow_config(self, config: BrokerConfig) -> None:
         """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
@@ -566,10 +588,14 @@ class GroupCoordinator:
         self._runtime.schedule("expiry", self._config.groups.offsets_retention_check_interval_ms, self._expire_offsets)
 
     async def _expire_offsets(self) -> None:
+        """Begins to delete expired offsets. Timers fire meanwhile."""
+        assert self._runtime.nursery is not None
+        self._runtime.nursery.start_soon(self._expire_in_turns)
+
+    async def _expire_in_turns(self) -> None:
         """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""
-        now_ms = self._runtime.now_ms()
-        for number, shard in self._runtime.shards.items():
-            self._runtime.carry_out_in_batches(number, shard, shard.expire_offsets(now_ms))
+        now_ms, shards = self._runtime.now_ms(), self._runtime.shards
+        await self._carry_out_all((number, shard, shard.expire_offsets(now_ms)) for number, shard in [*shards.items()])
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
 

@@ -25,7 +25,7 @@ class InFlight:
     """Counts of the records in flight, by group and by partition of committed offsets."""
 
     def __init__(self) -> None:
-        self._offsets: dict[OffsetKey, int] = {}
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}  # by group; none is empty
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._ending_groups: dict[str, int] = {}
@@ -51,15 +51,26 @@ class InFlight:
 
     def __contains__(self, key: OffsetKey) -> bool:
         """True if a commit for the partition, or the tombstone of one, is in flight."""
-        return key in self._offsets
+        group_id, topic, partition = key
+        return (topic, partition) in self._offsets.get(group_id, ())
+
+    def is_tombstone(self, key: OffsetKey) -> bool:
+        """True if only tombstones for the partition are in flight."""
+        return key not in self._topic_ids and key in self
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Topics and partitions for which a commit or tombstone of the group is in flight."""
-        return [(topic, partition) for group, topic, partition in self._offsets if group == group_id]
+        return list(self._offsets.get(group_id, ()))
 
     def of_topics(self, topics: Mapping[str, bytes]) -> Iterable[OffsetKey]:
         """Commits in flight for topics (name to id): those with the topic's id, and those with its name and no id."""
-        return [k for k in self._offsets if k[1] in topics and self._topic_ids.get(k) in (ZERO_UUID, topics[k[1]])]
+        return [
+            key
+            for group_id, places in self._offsets.items()
+            for topic, partition in places
+            if topic in topics
+            and self._topic_ids.get(key := (group_id, topic, partition)) in (ZERO_UUID, topics[topic])
+        ]
 
     def _count(self, result: GroupResult, change: int) -> None:
         ended: list[str] = []
@@ -72,9 +83,12 @@ class InFlight:
                 if change > 0:
                     if record.value is not None:
                         topic_ids[place] = record.value.topic_id
-                    offsets[place] = offsets.get(place, 0) + 1
-                elif not _add(offsets, place, change):
+                    places = offsets.setdefault(key.group, {})
+                    places[place[1:]] = places.get(place[1:], 0) + 1
+                elif not _add(offsets[key.group], place[1:], change):
                     topic_ids.pop(place, None)
+                    if not offsets[key.group]:
+                        del offsets[key.group]
                 if is_transactional:
                     _add(self._transactional, place, change)
             elif isinstance(key, GroupMetadataKey):

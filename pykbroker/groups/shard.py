@@ -8,7 +8,7 @@ one group of one type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 from pykbroker.config.broker_config import BrokerConfig
@@ -31,7 +31,13 @@ from pykbroker.groups.offset_log import (
     group_tombstone,
     offset_record,
 )
-from pykbroker.groups.offsets import CommittedOffsets, expired_offsets, expired_offsets_of_modern
+from pykbroker.groups.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    OffsetKey,
+    expired_offsets,
+    expired_offsets_of_modern,
+)
 from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
@@ -78,6 +84,9 @@ from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
 NO_PRODUCER_ID = -1
+
+TOMBSTONES_PER_STEP = 200
+"""Offsets that are looked at, and deleted, in one step when very many expire or a topic is deleted: 1 to 2 ms."""
 
 GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
@@ -712,12 +721,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """True if there is a group whose committed offsets can expire."""
         return bool(self.groups or self.consumer.by_id or self.streams.by_id)
 
-    def expire_offsets(self, now_ms: int) -> GroupResult:
+    def expire_offsets(self, now_ms: int) -> Iterator[GroupResult]:
         """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
 
-        Neither is deleted while a commit for it is pending or in flight.
+        Neither is deleted while a commit for it is pending or in flight. There may be very many: each result is to be
+        carried out before the next one is asked for, and between two of them others may change the groups.
         """
         result = GroupResult()
+        looked_at = 0
         retention_ms = self.config.groups.offsets_retention_minutes * 60_000
         groups: list[Group | ConsumerGroup | StreamsGroup] = [
             *self.groups.values(),
@@ -725,38 +736,97 @@ class GroupShard(CoordinatorShard[GroupResult]):
             *self.streams.by_id.values(),
         ]
         for group in groups:
-            topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
-            if isinstance(group, Group):
-                found, is_empty = expired_offsets(group, topics, now_ms, retention_ms), group.state is EMPTY
-            else:
-                found = expired_offsets_of_modern(group, topics, now_ms, retention_ms)
-                is_empty = not group.members
-            expired = [
-                (topic, partition)
-                for topic, partition in found
-                if (group_id, topic, partition) not in self.pending
-                and (group_id, topic, partition) not in self.in_flight
-            ]
-            result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
-            have_all_expired = len(expired) == sum(map(len, topics.values()))
-            may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if have_all_expired and not may_get_more and is_empty:
+            ended: set[tuple[str, int]] = set()  # offsets whose tombstones are in `result`
+            looked_at += 1
+            for topics in self.offsets.pieces_of_group(group_id, TOMBSTONES_PER_STEP):
+                if looked_at >= TOMBSTONES_PER_STEP:
+                    yield result
+                    result, looked_at = GroupResult(), 0
+                    ended.clear()
+                if self.any_group(group_id) is not group:
+                    break
+                looked_at += sum(map(len, topics.values()))
+                expired = self._expired(group, self.offsets.unchanged(group_id, topics), now_ms, retention_ms)
+                result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
+                ended.update(expired)
+            is_empty = group.state is EMPTY if isinstance(group, Group) else not group.members
+            if is_empty and self.any_group(group_id) is group and self._may_end(group_id, ended):
                 result.records += self._tombstones(group_id)
-        return result
+        yield result
 
-    def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
+    def _expired(
+        self,
+        group: Group | ConsumerGroup | StreamsGroup,
+        topics: dict[str, dict[int, CommittedOffset]],
+        now_ms: int,
+        retention_ms: int,
+    ) -> list[tuple[str, int]]:
+        """Those of a group's offsets that have expired and for which nothing is pending or in flight."""
+        group_id = group.group_id
+        if isinstance(group, Group):
+            found = expired_offsets(group, topics, now_ms, retention_ms)
+        else:
+            found = expired_offsets_of_modern(group, topics, now_ms, retention_ms)
+        return [
+            (topic, partition)
+            for topic, partition in found
+            if (group_id, topic, partition) not in self.pending and (group_id, topic, partition) not in self.in_flight
+        ]
+
+    def _may_end(self, group_id: str, ended: Container[tuple[str, int]]) -> bool:
+        """True if a group has no offsets but those in `ended` and those whose tombstones are in flight."""
+        in_flight = self.in_flight
+        return (
+            all(
+                (topic, partition) in ended or in_flight.is_tombstone((group_id, topic, partition))
+                for topic, partitions in self.offsets.of_group(group_id).items()
+                for partition in partitions
+            )
+            and not self.pending.of_group(group_id)
+            and all(in_flight.is_tombstone((group_id, *place)) for place in in_flight.of_group(group_id))
+        )
+
+    def delete_topics(self, topics: dict[str, bytes]) -> Iterator[GroupResult]:
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
 
-        As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer.
+        As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer. Each
+        result is to be carried out before the next one is asked for. What is committed after the call stays: a topic
+        may have been created again.
         """
-        found = [*self.offsets.of_topics(topics), *self.pending.of_topics(topics)]
-        ended = [key for key, committed in found if committed.topic_id in (ZERO_UUID, topics[key[1]])]
-        known = set(ended)
-        ended += [key for key in self.in_flight.of_topics(topics) if key not in known]
+        pieces = self.offsets.pieces_of_topics(topics, TOMBSTONES_PER_STEP)
+        others = [
+            k for k, committed in self.pending.of_topics(topics) if committed.topic_id in (ZERO_UUID, topics[k[1]])
+        ]
+        known = set(others)
+        for key in self.in_flight.of_topics(topics):
+            committed = self.offsets.get(*key)
+            is_known = committed is not None and committed.topic_id in (ZERO_UUID, topics[key[1]])
+            if not is_known and key not in known:
+                others.append(key)
+        return self._deleted(topics, pieces, others)
+
+    def _deleted(
+        self,
+        topics: dict[str, bytes],
+        pieces: Iterable[tuple[str, str, list[tuple[int, CommittedOffset]]]],
+        others: list[OffsetKey],
+    ) -> Iterator[GroupResult]:
         result = GroupResult()
-        result.records += [offset_record(*key, None) for key in ended]
-        return result
+        for group_id, topic, partitions in pieces:
+            if len(result.records) + len(partitions) > TOMBSTONES_PER_STEP and result.records:
+                result.records += [offset_record(*key, None) for key in others]
+                others = []
+                yield result
+                result = GroupResult()
+            current = self.offsets.of_group(group_id).get(topic, {})
+            result.records += [
+                offset_record(group_id, topic, partition, None)
+                for partition, committed in partitions
+                if committed.topic_id in (ZERO_UUID, topics[topic]) and current.get(partition) is committed
+            ]
+        result.records += [offset_record(*key, None) for key in others]
+        yield result
 
     def _empty_group_stored(
         self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int

@@ -242,7 +242,8 @@ class Driver:
         return response.topics[0].partitions[0].committed_offset
 
     def expire(self) -> None:
-        self.carry_out(self.shard.expire_offsets(self.now_ms))
+        for result in self.shard.expire_offsets(self.now_ms):
+            self.carry_out(result)
 
     # Ready-made groups
 

@@ -138,7 +138,8 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.driver.carry_out(self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}))
+        for result in self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}):
+            self.driver.carry_out(result)
 
     @rule(duration_ms=st.sampled_from([1, 3_000, 60_000, 8 * 24 * 3_600_000]))
     def time_passes(self, duration_ms: int) -> None:
