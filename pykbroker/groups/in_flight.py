@@ -45,9 +45,9 @@ class InFlight:
         """
         return group_id in self._ending_groups
 
-    def is_unstable(self, key: OffsetKey) -> bool:
-        """True if a transactional commit for the partition is in flight."""
-        return key in self._transactional
+    def unstable_of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """Topics and partitions for which a transactional commit of the group is in flight."""
+        return [(topic, partition) for group, topic, partition in self._transactional if group == group_id]
 
     def __contains__(self, key: OffsetKey) -> bool:
         """True if a commit for the partition, or the tombstone of one, is in flight."""

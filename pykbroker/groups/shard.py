@@ -8,7 +8,7 @@ one group of one type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Any
 
 from pykbroker.config.broker_config import BrokerConfig
@@ -30,6 +30,7 @@ from pykbroker.groups.offset_log import (
     group_from,
     group_tombstone,
     offset_record,
+    tombstones_in_steps,
 )
 from pykbroker.groups.offsets import (
     CommittedOffset,
@@ -48,6 +49,7 @@ from pykbroker.groups.result import (
     LogRecord,
     Requester,
     StaticMemberStored,
+    Tombstones,
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
@@ -79,6 +81,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.records.batch import frames_with
 from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
@@ -458,6 +461,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """True for a group without a stored record; another one with its id may have been deleted just now."""
         return group.group_id in self._unstored and self.groups.get(group.group_id) is group
 
+    def unstable_offsets(self, group_id: str) -> Collection[tuple[str, int]]:
+        """Topics and partitions of a group whose committed offset an open transaction may change."""
+        return {*self.pending.of_group(group_id), *self.in_flight.unstable_of_group(group_id)}
+
     def committed_group(self, group_id: str) -> object | None:
         """The group of any type with this id for readers, as replicated records say."""
         return self.committed.get(group_id, self._stored_classic(group_id) or self.modern_group(group_id))
@@ -665,22 +672,39 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if not self._is_hidden(group) and (not states or group.state.value.lower() in states)
         ]
 
-    def delete(self, group_id: str) -> GroupResult:
-        """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
+    def prepare_deletion(self, group_id: str) -> Steps[Tombstones | None]:
+        """The tombstones of a group's offsets, encoded in steps; None if these are few.
+
+        The group may change between the steps: `delete` takes them if its offsets are the same then.
+        """
+        offsets = self._offsets_of(group_id)
+        return None if len(offsets) <= PIECE else (yield from tombstones_in_steps(offsets))
+
+    def _offsets_of(self, group_id: str) -> list[OffsetKey]:
+        """The offsets of a group that are committed, pending or in flight, each once."""
+        committed = self.offsets.of_group(group_id)
+        places = {(topic, partition): None for topic, partitions in committed.items() for partition in partitions}
+        # Pending ones too: the end of their transaction must not bring the group back.
+        places.update(dict.fromkeys(self.pending.of_group(group_id)))
+        places.update(dict.fromkeys(self.in_flight.of_group(group_id)))
+        return [(group_id, topic, partition) for topic, partition in places]
+
+    def delete(self, group_id: str, tombstones: Tombstones | None = None) -> GroupResult:
+        """Deletes an Empty group with all its offsets (P-107); the response is an error code.
+
+        `tombstones` is the result of `prepare_deletion`.
+        """
         group, modern_group = self.groups.get(group_id), self.modern_group(group_id)
         if group is None and modern_group is None:
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if (group is not None and group.state is not EMPTY) or (modern_group is not None and modern_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
-        result = GroupResult(response=ErrorCode.NONE)
-        committed = self.offsets.of_group(group_id)
-        places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
-        # Pending ones too: the end of their transaction must not bring the group back.
-        places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
-        for topic, partition in dict.fromkeys(places):
-            result.records.append(offset_record(group_id, topic, partition, None))
-        result.records += self._tombstones(group_id)
-        return result
+        offsets, ends = self._offsets_of(group_id), self._tombstones(group_id)
+        if tombstones is not None and tombstones.offsets == offsets:
+            frames = frames_with(tombstones.frames, map(encode_record, ends))
+            return GroupResult(records=[*tombstones.records, *ends], response=ErrorCode.NONE, frames=frames)
+        records = [offset_record(*key, None) for key in offsets]
+        return GroupResult(records=[*records, *ends], response=ErrorCode.NONE)
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
