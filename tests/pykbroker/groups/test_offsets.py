@@ -182,7 +182,7 @@ class TestFetch:
         driver = Driver()
         driver.commit(7, leader_epoch=4, metadata="m")
         driver.commit(8, topic="u", partition=3)
-        response = offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
+        response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
         assert [(t.name, p.partition_index, p.committed_offset) for t in response.topics for p in t.partitions] == [
             ("t", 0, 7),
             ("u", 3, 8),

@@ -13,6 +13,7 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
@@ -109,7 +110,7 @@ def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorC
     rig = Rig({"t": 1})
     Client(rig, "a", ["t"]).beat()
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
-    assert offset_requests.fetch(rig.shard, request).error_code == error
+    assert finished(offset_requests.fetch(rig.shard, request)).error_code == error
 
 
 def test_p177_metadata_that_is_too_large_comes_before_the_epoch_of_a_partition() -> None:

@@ -18,6 +18,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
 from tests.pykbroker.groups.streams.topologies import stateless
@@ -121,7 +122,7 @@ def test_fetches_with_epochs() -> None:
         (None, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=[])
-        assert offset_requests.fetch(rig.shard, group).error_code == error
+        assert finished(offset_requests.fetch(rig.shard, group)).error_code == error
 
 
 def test_offsets_of_consumed_topics_stay() -> None:
