@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from pykbroker.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
 
 R = TypeVar("R")
 
@@ -37,6 +41,29 @@ class Turn:
         if self.is_over:
             await trio.lowlevel.checkpoint()
             self._ends = trio.current_time() + TURN_S
+
+
+class EachInTurns(Generic[R]):
+    """Some things, for `async for`: other tasks run between two of them each time that a turn is over.
+
+    Any state may change meanwhile. The things must not: give it a copy of a collection that others may change.
+    """
+
+    __slots__ = ("_things", "_turn")
+
+    def __init__(self, things: Iterable[R]) -> None:
+        self._things = iter(things)
+        self._turn = Turn()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> R:
+        if self._turn.is_over:
+            await self._turn.end_if_over()
+        for thing in self._things:
+            return thing
+        raise StopAsyncIteration
 
 
 async def in_turns(steps: Steps[R]) -> R:

@@ -331,6 +331,13 @@ def frames_in_steps(pairs: Iterable[Pair]) -> Steps[RecordFrames]:
     return RecordFrames(delta + 1, data)
 
 
+def frames_with(frames: RecordFrames, pairs: Iterable[Pair]) -> RecordFrames:
+    """The encoded records, followed by those with these keys and values."""
+    first, data = frames
+    more = [encode_record(delta, 0, key, value) for delta, (key, value) in enumerate(pairs, first)]
+    return RecordFrames(first + len(more), b"".join((data, *more)))
+
+
 def batch_of_frames(
     frames: RecordFrames,
     timestamp: int,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.partitioning import coordinator_partition
 from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
@@ -231,7 +232,7 @@ class LoadedShards(Generic[Shard]):
                 log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
             self._unreadable[number] = load.epoch
             return None
-        shard.load(logged, self._now_ms())
+        await in_turns(shard.load(logged, self._now_ms()))
         return shard
 
     async def _is_replicated(self, partition: InternalPartition) -> bool:

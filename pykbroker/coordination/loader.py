@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import trio
-
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.shard import LastRecords, LoggedRecords
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.records.batch import NO_PRODUCER_ID
 from pykbroker.protocol.records.control import ControlRecordType
-
-BATCHES_PER_STEP = 100
-"""Batches that the loader reads from a log before it yields to other tasks."""
+from pykbroker.protocol.steps import PIECE
 
 
 async def read_records(partition_log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:
@@ -27,9 +24,9 @@ async def read_records(partition_log: PartitionLog, *, keeps_every: bool) -> Log
     pending: dict[int, LastRecords] = {}
     aborted: LastRecords = {}
     every: list[tuple[bytes, bytes | None, int]] = []
-    for count, batch in enumerate(partition_log.iter_batches(), start=1):
-        if count % BATCHES_PER_STEP == 0:
-            await trio.lowlevel.checkpoint()
+    turn = Turn()
+    for batch in partition_log.iter_batches():
+        await turn.end_if_over()
         if batch.is_control:
             marker = marker_of(batch)
             records = pending.pop(batch.producer_id, {}) if marker is not None else {}
@@ -39,12 +36,19 @@ async def read_records(partition_log: PartitionLog, *, keeps_every: bool) -> Log
                 aborted.update(records)
         elif batch.producer_id != NO_PRODUCER_ID:
             records = pending.setdefault(batch.producer_id, {})
-            for record in batch.records():
+            for count, record in enumerate(batch.records(), 1):
                 records[record.key or b""] = (record.offset, record.value)
+                if not count % PIECE:
+                    await turn.end_if_over()
         elif keeps_every:
-            every += [(record.key or b"", record.value, record.offset) for record in batch.records()]
+            for count, record in enumerate(batch.records(), 1):
+                every.append((record.key or b"", record.value, record.offset))
+                if not count % PIECE:
+                    await turn.end_if_over()
         else:
-            for record in batch.records():
+            for count, record in enumerate(batch.records(), 1):
+                if not count % PIECE:
+                    await turn.end_if_over()
                 key = record.key or b""
                 last.pop(key, None)  # so that the key moves to the end: `last` is in the order of the log
                 last[key] = (record.offset, record.value)

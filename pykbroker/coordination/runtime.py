@@ -11,13 +11,14 @@ replies delivered without an await.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.loaded_shards import LoadedShards, MetadataSource, PartitionRegistry
@@ -329,6 +330,18 @@ class CoordinatorRuntime(Generic[Shard]):
         starts = batch_starts(pairs, partition.log.config.max_message_bytes)
         for start, end in pairwise((*starts, len(records))):
             self.carry_out(number, shard, type(result)(records=records[start:end]))
+
+    async def carry_out_in_turns(self, number: int, shard: Shard, results: Iterable[Any]) -> None:
+        """As `carry_out_in_batches`, for results that are made one after the other, in turns with other tasks.
+
+        Each is carried out in the step in which it was made. Ends early if the shard is unloaded meanwhile.
+        """
+        turn = Turn()
+        for result in results:
+            self.carry_out_in_batches(number, shard, result)
+            await turn.end_if_over()
+            if self.shards.get(number) is not shard:
+                return
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[..., None], *arguments: Any) -> None:
         """Calls `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""

@@ -19,6 +19,7 @@ from pykbroker.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from pykbroker.protocol.records.batch import RecordFrames
+    from pykbroker.protocol.steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +120,14 @@ class CoordinatorShard(ABC, Generic[Result]):
     # Loading
 
     @abstractmethod
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
-        """Replays the records of the log; called once, before any other method."""
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
+        """Replays the records of the log, in steps; done once, before any other method is called."""
 
     def loaded(self, now_ms: int) -> Result | None:
-        """Returns what follows from the loaded records; called when the shard begins to serve requests."""
+        """Returns what follows from the loaded records; called when the shard begins to serve requests.
+
+        Timers of what was loaded begin here: loading may have taken long, and clients could not be served meanwhile.
+        """
 
     def unload(self, now_ms: int) -> Result | None:
         """Returns replies to waiting requests, as another broker leads the partition; its records are not appended."""

@@ -25,7 +25,7 @@ class InFlight:
     """Counts of the records in flight, by group and by partition of committed offsets."""
 
     def __init__(self) -> None:
-        self._offsets: dict[OffsetKey, int] = {}
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}  # by group; none is empty
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._ending_groups: dict[str, int] = {}
@@ -45,21 +45,32 @@ class InFlight:
         """
         return group_id in self._ending_groups
 
-    def is_unstable(self, key: OffsetKey) -> bool:
-        """True if a transactional commit for the partition is in flight."""
-        return key in self._transactional
+    def unstable_of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """Topics and partitions for which a transactional commit of the group is in flight."""
+        return [(topic, partition) for group, topic, partition in self._transactional if group == group_id]
 
     def __contains__(self, key: OffsetKey) -> bool:
         """True if a commit for the partition, or the tombstone of one, is in flight."""
-        return key in self._offsets
+        group_id, topic, partition = key
+        return (topic, partition) in self._offsets.get(group_id, ())
+
+    def is_tombstone(self, key: OffsetKey) -> bool:
+        """True if only tombstones for the partition are in flight."""
+        return key not in self._topic_ids and key in self
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Topics and partitions for which a commit or tombstone of the group is in flight."""
-        return [(topic, partition) for group, topic, partition in self._offsets if group == group_id]
+        return list(self._offsets.get(group_id, ()))
 
     def of_topics(self, topics: Mapping[str, bytes]) -> Iterable[OffsetKey]:
         """Commits in flight for topics (name to id): those with the topic's id, and those with its name and no id."""
-        return [k for k in self._offsets if k[1] in topics and self._topic_ids.get(k) in (ZERO_UUID, topics[k[1]])]
+        return [
+            key
+            for group_id, partitions in self._offsets.items()
+            for topic, partition in partitions
+            if topic in topics
+            and self._topic_ids.get(key := (group_id, topic, partition)) in (ZERO_UUID, topics[topic])
+        ]
 
     def _count(self, result: GroupResult, change: int) -> None:
         ended: list[str] = []
@@ -72,9 +83,12 @@ class InFlight:
                 if change > 0:
                     if record.value is not None:
                         topic_ids[offset_key] = record.value.topic_id
-                    offsets[offset_key] = offsets.get(offset_key, 0) + 1
-                elif not _add(offsets, offset_key, change):
+                    partitions = offsets.setdefault(key.group, {})
+                    partitions[offset_key[1:]] = partitions.get(offset_key[1:], 0) + 1
+                elif not _add(offsets[key.group], offset_key[1:], change):
                     topic_ids.pop(offset_key, None)
+                    if not offsets[key.group]:
+                        del offsets[key.group]
                 if is_transactional:
                     _add(self._transactional, offset_key, change)
             elif isinstance(key, GroupMetadataKey):

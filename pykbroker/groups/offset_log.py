@@ -11,8 +11,8 @@ from pykbroker.coordination.coordinator_records import kinds_of
 from pykbroker.groups.classic.group import STABLE, Group
 from pykbroker.groups.classic.members import Member
 from pykbroker.groups.classic.subscription import subscribed_topics
-from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.result import LogRecord
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey
+from pykbroker.groups.result import LogRecord, Tombstones
 from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
 from pykbroker.protocol.log_messages import share_group_records as share_records
 from pykbroker.protocol.log_messages import streams_group_records as streams_records
@@ -24,6 +24,8 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from pykbroker.protocol.records.batch import frames_in_steps
+from pykbroker.protocol.steps import PIECE, Steps
 
 OFFSET_COMMIT_VALUE_VERSION = 4
 """Version that Kafka 4.3 writes: the first one with a topic id."""
@@ -51,6 +53,17 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
     )
     version = OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_COMMIT_VALUE_VERSION
     return LogRecord(key, value, version)
+
+
+def tombstones_in_steps(offsets: list[OffsetKey]) -> Steps[Tombstones]:
+    """The records that delete some offsets, encoded."""
+    records: list[LogRecord] = []
+    for key in offsets:
+        records.append(offset_record(*key, None))
+        if not len(records) % PIECE:
+            yield
+    frames = yield from frames_in_steps(map(encode_record, records))
+    return Tombstones(offsets, records, frames)
 
 
 def group_tombstone(group_id: str) -> LogRecord:

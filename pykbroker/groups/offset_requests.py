@@ -6,14 +6,13 @@ from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
-from pykbroker.groups.offset_log import encode_record, offset_record
+from pykbroker.groups.offset_log import encode_record, offset_record, tombstones_in_steps
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import GroupResult, LogRecord, Tombstones
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.java_order import to_signed_long
-from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -35,7 +34,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from pykbroker.protocol.records.batch import RecordFrames, frames_in_steps
+from pykbroker.protocol.records.batch import frames_in_steps
 from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -246,8 +245,8 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
 
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
-) -> OffsetFetchResponseGroup:
-    """Committed offsets of a group, all of them if `topics` is None.
+) -> Steps[OffsetFetchResponseGroup]:
+    """Committed offsets of a group, all of them if `topics` is None, as they are in the first of the steps.
 
     A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
     offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
@@ -263,21 +262,30 @@ def fetch(
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     # Offsets may be left of a group that was forgotten without tombstones (P-381).
     committed_topics = {} if group is None else shard.offsets.of_group(group_id)
-    topics = []
+    found: list[tuple[str, bytes, list[tuple[int, CommittedOffset | None]]]]
     if request.topics is None:
-        for name, partitions in committed_topics.items():
-            answered = [_fetched(partition, committed) for partition, committed in partitions.items()]
-            topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
+        found = [(name, ZERO_UUID, [*partitions.items()]) for name, partitions in committed_topics.items()]
     else:
+        found = []
         for topic in request.topics:
             partitions = committed_topics.get(topic.name, {})
-            answered = [
-                _fetched(partition, _same_topic(partitions.get(partition), topic.topic_id))
-                for partition in topic.partition_indexes
-            ]
-            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answered))
-    if require_stable:
-        _hide_unstable(shard, group_id, topics)
+            found.append(
+                (topic.name, topic.topic_id, [(number, partitions.get(number)) for number in topic.partition_indexes])
+            )
+    unstable = shard.unstable_offsets(group_id) if require_stable else ()
+    topics = []
+    count = 0
+    for name, topic_id, offsets in found:
+        answered = []
+        for number, committed in offsets:
+            if (name, number) in unstable:
+                answered.append(_unstable(number))
+            else:
+                answered.append(_fetched(number, _same_topic(committed, topic_id)))
+            count += 1
+            if not count % PIECE:
+                yield
+        topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answered))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
@@ -299,26 +307,11 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
     )
 
 
-def _hide_unstable(shard: GroupShard, group_id: str, topics: list[OffsetFetchResponseTopics]) -> None:
-    """Replaces the offsets that an open transaction may change by their error."""
-    for topic in topics:
-        for number, answered in enumerate(topic.partitions):
-            key = (group_id, topic.name, answered.partition_index)
-            if key in shard.pending or shard.in_flight.is_unstable(key):
-                topic.partitions[number] = OffsetFetchResponsePartitions(
-                    partition_index=answered.partition_index,
-                    committed_offset=-1,
-                    metadata="",
-                    error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-                )
-
-
-class Tombstones(NamedTuple):
-    """The records that delete offsets, encoded beforehand."""
-
-    offsets: list[OffsetKey]
-    records: list[LogRecord]
-    frames: RecordFrames
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    """The error for an offset that an open transaction may change."""
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=-1, metadata="", error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )
 
 
 def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[Tombstones | None]:
@@ -330,15 +323,7 @@ def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[T
     for topic in request.topics:
         offsets += _known_offsets(shard, request.group_id, topic)
         yield
-    if not offsets:
-        return None
-    records: list[LogRecord] = []
-    for key in offsets:
-        records.append(offset_record(*key, None))
-        if not len(records) % PIECE:
-            yield
-    frames = yield from frames_in_steps(map(encode_record, records))
-    return Tombstones(offsets, records, frames)
+    return (yield from tombstones_in_steps(offsets)) if offsets else None
 
 
 def _known_offsets(shard: GroupShard, group_id: str, topic: OffsetDeleteRequestTopic) -> list[OffsetKey]:

@@ -19,6 +19,7 @@ from pykbroker.protocol.fields import Message
 if TYPE_CHECKING:
     from pykbroker.groups.streams.configured import InternalTopic
     from pykbroker.protocol.messages.join_group import JoinGroupResponse
+    from pykbroker.protocol.records.batch import RecordFrames
 
 
 @dataclass(slots=True)
@@ -49,6 +50,14 @@ class LogRecord:
     key: Message
     value: Message | None
     value_version: int = 0
+
+
+class Tombstones(NamedTuple):
+    """The records that delete offsets, given by group, topic and partition, encoded beforehand."""
+
+    offsets: list[tuple[str, str, int]]
+    records: list[LogRecord]
+    frames: RecordFrames
 
 
 @dataclass(slots=True)

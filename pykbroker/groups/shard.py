@@ -8,7 +8,7 @@ one group of one type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Any
 
 from pykbroker.config.broker_config import BrokerConfig
@@ -30,8 +30,15 @@ from pykbroker.groups.offset_log import (
     group_from,
     group_tombstone,
     offset_record,
+    tombstones_in_steps,
 )
-from pykbroker.groups.offsets import CommittedOffsets, expired_offsets, expired_offsets_of_modern
+from pykbroker.groups.offsets import (
+    CommittedOffset,
+    CommittedOffsets,
+    OffsetKey,
+    expired_offsets,
+    expired_offsets_of_modern,
+)
 from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
@@ -42,6 +49,7 @@ from pykbroker.groups.result import (
     LogRecord,
     Requester,
     StaticMemberStored,
+    Tombstones,
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
@@ -73,10 +81,14 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykbroker.protocol.records.batch import NO_PRODUCER_ID
+from pykbroker.protocol.records.batch import NO_PRODUCER_ID, frames_with
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
+
+TOMBSTONES_PER_STEP = 200
+"""Offsets that are looked at, and deleted, in one step when very many expire or a topic is deleted: 1 to 2 ms."""
 
 GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
@@ -130,22 +142,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Key and value as bytes."""
         return encode_record(record)
 
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
         """Replays the records of the log (P-116).
 
         Offsets of open transactions come last, as pending offsets of their producers (P-142). Records of aborted
         transactions create their groups all the same, unless a later tombstone has deleted the group.
         """
         ends: dict[str, int] = {}
-        for record, offset in logged.decoded(logged.last, decode_record):
+        for count, (record, offset) in enumerate(logged.decoded(logged.last, decode_record), 1):
             self.replay(record, now_ms, offset)
+            if not count % PIECE:
+                yield
             if record.value is None and isinstance(record.key, GroupMetadataKey):
                 ends[record.key.group] = offset
         for producer_id, records in logged.pending.items():
-            for record, offset in logged.decoded(records, decode_record):
+            for count, (record, offset) in enumerate(logged.decoded(records, decode_record), 1):
                 self.replay(record, now_ms, offset, producer_id)
-        self.create_missing_groups(now_ms)
-        for record, offset in logged.decoded(logged.aborted, decode_record):
+                if not count % PIECE:
+                    yield
+        yield from self.create_missing_groups(now_ms)
+        for count, (record, offset) in enumerate(logged.decoded(logged.aborted, decode_record), 1):
+            if not count % PIECE:
+                yield
             key: Any = record.key
             group_id: str = key.group  # every key has it
             if offset > ends.get(group_id, -1):
@@ -217,21 +235,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if is_commit and (current is None or committed.record_offset > current.record_offset):
                 self.offsets.put(group_id, topic, partition, committed)
 
-    def create_missing_groups(self, now_ms: int) -> None:
+    def create_missing_groups(self, now_ms: int) -> Steps[None]:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
 
         A group may have been created again by something that left no record, such as an aborted commit. Offsets without
         a group would never expire and could not be deleted.
         """
-        for group_id in self.offsets.group_ids():
+        for count, group_id in enumerate(self.offsets.group_ids(), 1):
             self._get_stored(group_id, now_ms)
-        for groups in self.modern_groups:
-            groups.schedule_loaded(now_ms)
+            if not count % PIECE:
+                yield
 
     def loaded(self, now_ms: int) -> GroupResult:
-        """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
+        """Begins the sessions of all members, and a rebalance of groups with more members than the limit.
+
+        The limit may have been lowered.
+        """
         result = GroupResult()
+        for groups in self.modern_groups:
+            groups.schedule_loaded(now_ms)
         for group in self.groups.values():
+            for member in group.members:
+                group.schedule_session(member, now_ms)
             if len(group.members) > self.config.groups.max_size:
                 group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, result)
         return result
@@ -434,6 +459,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _is_hidden(self, group: Group) -> bool:
         """True for a group without a stored record; another one with its id may have been deleted just now."""
         return group.group_id in self._unstored and self.groups.get(group.group_id) is group
+
+    def unstable_offsets(self, group_id: str) -> Collection[tuple[str, int]]:
+        """Topics and partitions of a group whose committed offset an open transaction may change."""
+        return {*self.pending.of_group(group_id), *self.in_flight.unstable_of_group(group_id)}
 
     def committed_group(self, group_id: str) -> object | None:
         """The group of any type with this id for readers, as replicated records say."""
@@ -642,22 +671,39 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if not self._is_hidden(group) and (not states or group.state.value.lower() in states)
         ]
 
-    def delete(self, group_id: str) -> GroupResult:
-        """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
+    def prepare_deletion(self, group_id: str) -> Steps[Tombstones | None]:
+        """The tombstones of a group's offsets, encoded in steps; None if these are few.
+
+        The group may change between the steps: `delete` takes them if its offsets are the same then.
+        """
+        offsets = self._offsets_of(group_id)
+        return None if len(offsets) <= PIECE else (yield from tombstones_in_steps(offsets))
+
+    def _offsets_of(self, group_id: str) -> list[OffsetKey]:
+        """The offsets of a group that are committed, pending or in flight, each once."""
+        committed = self.offsets.of_group(group_id)
+        places = {(topic, partition): None for topic, partitions in committed.items() for partition in partitions}
+        # Pending ones too: the end of their transaction must not bring the group back.
+        places.update(dict.fromkeys(self.pending.of_group(group_id)))
+        places.update(dict.fromkeys(self.in_flight.of_group(group_id)))
+        return [(group_id, topic, partition) for topic, partition in places]
+
+    def delete(self, group_id: str, tombstones: Tombstones | None = None) -> GroupResult:
+        """Deletes an Empty group with all its offsets (P-107); the response is an error code.
+
+        `tombstones` is the result of `prepare_deletion`.
+        """
         group, modern_group = self.groups.get(group_id), self.modern_group(group_id)
         if group is None and modern_group is None:
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if (group is not None and group.state is not EMPTY) or (modern_group is not None and modern_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
-        result = GroupResult(response=ErrorCode.NONE)
-        committed = self.offsets.of_group(group_id)
-        partitions = [(topic, partition) for topic, numbers in committed.items() for partition in numbers]
-        # Pending ones too: the end of their transaction must not bring the group back.
-        partitions += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
-        for topic, partition in dict.fromkeys(partitions):
-            result.records.append(offset_record(group_id, topic, partition, None))
-        result.records += self._tombstones(group_id)
-        return result
+        offsets, ends = self._offsets_of(group_id), self._tombstones(group_id)
+        if tombstones is not None and tombstones.offsets == offsets:
+            frames = frames_with(tombstones.frames, map(encode_record, ends))
+            return GroupResult(records=[*tombstones.records, *ends], response=ErrorCode.NONE, frames=frames)
+        records = [offset_record(*key, None) for key in offsets]
+        return GroupResult(records=[*records, *ends], response=ErrorCode.NONE)
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
@@ -698,12 +744,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """True if there is a group whose committed offsets can expire."""
         return bool(self.groups or self.consumer.by_id or self.streams.by_id)
 
-    def expire_offsets(self, now_ms: int) -> GroupResult:
+    def expire_offsets(self, now_ms: int) -> Iterator[GroupResult]:
         """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
 
-        Neither is deleted while a commit for it is pending or in flight.
+        Neither is deleted while a commit for it is pending or in flight. There may be very many: each result is to be
+        carried out before the next one is asked for, and between two of them others may change the groups.
         """
         result = GroupResult()
+        looked_at = 0
         retention_ms = self.config.groups.offsets_retention_minutes * 60_000
         groups: list[Group | ConsumerGroup | StreamsGroup] = [
             *self.groups.values(),
@@ -711,38 +759,97 @@ class GroupShard(CoordinatorShard[GroupResult]):
             *self.streams.by_id.values(),
         ]
         for group in groups:
-            topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
-            if isinstance(group, Group):
-                found, is_empty = expired_offsets(group, topics, now_ms, retention_ms), group.state is EMPTY
-            else:
-                found = expired_offsets_of_modern(group, topics, now_ms, retention_ms)
-                is_empty = not group.members
-            expired = [
-                (topic, partition)
-                for topic, partition in found
-                if (group_id, topic, partition) not in self.pending
-                and (group_id, topic, partition) not in self.in_flight
-            ]
-            result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
-            have_all_expired = len(expired) == sum(map(len, topics.values()))
-            may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if have_all_expired and not may_get_more and is_empty:
+            ended: set[tuple[str, int]] = set()  # offsets whose tombstones are in `result`
+            looked_at += 1
+            for topics in self.offsets.pieces_of_group(group_id, TOMBSTONES_PER_STEP):
+                if looked_at >= TOMBSTONES_PER_STEP:
+                    yield result
+                    result, looked_at = GroupResult(), 0
+                    ended.clear()
+                if self.any_group(group_id) is not group:
+                    break
+                looked_at += sum(map(len, topics.values()))
+                expired = self._expired(group, self.offsets.unchanged(group_id, topics), now_ms, retention_ms)
+                result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
+                ended.update(expired)
+            is_empty = group.state is EMPTY if isinstance(group, Group) else not group.members
+            if is_empty and self.any_group(group_id) is group and self._may_end(group_id, ended):
                 result.records += self._tombstones(group_id)
-        return result
+        yield result
 
-    def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
+    def _expired(
+        self,
+        group: Group | ConsumerGroup | StreamsGroup,
+        topics: dict[str, dict[int, CommittedOffset]],
+        now_ms: int,
+        retention_ms: int,
+    ) -> list[tuple[str, int]]:
+        """Those of a group's offsets that have expired and for which nothing is pending or in flight."""
+        group_id = group.group_id
+        if isinstance(group, Group):
+            found = expired_offsets(group, topics, now_ms, retention_ms)
+        else:
+            found = expired_offsets_of_modern(group, topics, now_ms, retention_ms)
+        return [
+            (topic, partition)
+            for topic, partition in found
+            if (group_id, topic, partition) not in self.pending and (group_id, topic, partition) not in self.in_flight
+        ]
+
+    def _may_end(self, group_id: str, ended: Container[tuple[str, int]]) -> bool:
+        """True if a group has no offsets but those in `ended` and those whose tombstones are in flight."""
+        in_flight = self.in_flight
+        return (
+            all(
+                (topic, partition) in ended or in_flight.is_tombstone((group_id, topic, partition))
+                for topic, partitions in self.offsets.of_group(group_id).items()
+                for partition in partitions
+            )
+            and not self.pending.of_group(group_id)
+            and all(in_flight.is_tombstone((group_id, *place)) for place in in_flight.of_group(group_id))
+        )
+
+    def delete_topics(self, topics: dict[str, bytes]) -> Iterator[GroupResult]:
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
 
-        As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer.
+        As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer. Each
+        result is to be carried out before the next one is asked for. What is committed after the call stays: a topic
+        may have been created again.
         """
-        found = [*self.offsets.of_topics(topics), *self.pending.of_topics(topics)]
-        ended = [key for key, committed in found if committed.topic_id in (ZERO_UUID, topics[key[1]])]
-        known = set(ended)
-        ended += [key for key in self.in_flight.of_topics(topics) if key not in known]
+        pieces = self.offsets.pieces_of_topics(topics, TOMBSTONES_PER_STEP)
+        others = [
+            k for k, committed in self.pending.of_topics(topics) if committed.topic_id in (ZERO_UUID, topics[k[1]])
+        ]
+        known = set(others)
+        for key in self.in_flight.of_topics(topics):
+            committed = self.offsets.get(*key)
+            is_known = committed is not None and committed.topic_id in (ZERO_UUID, topics[key[1]])
+            if not is_known and key not in known:
+                others.append(key)
+        return self._deleted(topics, pieces, others)
+
+    def _deleted(
+        self,
+        topics: dict[str, bytes],
+        pieces: Iterable[tuple[str, str, list[tuple[int, CommittedOffset]]]],
+        others: list[OffsetKey],
+    ) -> Iterator[GroupResult]:
         result = GroupResult()
-        result.records += [offset_record(*key, None) for key in ended]
-        return result
+        for group_id, topic, partitions in pieces:
+            if len(result.records) + len(partitions) > TOMBSTONES_PER_STEP and result.records:
+                result.records += [offset_record(*key, None) for key in others]
+                others = []
+                yield result
+                result = GroupResult()
+            current = self.offsets.of_group(group_id).get(topic, {})
+            result.records += [
+                offset_record(group_id, topic, partition, None)
+                for partition, committed in partitions
+                if committed.topic_id in (ZERO_UUID, topics[topic]) and current.get(partition) is committed
+            ]
+        result.records += [offset_record(*key, None) for key in others]
+        yield result
 
     def _empty_group_stored(
         self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int

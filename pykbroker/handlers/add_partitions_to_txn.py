@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykbroker.controller.metadata.features import TV_0, TV_2
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -63,8 +64,8 @@ async def _results(
     )
     is_client = context.api_version < FROM_BROKERS_VERSION
     if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
-        return _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    bad = _refused_partitions(context, partitions, is_client)
+        return await _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    bad = await _refused_partitions(context, partitions, is_client)
     if bad:
         return _by_topic({partition: bad.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions})
     transactions = context.services.transactions
@@ -74,16 +75,18 @@ async def _results(
     error = await transactions.add_partitions(*identity, partitions, client_version=client_version)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return _same_for_all(transaction, error)
+    return await _same_for_all(transaction, error)
 
 
-def _refused_partitions(
+async def _refused_partitions(
     context: BrokerContext, partitions: Iterable[TopicPartition], is_client: bool
 ) -> dict[TopicPartition, ErrorCode]:
     """Partitions that cannot be added, with their errors; a client may not add partitions of internal topics."""
     topics = context.services.metadata.image.topics_by_name
     names = {name for name, _ in partitions}
-    refused = {*context.refused(WRITE, TOPIC, names - INTERNAL_TOPICS), *(names & INTERNAL_TOPICS)} if is_client else ()
+    refused: set[str] = set()
+    if is_client:
+        refused.update(names & INTERNAL_TOPICS, await context.refused_in_turns(WRITE, TOPIC, names - INTERNAL_TOPICS))
     bad: dict[TopicPartition, ErrorCode] = {}
     for name, number in partitions:
         if name in refused:
@@ -93,13 +96,15 @@ def _refused_partitions(
     return bad
 
 
-def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
+async def _same_for_all(
+    transaction: AddPartitionsToTxnTransaction, code: ErrorCode
+) -> list[AddPartitionsToTxnTopicResult]:
     """Results with one code for all partitions, as the request lists them: with duplicates and empty topics."""
     return [
         AddPartitionsToTxnTopicResult(
-            name=topic.name, results_by_partition=[_result(n, code) for n in topic.partitions]
+            name=topic.name, results_by_partition=[_result(n, code) async for n in EachInTurns(topic.partitions)]
         )
-        for topic in transaction.topics
+        async for topic in EachInTurns(transaction.topics)
     ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_partition_reassignments import (
@@ -40,9 +41,9 @@ async def handle_alter_partition_reassignments(
         [
             (
                 topic.name,
-                [Reassignment(partition.partition_index, partition.replicas) for partition in topic.partitions],
+                [Reassignment(p.partition_index, p.replicas) async for p in EachInTurns(topic.partitions)],
             )
-            for topic in request.topics
+            async for topic in EachInTurns(request.topics)
         ],
         request.allow_replication_factor_change,
     )
@@ -61,10 +62,10 @@ async def handle_alter_partition_reassignments(
                         error_code=result.error.code,
                         error_message=result.error.message,
                     )
-                    for result in of_topic
+                    async for result in EachInTurns(of_topic)
                 ],
             )
-            for name, of_topic in results
+            async for name, of_topic in EachInTurns(results)
         ],
     )
 

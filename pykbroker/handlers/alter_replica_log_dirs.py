@@ -12,6 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import ALTER
@@ -52,10 +53,10 @@ async def handle_alter_replica_log_dirs(
                         partition_index=number,
                         error_code=_move(context.services, name, number, path),
                     )
-                    for number, path in partitions.items()
+                    async for number, path in EachInTurns(partitions.items())
                 ],
             )
-            for name, partitions in paths.items()
+            async for name, partitions in EachInTurns(paths.items())
         ]
     )
 

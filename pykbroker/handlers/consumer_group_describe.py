@@ -22,7 +22,7 @@ async def handle_consumer_group_describe(
     protocols = context.services.config.groups.rebalance_protocols
     if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
         return ConsumerGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.consumer, _topics_of)
+    groups = await described_groups(context, request, DescribedGroup, lambda shard: shard.consumer, _topics_of)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

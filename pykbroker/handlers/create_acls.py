@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER, ANY, CLUSTER, CLUSTER_NAME, MATCH
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
@@ -24,7 +25,7 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
     """Adds each entry independently; an entry that Kafka cannot parse closes the connection."""
     elements = [
         known_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
-        for new in request.creations
+        async for new in EachInTurns(request.creations)
     ]
     count = len(request.creations)
     if context.services.authorizer is None:
@@ -40,15 +41,15 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
     reasons = [_reason_invalid(new) for new in request.creations]
     acls = [
         Acl(resource_type, new.resource_name, pattern_type, new.principal, new.host, operation, permission_type)
-        for new, (resource_type, pattern_type, operation, permission_type), reason in zip(
-            request.creations, elements, reasons, strict=True
+        async for new, (resource_type, pattern_type, operation, permission_type), reason in EachInTurns(
+            zip(request.creations, elements, reasons, strict=True)
         )
         if reason is None
     ]
     results, failure = await submit(context, CreateAcls(acls), context.services.config.request_timeout_ms)
     remaining = iter([failure] * len(acls) if results is None else results)
     response = CreateAclsResponse()
-    for reason in reasons:
+    async for reason in EachInTurns(reasons):
         if reason is None:
             code, message = next(remaining)
         else:

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
@@ -24,7 +25,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
     """Adds partitions to each topic independently of the others."""
     counts = Counter(topic.name for topic in request.topics)
     # A topic that is named twice gets the error for that, even if the client may not alter it.
-    refused = context.refused(ALTER, TOPIC, (name for name, count in counts.items() if count == 1))
+    refused = await context.refused_in_turns(ALTER, TOPIC, (name for name, count in counts.items() if count == 1))
     command = CreatePartitions(
         [
             NewPartitions(
@@ -32,7 +33,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
                 topic.count,
                 None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
             )
-            for topic in request.topics
+            async for topic in EachInTurns(request.topics)
             if topic.name not in refused
         ],
         request.validate_only,
@@ -48,7 +49,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
             CreatePartitionsTopicResult(
                 name=result.name, error_code=result.error.code, error_message=result.error.message
             )
-            for result in results
+            async for result in EachInTurns(results)
         ]
     )
     response.results += [

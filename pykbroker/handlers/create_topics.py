@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
@@ -33,7 +34,7 @@ CONFIG_ECHO_VERSION = 5
 
 async def handle_create_topics(context: NodeContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates each topic independently: a refused topic does not affect the others."""
-    refused = _refused(context, request)
+    refused = await _refused(context, request)
     command = CreateTopics(
         [
             NewTopic(
@@ -43,7 +44,7 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
                 [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
                 [(config.name, config.value) for config in topic.configs],
             )
-            for topic in request.topics
+            async for topic in EachInTurns(request.topics)
             if topic.name not in refused
         ],
         request.validate_only,
@@ -55,7 +56,7 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
     if results is None:
         return _failure(request, error)
     configs = _CreatedConfigs(context)
-    response = CreateTopicsResponse(topics=[_result(context, result, configs) for result in results])
+    response = CreateTopicsResponse(topics=[_result(context, result, configs) async for result in EachInTurns(results)])
     response.topics += [
         CreatableTopicResult(
             name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
@@ -81,13 +82,13 @@ def _has_work(command: CreateTopics) -> bool:
     return any(count == 1 and name != CLUSTER_METADATA_TOPIC for name, count in counts.items())
 
 
-def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:
+async def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:
     """Topics that the client may not create; the controller refuses duplicate names and `__cluster_metadata`."""
     if context.authorize_cluster(CREATE):
         return ()
     counts = Counter(topic.name for topic in request.topics)
     names = [name for name, count in counts.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
-    return context.refused(CREATE, TOPIC, names)
+    return await context.refused_in_turns(CREATE, TOPIC, names)
 
 
 class _CreatedConfigs:

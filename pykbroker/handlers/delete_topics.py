@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.topics import DeleteTopics, TopicReference
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -42,7 +43,10 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
     unauthorized: list[DeletableTopicResult] = []
     if not context.authorize_cluster(DELETE):
         counts = Counter(references)
-        answers = [(topic, _unauthorized(context, topic) if counts[topic] == 1 else None) for topic in references]
+        answers = [
+            (topic, _unauthorized(context, topic) if counts[topic] == 1 else None)
+            async for topic in EachInTurns(references)
+        ]
         references = [reference for reference, answer in answers if answer is None]
         unauthorized = [answer for _, answer in answers if answer is not None]
     results, error = await submit(context, DeleteTopics(references, charge_of(context)), request.timeout_ms)
@@ -58,7 +62,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
                 error_code=result.error.code,
                 error_message=result.error.message,
             )
-            for result in results
+            async for result in EachInTurns(results)
         ]
     )
 

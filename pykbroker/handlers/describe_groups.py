@@ -6,6 +6,7 @@ v3 authorized operations (KIP-430). v4 group.instance.id. v6 a missing group is 
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -14,19 +15,19 @@ from pykbroker.requests.context import BrokerContext
 
 async def handle_describe_groups(context: BrokerContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describes the state, members and assignments of each group; those that the client may not see first (P-106)."""
-    refused = context.refused(DESCRIBE, GROUP, request.groups)
+    refused = await context.refused_in_turns(DESCRIBE, GROUP, request.groups)
     groups = [
         DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         for group_id in request.groups
         if group_id in refused
     ]
-    groups += [
-        context.services.groups.describe_group(group_id, context.api_version)
-        for group_id in request.groups
-        if group_id not in refused
-    ]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
+    turn = Turn()
+    for group_id in request.groups:
+        if group_id in refused:
+            continue
+        group = context.services.groups.describe_group(group_id, context.api_version)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
+        groups.append(group)
+        await turn.end_if_over()
     return DescribeGroupsResponse(groups=groups)

@@ -5,6 +5,7 @@ Needs DESCRIBE on the transactional id; partitions of topics without DESCRIBE ar
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
@@ -21,7 +22,8 @@ async def handle_describe_transactions(
     context: BrokerContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Describes each transactional id independently of the others."""
-    states = [_describe(context, transactional_id) for transactional_id in request.transactional_ids]
+    ids = EachInTurns(request.transactional_ids)
+    states = [_describe(context, transactional_id) async for transactional_id in ids]
     return DescribeTransactionsResponse(transaction_states=states)
 
 

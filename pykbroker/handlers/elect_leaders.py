@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.elect_leaders import ElectLeaders
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
@@ -48,10 +49,10 @@ async def handle_elect_leaders(context: NodeContext, request: ElectLeadersReques
                         error_code=result.error.code,
                         error_message=result.error.message,
                     )
-                    for result in of_topic
+                    async for result in EachInTurns(of_topic)
                 ],
             )
-            for name, of_topic in results
+            async for name, of_topic in EachInTurns(results)
         ]
     )
 

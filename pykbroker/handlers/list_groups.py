@@ -15,7 +15,8 @@ async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest)
     """Lists the groups that this broker coordinates; the filters ignore case, that of states also blanks (P-106)."""
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    response = context.services.groups.list_groups(states, types)
+    response = await context.services.groups.list_groups(states, types)
     if not context.authorize_cluster(DESCRIBE):
-        response.groups = [group for group in response.groups if context.authorize(DESCRIBE, GROUP, group.group_id)]
+        hidden = await context.refused_in_turns(DESCRIBE, GROUP, (group.group_id for group in response.groups))
+        response.groups = [group for group in response.groups if group.group_id not in hidden]
     return response

@@ -6,6 +6,7 @@ GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION. v10 topics by id (KIP-848).
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -15,6 +16,7 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.requests.context import BrokerContext
 
@@ -33,8 +35,11 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
     # In the order in which Kafka answers: one entry for each topic, also for one that the request names twice.
     refused: Refused = {}
     accepted: list[OffsetCommitRequestTopic] = []
+    turn = Turn() if len(request.topics) > PIECE else None
     for topic in request.topics:
         _sort_out(context, topic, accepted, refused)
+        if turn is not None and turn.is_over:
+            await turn.end_if_over()
     if not accepted:
         return OffsetCommitResponse(topics=list(refused.values()))
     request.topics = accepted

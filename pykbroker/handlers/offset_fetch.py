@@ -8,6 +8,7 @@ member id and epoch, which are ignored for classic groups. v10 topics by id.
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_fetch import (
@@ -21,6 +22,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.requests.context import BrokerContext
 
@@ -32,13 +34,16 @@ TOPIC_IDS_VERSION = 10
 async def handle_offset_fetch(context: BrokerContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Returns committed offsets; a partition without one has offset -1 and no error (P-112)."""
     if context.api_version >= SEVERAL_GROUPS_VERSION:
-        groups = [await _fetch_group(context, group, request.require_stable) for group in request.groups]
+        groups, turn = [], Turn()
+        for group in request.groups:
+            groups.append(await _fetch_group(context, group, request.require_stable))
+            await turn.end_if_over()
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
-    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return _single_group_response(await _fetch_group(context, group, request.require_stable))
+    single = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    return await in_turns(_single_group_response(await _fetch_group(context, single, request.require_stable)))
 
 
 async def _fetch_group(
@@ -76,13 +81,13 @@ async def _authorized_offsets(
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     requested = group.topics
     if requested is not None:
-        hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in requested))
+        hidden = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in requested))
         refused += [_failed(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for t in requested if t.name in hidden]
         group.topics = [topic for topic in requested if topic.name not in hidden]
     groups = context.services.groups
-    response = await groups.fetch_stable_offsets(group) if require_stable else groups.fetch_offsets(group)
+    response = await groups.fetch_stable_offsets(group) if require_stable else await groups.fetch_offsets(group)
     if requested is None:
-        hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in response.topics))
+        hidden = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in response.topics))
         response.topics = [topic for topic in response.topics if topic.name not in hidden]
     return response
 
@@ -104,23 +109,24 @@ def _with_ids(context: BrokerContext, topics: list[OffsetFetchResponseTopics]) -
     return [topic for topic in topics if topic.topic_id != ZERO_UUID]
 
 
-def _single_group_response(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ],
+def _single_group_response(group: OffsetFetchResponseGroup) -> Steps[OffsetFetchResponse]:
+    """The response of the versions before 8, which have one group."""
+    response = OffsetFetchResponse(error_code=group.error_code)
+    count = 0
+    for topic in group.topics:
+        partitions = []
+        for partition in topic.partitions:
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
             )
-            for topic in group.topics
-        ],
-    )
+            count += 1
+            if not count % PIECE:
+                yield
+        response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return response

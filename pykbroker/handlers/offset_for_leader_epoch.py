@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -33,7 +34,7 @@ async def handle_offset_for_leader_epoch(
     """Returns the largest epoch that is not above the requested one, with its end offset (P-87)."""
     refused: Collection[str] = ()
     if not context.authorize_cluster(CLUSTER_ACTION):
-        refused = context.refused(DESCRIBE, TOPIC, (topic.topic for topic in request.topics))
+        refused = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.topic for topic in request.topics))
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -42,10 +43,10 @@ async def handle_offset_for_leader_epoch(
                     EpochEndOffset(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     if topic.topic in refused
                     else _answer(context, topic.topic, asked)
-                    for asked in topic.partitions
+                    async for asked in EachInTurns(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in EachInTurns(request.topics)
         ]
     )
 

@@ -21,7 +21,9 @@ async def handle_share_group_describe(
     """Describes each group; those that the client may not see come first, as in Kafka."""
     if not share_groups_enabled(context.services.metadata.image):
         return ShareGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.share, _topics_of, has_texts=True)
+    groups = await described_groups(
+        context, request, DescribedGroup, lambda shard: shard.share, _topics_of, has_texts=True
+    )
     return ShareGroupDescribeResponse(groups=groups)
 
 

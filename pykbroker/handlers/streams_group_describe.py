@@ -24,7 +24,9 @@ async def handle_streams_group_describe(
     protocols = context.services.config.groups.rebalance_protocols
     if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
         return StreamsGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
-    groups = described_groups(context, request, DescribedGroup, lambda shard: shard.streams, _topics_of, HIDDEN_TOPICS)
+    groups = await described_groups(
+        context, request, DescribedGroup, lambda shard: shard.streams, _topics_of, HIDDEN_TOPICS
+    )
     return StreamsGroupDescribeResponse(groups=groups)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
@@ -39,7 +40,7 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
     results: Results = {}
     for asked in request.markers:
-        _write(writer if is_authorized else None, asked, results.setdefault(asked.producer_id, {}))
+        await _write(writer if is_authorized else None, asked, results.setdefault(asked.producer_id, {}))
     await _wait_replicated(results, trio.current_time() + services.config.request_timeout_ms / 1000)
     return WriteTxnMarkersResponse(
         markers=[
@@ -50,10 +51,10 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
                         name=topic,
                         partitions=[
                             WritableTxnMarkerPartitionResult(partition_index=index, error_code=written.error)
-                            for index, written in partitions.items()
+                            async for index, written in EachInTurns(partitions.items())
                         ],
                     )
-                    for topic, partitions in topics.items()
+                    async for topic, partitions in EachInTurns(topics.items())
                 ],
             )
             for producer_id, topics in results.items()
@@ -63,7 +64,7 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
     )
 
 
-def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: PartitionResults) -> None:
+async def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: PartitionResults) -> None:
     """Appends a marker to its partitions; refuses all without a writer: the client needs ALTER or CLUSTER_ACTION."""
     marker = TransactionMarker(
         asked.producer_id,
@@ -73,7 +74,7 @@ def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: Parti
         asked.transaction_version,
     )
     for topic in asked.topics:
-        for index in topic.partition_indexes:
+        async for index in EachInTurns(topic.partition_indexes):
             if writer is None:
                 written = WrittenMarker(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             else:

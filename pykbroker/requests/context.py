@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, OPERATIONS, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -284,6 +285,19 @@ class RequestContext(Generic[S_co]):
         if self.services.authorizer is None:
             return ()
         return {name for name in names if not self.authorize(operation, resource_type, name)}
+
+    async def refused_in_turns(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
+        """As `refused`, for thousands of names, in turns with other requests."""
+        if self.services.authorizer is None:
+            return ()
+        turn = Turn()
+        found = set()
+        for name in names:
+            if not self.authorize(operation, resource_type, name):
+                found.add(name)
+            if turn.is_over:
+                await turn.end_if_over()
+        return found
 
     def authorized_operations(self, resource_type: int, name: str) -> int:
         """Operations that the client may do on a topic, group or the cluster, as a bit field (KIP-430, P-30)."""

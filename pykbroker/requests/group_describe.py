@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -35,7 +36,7 @@ def unsupported_groups(response: type[G], group_ids: Sequence[str]) -> list[G]:
     return [response(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION) for group_id in group_ids]
 
 
-def described_groups(
+async def described_groups(
     context: BrokerContext,
     request: DescribeRequest,
     response: type[G],
@@ -57,12 +58,14 @@ def described_groups(
         has_texts: True if an error of the coordinator comes with its general text, as Kafka does for share groups alone
             (`getErrorDescribedGroupList` of the three requests).
     """
-    refused = context.refused(DESCRIBE, GROUP, request.group_ids)
+    refused = await context.refused_in_turns(DESCRIBE, GROUP, request.group_ids)
     failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
     groups = [response(group_id=g, error_code=failed) for g in request.group_ids if g in refused]
+    turn = Turn()
     for group_id in request.group_ids:
         if group_id in refused:
             continue
+        await turn.end_if_over()
         group = context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)

@@ -12,6 +12,7 @@ from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, Lo
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.share_state.batches import combine_batches
 from pykbroker.share_state.records import StateRecord, batch_messages, batches_of, decode_record, encode_record
 from pykbroker.share_state.state import (
@@ -76,10 +77,12 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
         """Key and value as bytes."""
         return encode_record(record)
 
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
         """Replays the records of the log, each in its order."""
-        for record, offset in logged.decoded_all(decode_record):
+        for count, (record, offset) in enumerate(logged.decoded_all(decode_record), 1):
             self.replay(record, offset)
+            if not count % PIECE:
+                yield
 
     @property
     def redundant_offset(self) -> int:

@@ -3,8 +3,8 @@
 A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
 task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader,
 until the partition has a newer producer or coordinator epoch or is deleted. A marker is done when it is replicated
-under the leader epoch in which it was appended. Up to `MARKERS_PER_TURN` markers are written at once, more of them in a
-task that yields in between.
+under the leader epoch in which it was appended. Up to `MARKERS_AT_ONCE` markers are written at once, more of them in a
+task, in turns with others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 
 import trio
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
 from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -22,7 +23,8 @@ from pykbroker.coordination.transaction_marker import AwaitedMarker
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.marker_queue import (
-    MARKERS_PER_TURN,
+    MARKERS_AT_ONCE,
+    MARKERS_PER_STEP,
     Batch,
     CompletingTransaction,
     Key,
@@ -105,7 +107,7 @@ class TransactionCompletion:
         partitions = completing.to_do()
         if completing.key in self._in_tasks:
             self._try_later(completing)
-        elif len(partitions) <= MARKERS_PER_TURN or self._runtime.nursery is None:
+        elif len(partitions) <= MARKERS_AT_ONCE or self._runtime.nursery is None:
             self._write(completing, partitions)
             self._settle(completing)
         else:
@@ -113,12 +115,13 @@ class TransactionCompletion:
             self._runtime.nursery.start_soon(self._advance_large, completing, partitions)
 
     async def _advance_large(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
+        turn = Turn()
         try:
-            for first in range(0, len(partitions), MARKERS_PER_TURN):
+            for first in range(0, len(partitions), MARKERS_PER_STEP):
                 if completing.is_over:
                     break
-                self._write(completing, partitions[first : first + MARKERS_PER_TURN])
-                await trio.lowlevel.checkpoint()
+                self._write(completing, partitions[first : first + MARKERS_PER_STEP])
+                await turn.end_if_over()
         finally:
             self._in_tasks.discard(completing.key)
         self._settle(completing)

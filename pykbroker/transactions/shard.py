@@ -9,6 +9,7 @@ from typing import Protocol
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
 from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
@@ -102,10 +103,12 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         else:
             self.transactions[transactional_id] = Transaction(transactional_id, state)
 
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
         """Replays the last record of each id."""
-        for (transactional_id, state), _ in logged.decoded(logged.last, decode_record):
+        for count, ((transactional_id, state), _) in enumerate(logged.decoded(logged.last, decode_record), 1):
             self.replay(transactional_id, state)
+            if not count % PIECE:
+                yield
 
     def loaded(self, now_ms: int) -> TransactionResult:
         """Returns the loaded transactions that are decided and still need their markers (P-142)."""

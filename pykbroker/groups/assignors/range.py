@@ -20,10 +20,16 @@ def assign_range(
         key=lambda member_id: (members[member_id].instance_id is None, members[member_id].instance_id or member_id),
     )
     targets: dict[str, Assignment] = {member_id: {} for member_id in ordered}
+    subscriptions = dict.fromkeys(members[member_id].topic_ids for member_id in ordered)
+    subscribers_of: dict[tuple[bool, ...], list[str]] = {}
+    """By which of the subscriptions have a topic: there are few, of very many members and topics."""
     for topic_id, topic in topics.items():
-        subscribers = ordered if is_homogeneous else [m for m in ordered if topic_id in members[m].topic_ids]
-        if is_homogeneous and ordered and topic_id not in members[ordered[0]].topic_ids:
-            continue
+        having = tuple([topic_id in subscription for subscription in subscriptions])
+        subscribers = subscribers_of.get(having)
+        if subscribers is None:
+            wanted = {subscription for subscription in subscriptions if topic_id in subscription}
+            subscribers = [member_id for member_id in ordered if members[member_id].topic_ids in wanted]
+            subscribers_of[having] = subscribers
         if not subscribers:
             continue
         quota, extra = divmod(topic.partition_count, len(subscribers))

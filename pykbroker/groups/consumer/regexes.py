@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
@@ -14,6 +14,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 
 REFRESH_MIN_INTERVAL_MS = 10_000
 """Least time, in ms, between two resolutions of a group; not configurable."""
@@ -94,9 +95,14 @@ def refresh_needed(
     return RegexRefresh(group.group_id, frozenset(users), context.may_describe)
 
 
-def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Topics that match each regular expression as a whole; none for one that cannot be compiled."""
-    topics = list(names)
+def matching_topics(
+    regexes: Iterable[str], topics: GroupTopics, may_describe: Callable[[str], bool]
+) -> Steps[dict[str, frozenset[str]]]:
+    """The present topics that match each regular expression as a whole, and that the client may DESCRIBE.
+
+    None match one that cannot be compiled. The hashes of the topics, which `resolved` needs, are computed on the way.
+    """
+    names = list(topics.names)
     found = {}
     for regex in regexes:
         try:
@@ -105,7 +111,14 @@ def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, f
             # Heartbeats with it are refused, but the log of another broker may have it.
             found[regex] = frozenset[str]()
             continue
-        found[regex] = frozenset(filter(matches, topics))
+        matching = []
+        for count, name in enumerate(names, 1):
+            if matches(name) and may_describe(name):
+                matching.append(name)
+                topics.prepare_hash(name)
+            if not count % PIECE:
+                yield
+        found[regex] = frozenset(matching)
     return found
 
 

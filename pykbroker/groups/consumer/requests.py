@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
@@ -87,8 +88,7 @@ class ConsumerGroupRequests:
     async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
         await trio.lowlevel.checkpoint()
         started_ms, version = self._runtime.now_ms(), self._topics.version
-        matches = matching_topics(refresh.regexes, self._topics.names)
-        visible = {regex: frozenset(filter(refresh.may_describe, names)) for regex, names in matches.items()}
+        visible = await in_turns(matching_topics(refresh.regexes, self._topics, refresh.may_describe))
         # Another broker that has become the coordinator resolves them itself.
         with suppress(CoordinatorError):
             self._runtime.begin_write(

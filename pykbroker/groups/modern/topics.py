@@ -21,6 +21,7 @@ class GroupTopics:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._hashes: dict[str, int] = {}
+        self._specs: dict[bytes, tuple[TopicImage, TopicSpec]] = {}
         self.version = self.version_with_new_topics = image.offset
 
     def update(self, image: ClusterImage) -> set[str]:
@@ -29,10 +30,13 @@ class GroupTopics:
         changed = {new.name for _, new in delta.changed_topics} | {topic.name for topic in delta.deleted_topics}
         changed |= {topic.name for topic in delta.created_topics}
         if delta.brokers:
-            # Racks are part of the hashes.
+            # Racks are part of both.
             self._hashes.clear()
+            self._specs.clear()
         for name in changed:
             self._hashes.pop(name, None)
+        for topic in delta.deleted_topics:
+            self._specs.pop(topic.topic_id, None)
         self._image = image
         self.version = image.offset
         if delta.created_topics:
@@ -75,22 +79,30 @@ class GroupTopics:
         found = {}
         for topic_id in topic_ids:
             topic = self._image.topics_by_id.get(topic_id)
-            if topic is not None:
+            if topic is None:
+                continue
+            known = self._specs.get(topic_id)
+            if known is None or known[0] is not topic:
                 racks = {number: frozenset(racks) for number, racks in self._racks(topic).items()}
-                found[topic_id] = TopicSpec(len(topic.partitions), racks)
+                known = self._specs[topic_id] = topic, TopicSpec(len(topic.partitions), racks)
+            found[topic_id] = known[1]
         return found
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Hash of the existing topics among these names, for a group's epoch record."""
         found = []
         for name in names:
-            if name not in self._hashes:
-                topic = self._image.topics_by_name.get(name)
-                if topic is None:
-                    continue
-                self._hashes[name] = topic_hash(name, topic.topic_id, self._racks(topic))
-            found.append((name, self._hashes[name]))
+            self.prepare_hash(name)
+            if name in self._hashes:
+                found.append((name, self._hashes[name]))
         return group_hash(found)
+
+    def prepare_hash(self, name: str) -> None:
+        """Computes the hash of a topic, if it exists, for later calls of `hash_of`."""
+        if name not in self._hashes:
+            topic = self._image.topics_by_name.get(name)
+            if topic is not None:
+                self._hashes[name] = topic_hash(name, topic.topic_id, self._racks(topic))
 
     def _racks(self, topic: TopicImage) -> dict[int, list[str]]:
         brokers = self._image.brokers

@@ -20,6 +20,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.steps import PIECE, Steps
 from tests.support.coordinator_errors import outcome_of
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, replicated_topic_image, topic_image
@@ -66,10 +67,11 @@ class LeaseShard(CoordinatorShard[CoordinatorResult]):
         self.busy.add(name)
         return CoordinatorResult([(name, lease)], response)
 
-    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+    def load(self, logged: LoggedRecords, now_ms: int) -> Steps[None]:
         for (name, lease), _ in logged.decoded(logged.last, decode_lease):
             if lease is not None:
                 self.leases[name] = lease
+            yield
 
     def encode(self, record: LeaseRecord) -> tuple[bytes, bytes | None]:
         name, lease = record
@@ -182,6 +184,28 @@ async def test_the_last_record_of_a_key_counts_and_a_bad_one_is_skipped(
         [shard] = [shard for shard in rig.runtime.shards.values() if shard.leases]
         assert shard.leases == {"x": Lease("b", 9_999_999_999_999)}
         assert "the record at offset 4 is skipped" in caplog.text
+
+
+async def test_a_batch_of_many_records_is_read_and_replayed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have some when it is read, and one for each record that is replayed; clients are told to come again."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path, has_topic=False)
+    count = 5 * PIECE
+    answers = []
+    async with rig.running():
+        rig.change(topic_image(TOPIC, PARTITIONS))
+        rig.append("x", (b"x", b"a 9999999999999"), *((b"%d" % number, b"b 9999999999999") for number in range(count)))
+        rig.lead(1)
+        while rig.runtime.is_loading:
+            answers.append(rig.owner())
+            await trio.lowlevel.checkpoint()
+        assert answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * len(answers)
+        assert len(answers) > count + 5
+        assert rig.owner() == "a"
+        [shard] = [shard for shard in rig.runtime.shards.values() if shard.leases]
+        assert len(shard.leases) == count + 1
 
 
 async def test_while_a_log_is_read_clients_are_told_to_come_again(

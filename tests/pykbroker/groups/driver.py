@@ -23,6 +23,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.group_settings import classic_config
 from tests.pykbroker.groups.shards import make_shard
 
@@ -238,11 +239,13 @@ class Driver:
 
     def fetch(self, topic: str = "t", partition: int = 0, *, group_id: str = "g", topic_id: bytes = bytes(16)) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])]
-        response = offset_requests.fetch(self.shard, OffsetFetchRequestGroup(group_id=group_id, topics=topics))
+        request = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+        response = finished(offset_requests.fetch(self.shard, request))
         return response.topics[0].partitions[0].committed_offset
 
     def expire(self) -> None:
-        self.carry_out(self.shard.expire_offsets(self.now_ms))
+        for result in self.shard.expire_offsets(self.now_ms):
+            self.carry_out(result)
 
     # Ready-made groups
 

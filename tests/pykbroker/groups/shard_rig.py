@@ -17,6 +17,7 @@ from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.metadata_records import PartitionRecord, TopicRecord
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.shards import make_shard
 
 GROUP = "g"
@@ -131,7 +132,8 @@ class ShardRig:
             last.pop(key, None)
             last[key] = offset, value
         shard = make_shard(self.config, image_of(self.topics), self.configs)
-        shard.load(LoggedRecords(last, {}, {}, "log"), self.now_ms)
+        finished(shard.load(LoggedRecords(last, {}, {}, "log"), self.now_ms))
+        shard.loaded(self.now_ms)
         return shard
 
     def reloaded(self) -> Self:

@@ -10,6 +10,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import fetch
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig
 from tests.pykbroker.groups.consumer.test_migration import classic_group, join_request, subscription
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
@@ -115,7 +116,7 @@ def test_p383_a_member_fetches_offsets_with_its_replicated_epoch() -> None:
     client.subscribe(["t", "u"])
     assert rig.group.members["a"].member_epoch == 3
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id="a", member_epoch=2, topics=[])
-    assert fetch(rig.shard, request).error_code == ErrorCode.NONE
-    assert fetch(rig.shard, request, require_stable=True).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert finished(fetch(rig.shard, request)).error_code == ErrorCode.NONE
+    assert finished(fetch(rig.shard, request, require_stable=True)).error_code == ErrorCode.STALE_MEMBER_EPOCH
     rig.replicate()
-    assert fetch(rig.shard, request).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert finished(fetch(rig.shard, request)).error_code == ErrorCode.STALE_MEMBER_EPOCH

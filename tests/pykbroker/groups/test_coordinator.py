@@ -16,13 +16,15 @@ from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups import coordinator, offset_requests
-from pykbroker.groups.result import GroupResult
-from pykbroker.groups.shard import GroupShard
+from pykbroker.groups.offset_log import decode_record, group_tombstone
+from pykbroker.groups.result import GroupResult, Tombstones
+from pykbroker.groups.shard import TOMBSTONES_PER_STEP, GroupShard
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_offsets import OffsetCommitKey
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
@@ -50,6 +52,7 @@ from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.steps import Steps as WorkInSteps
 from pykbroker.protocol.steps import finished
 from pykbroker.replication.partition import Partition
+from tests.pykbroker.groups.driver import Driver
 from tests.pykbroker.groups.rig import Rig
 from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_id, topic_image
@@ -155,19 +158,57 @@ class Steps(trio.abc.Instrument):
 async def test_a_deletion_of_many_groups_lets_others_have_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     rig, steps, deletions = Rig(tmp_path), Steps(), list[int]()
 
-    def delete(shard: GroupShard, now_ms: int, group_id: str) -> GroupResult:
+    def delete(shard: GroupShard, now_ms: int, group_id: str, tombstones: Tombstones | None) -> GroupResult:
         deletions.append(steps.count)
-        return shard.delete(group_id)
+        return shard.delete(group_id, tombstones)
 
     monkeypatch.setattr(coordinator, "_delete_group", delete)
     async with rig.running():
         trio.lowlevel.add_instrument(steps)
-        ids = [f"g{number}" for number in range(3 * coordinator.DELETIONS_PER_TURN)]
+        ids = [f"g{number}" for number in range(60)]
         assert set((await rig.groups.delete_groups(ids)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}
         trio.lowlevel.remove_instrument(steps)
-    assert max(Counter(deletions).values()) == coordinator.DELETIONS_PER_TURN
+    assert len(set(deletions)) == 60
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_the_tombstones_of_a_large_group_are_encoded_in_turns_p_107(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    """P-107: in one batch with the group's; of the offsets that it has when it is deleted."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig, turns = Rig(tmp_path), 0
+    async with rig.running():
+        await rig.commit(7)
+        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        committed = shard.offsets.get("g", "clicks", 0)
+        assert committed is not None
+        for number in range(500):
+            shard.offsets.put("g", "many", number, committed)
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                if is_changed and turns == 10:
+                    await rig.commit(8, partition=1)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+            nursery.cancel_scope.cancel()
+        assert turns > 20
+        assert (shard.offsets.of_group("g"), "g" in shard.groups) == ({}, False)
+        *_, batch = partition_of_g(rig).log.iter_batches()
+        records = [decode_record(record.key or b"", record.value) for record in batch.records()]
+        places = [r.key.partition for r in records if r is not None and isinstance(r.key, OffsetCommitKey)]
+        assert Counter(places) == Counter([0, *range(500), *([1] if is_changed else [])])
+        assert [record.offset - batch.base_offset for record in batch.records()] == list(range(len(records)))
+        assert records[-1] == group_tombstone("g")
 
 
 @pytest.mark.parametrize("what", ["delete", "describe", "list", "heartbeat", "leave", "commit", "sync", "join"])
@@ -187,7 +228,7 @@ async def test_no_request_overtakes_the_end_of_a_session(tmp_path: Path, what: s
         elif what == "describe":
             assert groups.describe_group("g", 5).group_state == "Empty"
         elif what == "list":
-            [listed] = groups.list_groups(set(), set()).groups
+            [listed] = (await groups.list_groups(set(), set())).groups
             assert listed.group_state == "Empty"
         elif what == "heartbeat":
             assert await heartbeat(rig, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -264,6 +305,7 @@ async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pyte
         await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="g", topics=[first]))
         monkeypatch.setattr(coordinator, "in_turns", in_turns_with_others)
         deleted = await rig.groups.delete_offsets(deletion)
+        monkeypatch.undo()
         if meanwhile == "a new leader":
             assert deleted.error_code == ErrorCode.NOT_COORDINATOR
             return
@@ -438,12 +480,87 @@ async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path)
         for number in range(2_500):
             shard.offsets.put("g", "many", number, committed)
         partition = partition_of_g(rig)
-        partition.log.config = partition.log.config._replace(max_message_bytes=50_000)
+        partition.log.config = partition.log.config._replace(max_message_bytes=5_000)
         await trio.sleep(4_300)
         assert not shard.groups
         first, *batches = partition.log.iter_batches()
         assert (first.record_count, sum(batch.record_count for batch in batches)) == (1, 2_502)
-        assert [25_000 < batch.size_bytes <= 50_000 for batch in batches[:-1]] == [True] * (len(batches) - 1)
+        assert max(batch.size_bytes for batch in batches) in range(2_500, 5_001)
+
+
+async def test_others_have_turns_while_very_many_offsets_expire_p_114(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-114: an offset that is committed meanwhile stays, and so does its group."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
+    async with rig.running():
+        await rig.commit(7, partition=1)
+        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        committed = shard.offsets.get("g", "clicks", 1)
+        assert committed is not None
+        committed = committed._replace(commit_timestamp_ms=committed.commit_timestamp_ms - 4_000_000)
+        shard.offsets.remove("g", "clicks", 1)
+        for number in range(10 * TOMBSTONES_PER_STEP):
+            shard.offsets.put("g", "many", number, committed)
+        for number in range(2):
+            shard.offsets.put("g", "clicks", number, committed)
+        await rig.groups._expire_offsets()
+        left = []
+        for _ in range(10):
+            left.append(sum(map(len, shard.offsets.of_group("g").values())))
+            if len(left) == 5:
+                assert await rig.commit(8) == ErrorCode.NONE
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(set(left)) > 3
+        assert shard.offsets.of_group("g").keys() == {"clicks"}
+        assert (await rig.fetch(), await rig.fetch(partition=1)) == (8, -1)
+        assert "g" in shard.groups
+
+
+def test_a_group_of_many_offsets_expires_at_once_though_they_are_not_replicated_yet_p_114() -> None:
+    """P-114: in Kafka the tombstone of the group is in the same write."""
+    driver = Driver()
+    driver.commit(7)
+    committed = driver.shard.offsets.get("g", "t", 0)
+    assert committed is not None
+    for number in range(3 * TOMBSTONES_PER_STEP):
+        driver.shard.offsets.put("g", "many", number, committed)
+    driver.advance(8 * 24 * 3_600_000)
+    results = []
+    for result in driver.shard.expire_offsets(driver.now_ms):
+        driver.shard.appended(result, driver.now_ms, 10)
+        results.append(result)
+    assert len(results) == 3
+    assert "g" not in driver.shard.groups
+    for result in results:
+        driver.shard.replicated(result, driver.now_ms, 10)
+    assert (driver.shard.offsets.of_group("g"), "g" in driver.shard.groups) == ({}, False)
+
+
+async def test_the_many_offsets_of_a_deleted_topic_go_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed for a new topic of the same name meanwhile stays."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        committed = shard.offsets.get("g", "clicks", 0)
+        assert committed is not None
+        for number in range(1, 5 * TOMBSTONES_PER_STEP):
+            shard.offsets.put("g", "clicks", number, committed._replace(topic_id=bytes(16)))
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        assert len(shard.offsets.of_group("g")["clicks"]) == 5 * TOMBSTONES_PER_STEP
+        last = 5 * TOMBSTONES_PER_STEP - 1
+        shard.offsets.put("g", "clicks", last, committed._replace(topic_id=bytes(16)))
+        left = []
+        while len(shard.offsets.of_group("g")["clicks"]) > 1:
+            left.append(len(shard.offsets.of_group("g")["clicks"]))
+            await trio.lowlevel.checkpoint()
+        assert len(set(left)) >= 3
+        await trio.testing.wait_all_tasks_blocked()
+        assert shard.offsets.of_group("g")["clicks"].keys() == {last}
 
 
 async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:

@@ -134,6 +134,18 @@ class TestReplay:
         driver.advance(10_000)
         assert driver.state is EMPTY
 
+    def test_sessions_begin_when_a_long_load_ends_p_116(self) -> None:
+        """P-116: in Kafka `onLoaded` schedules them, so that a load may take longer than a session."""
+        driver = Driver()
+        leader, _ = driver.stable(2)
+        shard = driver.replayed()
+        driver.now_ms += 60_000
+        shard.loaded(driver.now_ms)
+        driver.shard = shard
+        assert driver.heartbeat(leader, 1) == 0
+        driver.advance(9_999)
+        assert driver.state is STABLE
+
     def test_static_members_p_116(self) -> None:
         """P-116."""
         driver = Driver()

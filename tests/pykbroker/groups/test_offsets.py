@@ -182,7 +182,7 @@ class TestFetch:
         driver = Driver()
         driver.commit(7, leader_epoch=4, metadata="m")
         driver.commit(8, topic="u", partition=3)
-        response = offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
+        response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
         assert [(t.name, p.partition_index, p.committed_offset) for t in response.topics for p in t.partitions] == [
             ("t", 0, 7),
             ("u", 3, 8),
@@ -340,7 +340,8 @@ class TestExpiry:
         driver.commit(8, topic="u")
         driver.commit(9, group_id="h", topic_id=bytes(16))
         driver.commit(9, group_id="i", topic_id=bytes(15) + b"\x09")
-        driver.carry_out(driver.shard.delete_topics({"t": TOPIC_ID}))
+        for result in driver.shard.delete_topics({"t": TOPIC_ID}):
+            driver.carry_out(result)
         assert (driver.fetch(), driver.fetch("u"), driver.fetch(group_id="h")) == (-1, 8, -1)
         assert driver.fetch(group_id="i") == 9
 

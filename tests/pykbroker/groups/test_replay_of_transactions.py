@@ -17,6 +17,7 @@ from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
 from pykbroker.protocol.records.batch import NO_PRODUCER_ID, RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from pykbroker.replication.transaction_markers import marker_batch
 from tests.pykbroker.groups.shards import make_shard
 
@@ -104,7 +105,7 @@ def test_replay_comes_to_what_the_shard_had(events: list[Any]) -> None:
 
     replayed = make_shard()
     partition_log: Any = log
-    replayed.load(trio.run(partial(read_records, keeps_every=False), partition_log), NOW_MS)
+    finished(replayed.load(trio.run(partial(read_records, keeps_every=False), partition_log), NOW_MS))
     assert replayed.offsets == shard.offsets
     assert replayed.pending == shard.pending
     for group_id in ("g", "h"):

@@ -219,11 +219,11 @@ async def test_a_new_group_is_told_of_when_it_is_replicated(tmp_path: Path) -> N
         Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert rig.groups.list_groups(set(), set()).groups == []
+        assert (await rig.groups.list_groups(set(), set())).groups == []
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert rig.groups.describe_group("g", 6).group_state == "Empty"
-        assert [group.group_id for group in rig.groups.list_groups(set(), set()).groups] == ["g"]
+        assert [group.group_id for group in (await rig.groups.list_groups(set(), set())).groups] == ["g"]
 
 
 async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.driver import DELAY_MS, Driver, Parked
 from tests.pykbroker.groups.shards import make_shard
 
@@ -65,7 +66,8 @@ class ReplicatedDriver(Driver):
             record = decode_record(key, value)
             assert record is not None
             shard.replay(record, self.now_ms, offset)
-        shard.create_missing_groups(self.now_ms)
+        finished(shard.create_missing_groups(self.now_ms))
+        shard.loaded(self.now_ms)
         return shard
 
 
@@ -136,7 +138,8 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.driver.carry_out(self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}))
+        for result in self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}):
+            self.driver.carry_out(result)
 
     @rule(duration_ms=st.sampled_from([1, 3_000, 60_000, 8 * 24 * 3_600_000]))
     def time_passes(self, duration_ms: int) -> None:

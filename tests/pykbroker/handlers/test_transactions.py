@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.handlers.add_offsets_to_txn import handle_add_offsets_to_txn
@@ -281,3 +282,36 @@ async def test_the_coordinator_of_an_id_p_88_p_89(tmp_path: Path) -> None:
             answer = found.coordinators[0] if version >= 4 else found
             assert (answer.error_code, answer.node_id) == (code, -1 if code else NODE_ID)
             await trio.sleep(0.1)
+
+
+class Turns:
+    """Counts the turns of another task while requests are served."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.count += 1
+
+
+async def test_others_have_turns_between_many_transactions_and_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig, turns = Rig(tmp_path), Turns()
+    async with rig.running() as nursery:
+        known = await rig.begin()
+        nursery.start_soon(turns.run)
+        await trio.lowlevel.checkpoint()
+        before = turns.count
+        assert len(await describe(rig, *["x", *(f"y{number}" for number in range(50))])) == 51
+        assert turns.count - before >= 50
+        before = turns.count
+        codes = await add_old(rig, t=[0, 1, 2], **{f"missing{number}": [0] for number in range(50)})
+        assert set(codes.values()) == {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await add_old(rig, t=[0, 1, 2] * 20) == dict.fromkeys((("t", 0), ("t", 1), ("t", 2)), ErrorCode.NONE)
+        assert turns.count - before >= 50
+        assert rig.transaction().current.partitions == {("t", 0), ("t", 1), ("t", 2)}
+        assert known[0] == P

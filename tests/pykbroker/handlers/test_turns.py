@@ -13,26 +13,50 @@ from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, Quota
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
+from pykbroker.handlers.alter_partition_reassignments import handle_alter_partition_reassignments
+from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from pykbroker.handlers.create_acls import handle_create_acls
+from pykbroker.handlers.create_partitions import handle_create_partitions
+from pykbroker.handlers.create_topics import handle_create_topics
 from pykbroker.handlers.delete_records import handle_delete_records
+from pykbroker.handlers.delete_topics import handle_delete_topics
 from pykbroker.handlers.describe_acls import handle_describe_acls
 from pykbroker.handlers.describe_client_quotas import handle_describe_client_quotas
 from pykbroker.handlers.describe_configs import handle_describe_configs
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
 from pykbroker.handlers.describe_producers import handle_describe_producers
 from pykbroker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from pykbroker.handlers.elect_leaders import handle_elect_leaders
 from pykbroker.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.list_partition_reassignments import handle_list_partition_reassignments
 from pykbroker.handlers.metadata import handle_metadata
+from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from pykbroker.handlers.produce import FEW, handle_produce
+from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from pykbroker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from pykbroker.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
 from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -41,7 +65,17 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykbroker.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import make_context, make_services
@@ -144,6 +178,62 @@ CHANGES = {
             ]
         ),
     ),
+    "CreateTopics": (
+        handle_create_topics,
+        7,
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name=f"new{n}", num_partitions=1, replication_factor=1) for n in range(TOPICS)],
+            timeout_ms=1000,
+        ),
+    ),
+    "CreatePartitions": (
+        handle_create_partitions,
+        3,
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=f"t{n}", count=1) for n in range(TOPICS)], timeout_ms=1000
+        ),
+    ),
+    "DeleteTopics": (
+        handle_delete_topics,
+        5,
+        DeleteTopicsRequest(topic_names=[f"t{n}" for n in range(TOPICS)], timeout_ms=1000),
+    ),
+    "ElectLeaders": (
+        handle_elect_leaders,
+        2,
+        ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(topic=f"t{n}", partitions=[0]) for n in range(TOPICS)], timeout_ms=1000
+        ),
+    ),
+    "AlterPartitionReassignments": (
+        handle_alter_partition_reassignments,
+        1,
+        AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(name=f"t{n}", partitions=[ReassignablePartition(partition_index=0, replicas=None)])
+                for n in range(TOPICS)
+            ],
+            timeout_ms=1000,
+        ),
+    ),
+    "CreateAcls": (
+        handle_create_acls,
+        3,
+        CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=2,
+                    resource_name=f"t{n}",
+                    resource_pattern_type=3,
+                    principal="User:b",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+                for n in range(TOPICS)
+            ]
+        ),
+    ),
     "ListPartitionReassignments": (
         handle_list_partition_reassignments,
         0,
@@ -184,6 +274,41 @@ def test_of_changes_and_lists(name: str) -> None:
             handle_describe_producers,
             0,
             DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=list(range(20)))]),
+        ),
+        (
+            handle_write_txn_markers,
+            1,
+            WriteTxnMarkersRequest(
+                markers=[
+                    WritableTxnMarker(
+                        producer_id=1,
+                        producer_epoch=0,
+                        topics=[WritableTxnMarkerTopic(name="t", partition_indexes=list(range(20)))],
+                    )
+                ]
+            ),
+        ),
+        (
+            handle_offset_for_leader_epoch,
+            4,
+            OffsetForLeaderEpochRequest(
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic="t", partitions=[OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in range(20)]
+                    )
+                ]
+            ),
+        ),
+        (
+            handle_alter_replica_log_dirs,
+            2,
+            AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path="/none", topics=[AlterReplicaLogDirTopic(name="t", partitions=list(range(20)))]
+                    )
+                ]
+            ),
         ),
         (
             handle_delete_records,

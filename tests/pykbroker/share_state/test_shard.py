@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pykbroker.coordination.shard import CoordinatorResult, LoggedRecords
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue
+from pykbroker.protocol.steps import finished
 from pykbroker.share_state.records import decode_record, encode_record
 from pykbroker.share_state.shard import ShareStateShard
 from pykbroker.share_state.state import (
@@ -83,7 +84,7 @@ class Rig:
         """Another broker's shard that has read the log."""
         shard = self._make()
         every = [(key, value, offset) for offset, (key, value) in enumerate(self.log)]
-        shard.load(LoggedRecords({}, {}, {}, "log", every), self.now_ms)
+        finished(shard.load(LoggedRecords({}, {}, {}, "log", every), self.now_ms))
         return shard
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.transaction_marker import TransactionMarker
@@ -16,6 +18,7 @@ from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from pykbroker.transactions import coordinator
+from pykbroker.transactions.marker_queue import MARKERS_PER_STEP
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
@@ -212,6 +215,27 @@ async def test_very_many_markers_let_others_in_between(tmp_path: Path) -> None:
         rig.marker_errors.clear()
         await trio.sleep(0.3)
         assert len(rig.markers) == 350
+        assert states(rig) == COMMITTED
+
+
+async def test_a_few_of_very_many_markers_are_written_in_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A marker may have to open its log first."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image(TRANSACTION_TOPIC, 5), topic_image("t", 1), topic_image("many", 80))
+        known = await rig.begin()
+        await rig.transactions.verify("x", *known, [("many", number) for number in range(80)], add=True)
+        await rig.end(known)
+        written = [len(rig.markers)]
+        while len(rig.markers) < 80:
+            await trio.lowlevel.checkpoint()
+            written.append(len(rig.markers))
+        # trio may run the task twice before it runs this one again
+        assert max(after - before for before, after in pairwise(written)) <= 2 * MARKERS_PER_STEP
+        await trio.testing.wait_all_tasks_blocked()
         assert states(rig) == COMMITTED
 
 

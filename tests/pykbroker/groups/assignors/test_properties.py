@@ -118,3 +118,23 @@ def test_nobody_and_nothing() -> None:
     assert assign_uniform({}, topics, True) == {}
     member = MemberSpec(None, None, frozenset({bytes(16)}), {})
     assert assign_simple({"a": member}, topics, True) == {}
+
+
+@given(counts=COUNTS, seed=st.integers(0, 2**32), is_homogeneous=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_a_range_is_of_the_subscribers_of_its_topic_in_order(
+    counts: list[int], seed: int, is_homogeneous: bool
+) -> None:
+    """The first subscribers get one partition more than the others, as in Kafka's RangeAssignor."""
+    topics = _topics(counts)
+    members = _group(seed, topics, is_homogeneous, {})
+    result = assign_range(members, topics, is_homogeneous)
+    for topic_id, topic in topics.items():
+        subscribers = [member_id for member_id in sorted(members) if topic_id in members[member_id].topic_ids]
+        ranges = [sorted(result[member_id].get(topic_id, ())) for member_id in subscribers]
+        assert [number for part in ranges for number in part] == list(
+            range(topic.partition_count if subscribers else 0)
+        )
+        sizes = [len(part) for part in ranges]
+        assert sizes == sorted(sizes, reverse=True)
+        assert not sizes or sizes[0] - sizes[-1] <= 1

@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 
@@ -78,7 +79,7 @@ class Rig(ShardRig):
         while self.refreshes:
             refresh = self.refreshes.pop()
             view = self.shard.consumer.topics
-            matches = matching_topics(refresh.regexes, view.names)
+            matches = finished(matching_topics(refresh.regexes, view, refresh.may_describe))
             self.carry_out(self.shard.consumer.resolve(refresh, matches, view.version, self.now_ms, self.now_ms))
 
     def join_classic(self, request: JoinGroupRequest) -> Waiter:

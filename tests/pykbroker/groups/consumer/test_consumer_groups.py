@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.consumer.target import ASSIGNORS
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.subscriptions import Subscriptions
+from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
@@ -29,8 +31,9 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from pykbroker.protocol.steps import PIECE, finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
-from tests.pykbroker.groups.shard_rig import GROUP, topic_id
+from tests.pykbroker.groups.shard_rig import GROUP, image_of, topic_id
 
 
 @pytest.fixture
@@ -641,8 +644,31 @@ def test_p176_an_expression_that_replaces_another_within_a_refresh() -> None:
 
 
 def test_an_expression_of_another_brokers_log_that_cannot_be_compiled() -> None:
-    """It has no topics; the others are resolved."""
-    assert matching_topics(["(", "a+"], ["aa", "b"]) == {"(": frozenset(), "a+": frozenset({"aa"})}
+    """It has no topics; the others are resolved, without the topics that the client may not describe."""
+    topics = GroupTopics(image_of({"aa": 1, "b": 1, "aaa": 1}))
+    found = finished(matching_topics(["(", "a+"], topics, "aaa".__ne__))
+    assert found == {"(": frozenset(), "a+": frozenset({"aa"})}
+
+
+def test_very_many_topics_are_matched_in_steps() -> None:
+    topics = GroupTopics(image_of({f"t{number}": 1 for number in range(5 * PIECE)}))
+    found = finished(matching_topics(["t.*1", "t.*"], topics, lambda name: True))
+    assert found["t.*"] == set(topics.names)
+    assert found["t.*1"] == {name for name in topics.names if name.endswith("1")}
+    assert len(list(matching_topics(["t.*1", "t.*"], topics, lambda name: True))) == 10
+
+
+def test_partitions_and_racks_of_topics_follow_the_metadata() -> None:
+    """What was made for one assignment is kept for the next one, until the topic or the brokers change."""
+    old = image_of({"a": 2, "b": 1})
+    topics, wanted = GroupTopics(old), [topic_id("a"), topic_id("b")]
+    first = topics.specs(wanted)
+    assert topics.specs(wanted)[topic_id("a")] is first[topic_id("a")]
+    new = image_of({"a": 3})
+    new.delta = delta_between(old, new)
+    topics.update(new)
+    found = topics.specs(wanted)
+    assert {key: spec.partition_count for key, spec in found.items()} == {topic_id("a"): 3}
 
 
 def test_topics_that_are_found_after_the_group_has_gone() -> None:

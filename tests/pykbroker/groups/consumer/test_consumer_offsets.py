@@ -13,6 +13,7 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 
@@ -109,7 +110,7 @@ def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorC
     rig = Rig({"t": 1})
     Client(rig, "a", ["t"]).beat()
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
-    assert offset_requests.fetch(rig.shard, request).error_code == error
+    assert finished(offset_requests.fetch(rig.shard, request)).error_code == error
 
 
 def test_p177_metadata_that_is_too_large_comes_before_the_epoch_of_a_partition() -> None:
@@ -129,9 +130,9 @@ def test_p114_an_offset_with_its_own_retention_in_an_empty_group() -> None:
     client.leave()
     assert commit(rig, "", -1, [0], api_version=4, retention_ms=DAY_MS) is ErrorCode.NONE
     assert commit(rig, "", -1, [1], api_version=4, retention_ms=30 * DAY_MS) is ErrorCode.NONE
-    assert rig.shard.expire_offsets(rig.now_ms + DAY_MS - 1).records == []
-    assert len(rig.shard.expire_offsets(rig.now_ms + DAY_MS).records) == 1
-    assert len(rig.shard.expire_offsets(rig.now_ms + 29 * DAY_MS).records) == 1
+    assert next(rig.shard.expire_offsets(rig.now_ms + DAY_MS - 1)).records == []
+    assert len(next(rig.shard.expire_offsets(rig.now_ms + DAY_MS)).records) == 1
+    assert len(next(rig.shard.expire_offsets(rig.now_ms + 29 * DAY_MS)).records) == 1
 
 
 def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:
@@ -139,9 +140,9 @@ def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:
     client = Client(rig, "a", ["t"])
     client.beat()
     assert commit(rig, "a", 2, [0]) is ErrorCode.NONE
-    assert rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS).records == []
+    assert next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)).records == []
     client.subscribe(["u"])
-    assert len(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS).records) == 1
+    assert len(next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)).records) == 1
     client.leave()
-    rig.carry_out(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS))
+    rig.carry_out(next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)))
     assert rig.shard.consumer.by_id == {}, "an empty group without offsets goes with them"

@@ -28,6 +28,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykbroker.protocol.steps import finished
 from pykbroker.protocol.uuids import uuid_from_text
 from tests.pykbroker.groups.consumer.rig import Client, Rig, Waiter, settle
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
@@ -470,7 +471,7 @@ def commit(rig: Rig, group_id: str = GROUP, epoch: int = -1) -> ErrorCode:
 def fetched(rig: Rig, *, require_stable: bool = False) -> list[int]:
     """All committed offsets of the group."""
     asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
-    topics = offset_requests.fetch(rig.shard, asked, require_stable).topics
+    topics = finished(offset_requests.fetch(rig.shard, asked, require_stable)).topics
     return [partition.committed_offset for topic in topics for partition in topic.partitions]
 
 

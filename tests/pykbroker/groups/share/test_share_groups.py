@@ -11,6 +11,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Rig as ConsumerRig
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig, partitions_of
@@ -303,7 +304,7 @@ def test_no_other_type_takes_the_id() -> None:
     )
     commit = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, member_id="")
     assert check_commit(rig.shard, commit, 9, rig.now_ms) is ErrorCode.GROUP_ID_NOT_FOUND
-    fetched = fetch(rig.shard, OffsetFetchRequestGroup(group_id=GROUP, topics=None))
+    fetched = finished(fetch(rig.shard, OffsetFetchRequestGroup(group_id=GROUP, topics=None)))
     assert (fetched.error_code, fetched.topics) == (ErrorCode.NONE, [])
     rig.shard.get_or_create("classic", rig.now_ms)
     assert rig.beat("m", 0, "t", group_id="classic").error_message == "Group classic is not a share group."

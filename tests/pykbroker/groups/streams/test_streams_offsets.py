@@ -18,6 +18,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
 from tests.pykbroker.groups.streams.topologies import stateless
@@ -121,7 +122,7 @@ def test_fetches_with_epochs() -> None:
         (None, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=[])
-        assert offset_requests.fetch(rig.shard, group).error_code == error
+        assert finished(offset_requests.fetch(rig.shard, group)).error_code == error
 
 
 def test_offsets_of_consumed_topics_stay() -> None:
@@ -140,12 +141,12 @@ def test_offsets_of_consumed_topics_stay() -> None:
     codes = [topic.partitions[0].error_code for topic in result.response.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     rig.now_ms += rig.config.groups.offsets_retention_minutes * 60_000
-    expired = rig.shard.expire_offsets(rig.now_ms)
+    expired = next(rig.shard.expire_offsets(rig.now_ms))
     assert [record.key.topic for record in expired.records] == ["views"]
     rig.carry_out(expired)
     for member_id in "ab":
         rig.beat(member_id, -1)
-    rig.carry_out(rig.shard.expire_offsets(rig.now_ms))
+    rig.carry_out(next(rig.shard.expire_offsets(rig.now_ms)))
     assert rig.shard.any_group(GROUP) is None, "an empty group without offsets goes"
 
 

@@ -1,0 +1,172 @@
+"""Requests about many groups, and about many offsets of one, are answered in turns with others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.controller.metadata.features import GROUP_VERSION
+from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.shard import GroupShard
+from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
+from pykbroker.handlers.describe_groups import handle_describe_groups
+from pykbroker.handlers.find_coordinator import handle_find_coordinator
+from pykbroker.handlers.list_groups import handle_list_groups
+from pykbroker.handlers.offset_commit import handle_offset_commit
+from pykbroker.handlers.offset_fetch import handle_offset_fetch
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
+from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pykbroker.protocol.steps import PIECE
+from pykbroker.security.standard_authorizer import StandardAuthorizer
+from tests.pykbroker.groups.rig import Rig
+
+COUNT = 10 * PIECE
+GROUPS = [f"g{number}" for number in range(20)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Every turn is over at once."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    rig.services.metadata.image.features = {GROUP_VERSION: 1}
+    return rig
+
+
+async def with_turns(work: Awaitable[Any], effect: Any = None) -> tuple[Any, int]:
+    """Result of the work, and the number of turns of another task, which has an effect in the third."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            if turns == 3 and effect is not None:
+                effect()
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        result = await work
+        nursery.cancel_scope.cancel()
+    return result, turns
+
+
+async def shard_with_offsets(rig: Rig) -> GroupShard:
+    """That of group "g", which has committed 7 for `COUNT` partitions of topic "many", and of "clicks"."""
+    await rig.commit(7)
+    [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+    for number in range(COUNT):
+        shard.offsets.put("g", "many", number, CommittedOffset(7, -1, "", 0))
+    return shard
+
+
+def offset_fetch(version: int, *, names: bool, require_stable: bool) -> OffsetFetchRequest:
+    numbers = list(range(COUNT + 1))
+    if version >= 8:
+        topics = [OffsetFetchRequestTopics(name="many", partition_indexes=numbers)] if names else None
+        groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
+        return OffsetFetchRequest(groups=groups, require_stable=require_stable)
+    single = [OffsetFetchRequestTopic(name="many", partition_indexes=numbers)] if names else None
+    return OffsetFetchRequest(group_id="g", topics=single, require_stable=require_stable)
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("version", [7, 9])
+async def test_the_offsets_of_a_response_are_of_one_moment(
+    rig: Rig, version: int, names: bool, require_stable: bool
+) -> None:
+    """In Kafka all are read at the last committed offset of the partition (`OffsetMetadataManager.fetchOffsets`)."""
+    async with rig.running():
+        shard = await shard_with_offsets(rig)
+
+        def change() -> None:
+            for number in range(COUNT):
+                shard.offsets.put("g", "many", number, CommittedOffset(8, -1, "", 0))
+                shard.pending.put(9, ("g", "many", number), CommittedOffset(9, -1, "", 0))
+
+        request = offset_fetch(version, names=names, require_stable=require_stable)
+        response, turns = await with_turns(rig.call(handle_offset_fetch, request, version), change)
+        topics = {topic.name: topic for topic in (response.groups[0].topics if version >= 8 else response.topics)}
+        found = [(p.partition_index, p.committed_offset, p.error_code) for p in topics["many"].partitions]
+        assert found == [(n, 7, 0) for n in range(COUNT)] + ([(COUNT, -1, 0)] if names else [])
+        assert turns >= COUNT / PIECE - 1
+
+
+async def test_unstable_offsets_among_many(rig: Rig) -> None:
+    """P-113."""
+    async with rig.running():
+        shard = await shard_with_offsets(rig)
+        shard.pending.put(9, ("g", "many", 5), CommittedOffset(9, -1, "", 0))
+        response = await rig.call(handle_offset_fetch, offset_fetch(9, names=True, require_stable=True), 9)
+        codes = [partition.error_code for partition in response.groups[0].topics[0].partitions]
+        expected = [ErrorCode.NONE] * (COUNT + 1)
+        expected[5] = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert codes == expected
+
+
+REQUESTS: dict[str, tuple[Any, int, Any]] = {
+    "DescribeGroups": (handle_describe_groups, 5, DescribeGroupsRequest(groups=GROUPS)),
+    "ConsumerGroupDescribe": (handle_consumer_group_describe, 1, ConsumerGroupDescribeRequest(group_ids=GROUPS)),
+    "FindCoordinator": (handle_find_coordinator, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=GROUPS)),
+    "OffsetFetch": (
+        handle_offset_fetch,
+        9,
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in GROUPS]),
+    ),
+}
+
+
+@pytest.mark.parametrize("with_authorizer", [False, True])
+@pytest.mark.parametrize("name", list(REQUESTS))
+async def test_others_have_turns_between_groups(rig: Rig, name: str, with_authorizer: bool) -> None:
+    handler, version, request = REQUESTS[name]
+    if with_authorizer:
+        authorizer = StandardAuthorizer(dict, frozenset(), True)
+        rig.services = rig.services.replaced(authorizer=authorizer)
+    async with rig.running():
+        response, turns = await with_turns(rig.call(handler, request, version))
+        found = response.coordinators if name == "FindCoordinator" else response.groups
+        assert [group.key if name == "FindCoordinator" else group.group_id for group in found] == GROUPS
+        assert turns >= len(GROUPS) - 1
+
+
+async def test_others_have_turns_between_the_shards_of_a_list(rig: Rig) -> None:
+    async with rig.running():
+        for name in GROUPS:
+            await rig.commit(7, group_id=name)
+        response, turns = await with_turns(rig.call(handle_list_groups, ListGroupsRequest(), 5))
+        assert sorted(group.group_id for group in response.groups) == sorted(GROUPS)
+        assert turns >= 4
+
+
+async def test_others_have_turns_while_the_topics_of_a_commit_are_looked_up(rig: Rig) -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=3)]
+    names = ["clicks", *(f"missing{number}" for number in range(PIECE))]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=partitions) for name in names]
+    async with rig.running():
+        request = OffsetCommitRequest(group_id="g", topics=topics)
+        response, turns = await with_turns(rig.call(handle_offset_commit, request, 9))
+        codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+        assert codes == {name: 0 if name == "clicks" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in names}
+        assert turns >= PIECE - 1
+        assert await rig.fetch() == 3
