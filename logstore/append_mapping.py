@@ -11,13 +11,8 @@ which may take milliseconds. Where the system provides a huge page, the first pa
 is then longer than its data, by zeros, which `close` cuts off; after a crash recovery does.
 
 An append of `WRITTEN_SIZE` bytes or more is a gathering write (pwritev) into space that is allocated in the same steps.
-The system call costs less than the pages of a mapping, which the system zeroes and populates one by one before the data
-are copied. Processor time in seconds per GB of appends that end anywhere in a page, through the mapping and by writes:
-20 KB 0.27 and 0.38; 50 KB 0.27 and 0.26; 100 KB 0.26 and 0.19; 200 KB 0.26 and 0.15; 1 MB 0.28 and 0.12.
-
-Measured time per 16 KB batch on Linux 6.18 and ext4, including 1 us for the copy: 5.6-6.0 us; with small pages
-10-13 us; with a fault per page 16 us; with ftruncate after each append, to keep the exact length, 38 us; a gathering
-write takes 6 us.
+The system call costs less than the pages of a mapping, which the system zeroes before the data are copied, and which a
+virtual machine often has to get from its host first. docs/decisions/0003-allocate-then-map.md has figures.
 """
 
 from __future__ import annotations
@@ -36,7 +31,7 @@ STEP_MAX: Final = 1 << 21
 HUGE_PAGE: Final = 1 << 21
 POPULATED_SIZE: Final = 1 << 18
 """Bytes whose pages are populated with one call."""
-WRITTEN_SIZE: Final = 1 << 16
+WRITTEN_SIZE: Final = 1 << 13
 """Bytes from which on an append is written; a smaller one is copied into the mapping."""
 
 # Advice of madvise(2) since Linux 5.14; the mmap module has no constant for it.

@@ -77,10 +77,16 @@ class FrameReader:
                 room = size if end - start < size else size * GROWTH
                 self._replace(min(wanted, max(room, self._size_trusted)))
             elif start + wanted > size and (wanted <= size or end == size):
-                self._replace(size)
+                self._move_to_start()
         elif size - end < 4:
-            self._replace(size)
+            self._move_to_start()
         return self._view[self._end :]
+
+    def _move_to_start(self) -> None:
+        """Moves the unread bytes to the start of the buffer."""
+        count = self._end - self._start
+        self._view[:count] = self._view[self._start : self._end]
+        self._start, self._end = 0, count
 
     def _replace(self, size: int) -> None:
         """Moves the unread bytes to the start of a new buffer; the old one may still be seen by a frame."""

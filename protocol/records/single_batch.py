@@ -23,6 +23,7 @@ from pykbroker.protocol.records.layout import (
     LENGTH_POSITION,
     MAGIC_POSITION,
     TO_MAGIC_SIZE,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     read_header,
 )
@@ -40,13 +41,26 @@ class ProducedRecords:
         data: empty when the request has none.
         header: of the first batch; None when there are fewer bytes than a header of format v2 has. Its fields are valid
             only after `check_head` and `check_single`.
+        is_plain: True for one whole batch of format v2 that is neither transactional nor compressed with zstd. Nearly
+            all are plain: `check_head` and `check_single` have nothing to refuse then.
     """
 
-    __slots__ = ("data", "header")
+    __slots__ = ("data", "header", "is_plain")
 
     def __init__(self, data: Buffer | None) -> None:
         self.data: Buffer = b"" if data is None else data
-        self.header: BatchHeader | None = read_header(self.data) if len(self.data) >= HEADER_SIZE else None
+        size = len(self.data)
+        if size < HEADER_SIZE:
+            self.header: BatchHeader | None = None
+            self.is_plain = False
+            return
+        self.header = header = read_header(self.data)
+        self.is_plain = (
+            header.magic == MAGIC
+            and header.length + LENGTH_OVERHEAD == size
+            # The transactional flag is larger than the codecs below zstd.
+            and header.attributes & (CODEC_MASK | TRANSACTIONAL_FLAG) < compression.ZSTD
+        )
 
     @property
     def is_transactional(self) -> bool:

@@ -148,6 +148,8 @@ class ProduceSteps:
         )
         for topic in self._topics:
             for _, records in topic.partitions:
+                if records.is_plain:
+                    continue
                 try:
                     records.check_head()
                 except CorruptRecord:
@@ -247,7 +249,8 @@ class ProduceSteps:
             return self._not_here(topic, index, records)
         verified, verification = self._verified, None
         try:
-            records.check_single(self._context.api_version)
+            if not records.is_plain:
+                records.check_single(self._context.api_version)
             if verified is not None:
                 topic_partition = (partition.topic, partition.partition)
                 if topic_partition in verified.errors:

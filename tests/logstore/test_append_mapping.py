@@ -23,7 +23,9 @@ from pykbroker.logstore.append_mapping import (
 pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="the system cannot allocate space ahead")
 
 
-@pytest.mark.parametrize("size", [16 << 10, POPULATED_SIZE - 1, POPULATED_SIZE, 3 * POPULATED_SIZE + 5, STEP_MAX + 1])
+@pytest.mark.parametrize(
+    "size", [WRITTEN_SIZE - 1, WRITTEN_SIZE, POPULATED_SIZE - 1, POPULATED_SIZE, 3 * POPULATED_SIZE + 5, STEP_MAX + 1]
+)
 @pytest.mark.parametrize("start", [0, 5000])
 def test_appends_of_any_size(tmp_path: Path, size: int, start: int) -> None:
     path = tmp_path / "log"

@@ -22,6 +22,7 @@ from pykbroker.protocol.codec import (
     encode_chunks,
     encode_versioned,
 )
+from pykbroker.protocol.codec_source import Malformed, read_uvarint, write_uvarint
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_group_records import (
@@ -257,3 +258,20 @@ def test_a_null_struct_in_a_tagged_field_is_the_varint_zero() -> None:
     data = encode(value, 0)
     assert data.endswith(b"\x01\x00\x07\x01\x00\x00\x00\x05\x01\x00")
     assert decode(ConsumerGroupMemberMetadataValue, 0, data) == value
+
+
+@pytest.mark.parametrize("value", [0x80, 0x3FFF, 0x4000, 0x1FFFFF, 0x200000, 0xFFFFFFF, 0x10000000, 0xFFFFFFFF])
+def test_a_varint_of_any_length_is_read_back(value: int) -> None:
+    written = bytearray(b"before")
+    write_uvarint(written, value)
+    data = bytes(written) + b"\xff"
+    assert read_uvarint(data, 7, data[6]) == (value, len(written))
+    for end in range(7, len(written)):
+        with pytest.raises(IndexError):
+            read_uvarint(data[:end], 7, data[6])
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x10", b"\x80\x80\x80\x80\x80\x01"], ids=["33 bits", "six bytes"])
+def test_a_varint_of_more_than_32_bits_is_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_uvarint(data, 1, data[0])

@@ -45,6 +45,17 @@ def test_a_large_buffer_is_given_back() -> None:
     assert reader.first_bytes == b""
 
 
+def test_frames_that_follow_each_other_closely_stay_in_one_buffer() -> None:
+    """A producer with five requests on their way fills the buffer: what is left of a frame is moved to its start."""
+    generator = random.Random(3)
+    bodies = [generator.randbytes(generator.randint(2500, 3000)) for _ in range(200)]
+    reader = FrameReader(1 << 20)
+    assert feed(reader, framed(*bodies[:10]), 1 << 20) == bodies[:10]
+    held = reader.buffer().obj
+    assert feed(reader, framed(*bodies), 1 << 20) == bodies
+    assert reader.buffer().obj is held
+
+
 def test_a_frame_given_out_is_not_overwritten_by_growth() -> None:
     """The rest of a larger frame goes behind it or into a new buffer; the view of the frame before it stays whole."""
     reader = FrameReader(1 << 20)

@@ -106,3 +106,23 @@ def test_a_transactional_batch_is_known_by_its_header() -> None:
     assert not ProducedRecords(data[:-1]).is_whole
     assert not ProducedRecords(batch(1)).is_transactional
     assert not ProducedRecords(data[:60]).is_transactional
+
+
+def test_a_plain_batch_is_one_that_no_check_refuses_and_no_transaction_has() -> None:
+    """Each byte of a header changed in turn: a handler that skips the checks of a plain batch misses no refusal."""
+    data = batch(3)
+    assert ProducedRecords(data).is_plain
+    plain = 0
+    for position in range(HEADER_SIZE):
+        for value in range(256):
+            changed = data[:position] + bytes((value,)) + data[position + 1 :]
+            records = ProducedRecords(changed)
+            if records.is_plain:
+                plain += 1
+                records.check_head()
+                records.check_single(6)
+                assert records.is_whole
+                assert not records.is_transactional
+    assert plain > HEADER_SIZE
+    for longer in (data + b"\0", data + data, data[:-1], b"", None):
+        assert not ProducedRecords(longer).is_plain
