@@ -13,6 +13,7 @@ import pytest
 from suite_parts import (
     CHECKOUT,
     CLUSTER_TESTS,
+    DIRECTORY_MINUTES,
     LEFT_OUT,
     LEFT_OUT_PARTS,
     SAMPLED_DIRECTORY_SEEDS,
@@ -21,6 +22,7 @@ from suite_parts import (
     SAMPLED_VOTER_SEEDS,
     SEEDS_END_MINUTE,
     SEEDS_MINUTES,
+    VOTER_MINUTES,
     Part,
     left_out,
     parts,
@@ -116,10 +118,18 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "minutes"), [(0.0, SEEDS_MINUTES), (SEEDS_END_MINUTE - 10, 10.0), (SEEDS_END_MINUTE + 5, 0.0)]
+    ("name", "begun", "minutes"),
+    [
+        ("simulate", 0.0, SEEDS_MINUTES),
+        ("simulate", SEEDS_END_MINUTE - 10, 10.0),
+        ("simulate", SEEDS_END_MINUTE + 5, 0.0),
+        ("voters", 0.0, VOTER_MINUTES),
+        ("directories", 0.0, DIRECTORY_MINUTES),
+        ("directories", SEEDS_END_MINUTE - 1, 1.0),
+    ],
 )
-def test_a_late_simulation_has_less_time(begun: float, minutes: float) -> None:
-    part = parts(whole=True)["simulate"]
+def test_a_late_simulation_has_less_time(name: str, begun: float, minutes: float) -> None:
+    part = parts(whole=True)[name]
     assert part.begun_after(begun).arguments == [*part.arguments, "--minutes", f"{minutes:.1f}"]
 
 
