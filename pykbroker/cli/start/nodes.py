@@ -73,7 +73,7 @@ def start_nodes(options: StartOptions) -> int:
             write_atomically(files[node_id], text_of_properties(properties), 0o600)
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
-    if options.release_version is not None or options.features:  # pragma: no cover: the process of --nodes
+    if options.release_version is not None or options.features:
         from pykbroker.cli.format.features import write_levels_of_new_directory
 
         for config in configs.values():
