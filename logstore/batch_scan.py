@@ -50,11 +50,9 @@ def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tupl
     return None, chunk_position + position
 
 
-def last_offset_at(chunk: bytes, position: int) -> int:
-    """Last offset of the batch whose header is at `position`, -1 when there is no whole header."""
-    if len(chunk) - position < SCAN_STEP_SIZE:
-        return -1
-    base_offset, _, _, magic, _, _, last_offset_delta = SCAN_STEP.unpack_from(chunk, position)
+def last_offset_of_first(chunk: bytes) -> int:
+    """Last offset of the first batch, of which `chunk` has at least the header."""
+    base_offset, _, _, magic, _, _, last_offset_delta = SCAN_STEP.unpack_from(chunk)
     return int(base_offset + last_offset_delta if magic >= 2 else base_offset)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
-from pykbroker.logstore.batch_scan import Located, first_batch_reaching, last_offset_at
+from pykbroker.logstore.batch_scan import Located, first_batch_reaching, last_offset_of_first
 from pykbroker.logstore.errors import CorruptSegment, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
@@ -121,7 +121,7 @@ class Segment:
                 chunk = chunk.ljust(SCAN_STEP_SIZE, b"\0")
             if entry_offset is not None:
                 # An entry has the last offset of the batch at its position; another one means that the index is wrong.
-                if last_offset_at(chunk, 0) != entry_offset:
+                if last_offset_of_first(chunk) != entry_offset:
                     return self._locate_after_rebuild(offset)
                 entry_offset = None
             found, next_position = first_batch_reaching(chunk, position, offset)

@@ -170,9 +170,6 @@ class PriorityQueue(Generic[_Item]):
         for item in items:
             self.add(item)
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def add(self, item: _Item) -> None:
         """Takes in an item; its weight must not change while it is in the queue."""
         heap, weight = self._heap, self._weight

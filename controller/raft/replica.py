@@ -94,7 +94,7 @@ class RoleState:
     # Messages of this node
 
     def on_persisted(self) -> None:
-        pass
+        """Entries of this node, its own or received ones, are on disk."""
 
     def on_records_dropped(self) -> None:
         """The last records could not be written and were removed from the log."""
@@ -103,25 +103,25 @@ class RoleState:
         """`retry_at_ms`: when to send the request again, if this role does."""
 
     def on_voters_changed(self) -> None:
-        pass
+        """The log has another voter set."""
 
     def on_snapshot_installed(self) -> None:
-        pass
+        """A snapshot of the leader is on disk."""
 
     def on_snapshot_bytes(self, leader_id: int) -> None:
-        pass
+        """Bytes of a snapshot came from the leader."""
 
     def on_snapshot_failed(self, leader_id: int, *, is_local: bool) -> None:
-        pass
+        """The download of a snapshot has failed; `is_local`: by this node's disk."""
 
     def on_snapshot_served(self, key: ReplicaKey) -> None:
-        pass
+        """A part of a snapshot was sent to a replica."""
 
     def on_voter_request(self, request: AddVoter | RemoveVoter | UpdateVoter | UpgradeKRaftVersion) -> None:
         self.replica.output.answers.append(ChangeAnswer(request.change_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def on_versions_received(self, response: VersionsReceived) -> None:
-        pass
+        """A voter to be added has answered ApiVersions."""
 
     def resign(self) -> None:
         """Gives up leadership."""

@@ -216,8 +216,6 @@ def _reason_of_cleaner(current: BrokerConfig, new: BrokerConfig) -> str | None:
     if not current.log.cleaner_enable or not _has_changed(_CLEANER_KEYS, current, new):
         return None
     old, number = (config.value("log.cleaner.threads") for config in (current, new))
-    if number < 1:
-        return "Log cleaner threads should be at least 1"
     if number < old // 2:
         return f"Log cleaner threads cannot be reduced to less than half the current value {old}"
     if number > old * 2:

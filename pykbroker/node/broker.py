@@ -106,7 +106,7 @@ async def run_broker(
             directories = open_directories(config, directory, identity, host, open_file_limit, is_new=is_new)
         logs = directory if directories is None else directories
         await _run_in_directory(config, bound, directory, logs, identity, host, on_ready, stop)
-    except StoppedEarly:
+    except StoppedEarly:  # pragma: no cover: in a process that waits for its cluster
         pass
     finally:
         for _, sockets in bound:
@@ -148,7 +148,7 @@ async def _run_in_directory(
     try:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                if host.tls is not None:
+                if host.tls is not None:  # pragma: no cover: TLS is tested with processes
                     from pykbroker.node.certificates import keep_up_to_date
 
                     keep_up_to_date(host.tls, controller, metadata, nursery)

@@ -192,7 +192,7 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
             failure = why
         with trio.move_on_after(ASK_PAUSE_S):
             await stop.wait()
-            raise StoppedEarly
+            raise StoppedEarly  # pragma: no cover: in a process that waits for its cluster
     raise ClusterUnknown(f"no controller tells which cluster this is: {failure}")
 
 
@@ -231,7 +231,7 @@ def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
     """Function that connects to the named listener of other nodes, with TLS and a login if that listener has them."""
     open_stream = host.open_stream
     tls = None if host.tls is None else host.tls.of(listener_name.upper())
-    if tls is not None:
+    if tls is not None:  # pragma: no cover: TLS is tested with processes
         from pykbroker.security.tls.connecting import with_tls
 
         open_stream = with_tls(open_stream, tls)

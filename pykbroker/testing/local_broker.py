@@ -369,7 +369,7 @@ class _Resources:
 
     def release(self, keep: bool) -> None:
         # A fork of the program that started the broker has a copy of this object, but must not end the broker.
-        if self.owner != os.getpid():
+        if self.owner != os.getpid():  # pragma: no cover: in a fork
             return
         self.kill_process()
         if self.directory is not None and not keep:

@@ -230,7 +230,7 @@ def client_library() -> ClientLibrary:
             from pykbroker.testing.client_confluent_kafka import ConfluentKafka
 
             return ConfluentKafka()
-    raise LocalBrokerError(
+    raise LocalBrokerError(  # pragma: no cover: tests/installation has an environment without a library
         "no Kafka client library is installed: pip install confluent-kafka, or pip install kafka-python"
     )
 

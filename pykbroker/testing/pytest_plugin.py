@@ -172,7 +172,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Adds the end of the brokers' logs to the report of a test that failed."""
     outcome = yield
     report = outcome.get_result()
-    if report.failed:
+    if report.failed:  # pragma: no cover: tests run pytest in processes
         values = getattr(item, "funcargs", {})
         for name in _SHOWN_IN_REPORTS:
             # A suite may have a fixture of its own with this name.

@@ -153,6 +153,12 @@ def test_what_cannot_be_asked(words: list[str], text: str, capsys: pytest.Captur
     assert text in capsys.readouterr().err
 
 
+def test_feature_levels_that_do_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--nodes", "3", "--port", "0", "--data-dir", str(tmp_path), "--release-version", "0.1"]
+    assert main(["start", *words]) == 2
+    assert "Unknown metadata.version '0.1'" in capsys.readouterr().err
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "meta.properties").touch()
     assert main(["start", "--nodes", "3", "--data-dir", str(tmp_path)]) == 1

@@ -81,10 +81,10 @@ def run_until_stopped(
     except BaseExceptionGroup as group:
         raise_expected(group)
         raise
-    except Exception as error:
+    except Exception as error:  # pragma: no cover: tests raise it in processes
         raise_expected(error)
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # pragma: no cover: tests interrupt processes
         # Ctrl-C before the signal receiver was open.
         return 130
     return 0
@@ -122,7 +122,9 @@ async def _serve(
         await ready.wait()
         while True:
             await trio.sleep(GARBAGE_INTERVAL_S)
-            settled.collect_if_due(trio.current_time(), time.process_time())
+            settled.collect_if_due(
+                trio.current_time(), time.process_time()
+            )  # pragma: no cover: in a process that runs for ten seconds
 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -163,7 +165,7 @@ async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> 
     if not stop.is_set():
         stop.set()
         await trio.sleep(LEAVE_WITHOUT_PARENT_S)
-    broker_scope.cancel()
+    broker_scope.cancel()  # pragma: no cover: in a process whose parent has ended
 
 
 def ready_text(address: ReadyAddress, config: BrokerConfig) -> str:

@@ -246,7 +246,7 @@ class Supervisor:
 
             host, _, port = (self._nodes[0].address or "").rpartition(":")
             opener = None
-            if self._options.tls:
+            if self._options.tls:  # pragma: no cover: the process of --nodes
                 from pykbroker.cli.start.tls import stream_opener
 
                 opener = stream_opener(self._directory)
@@ -278,7 +278,7 @@ class Supervisor:
             f"  to stop     Ctrl-C, or kill {os.getpid()}",
             flush=True,
         )
-        if self._options.tls:
+        if self._options.tls:  # pragma: no cover: the process of --nodes
             from pykbroker.cli.start.tls import write_client_files
 
             print(write_client_files(self._directory, ",".join(addresses)), end="", flush=True)
@@ -291,7 +291,7 @@ class Supervisor:
         from pykbroker.metadata.advertised_listeners import host_to_advertise
 
         (address, *_) = self._configs[node.node_id].network.advertised_listeners.values()
-        if is_every_address(address.host) and len(self._nodes) == 1:
+        if is_every_address(address.host) and len(self._nodes) == 1:  # pragma: no cover: the process of --nodes
             return node.address or ""
         return host_and_port(host_to_advertise(address), address.port)
 
@@ -303,7 +303,7 @@ class Supervisor:
             except BlockingIOError:
                 break
             if not data:
-                if node.output in self._selector.get_map():
+                if node.output in self._selector.get_map():  # pragma: no cover: the process of --nodes
                     self._selector.unregister(node.output)
                 if not node.unfinished_line:
                     break
@@ -327,7 +327,7 @@ class Supervisor:
             node.close_lifeline()
             if self._signals:
                 self._close_lifelines_without_majority()
-            if self._signals and status == 0:
+            if self._signals and status == 0:  # pragma: no cover: the process of --nodes
                 continue
             self._has_failed = True
             if self._signals:

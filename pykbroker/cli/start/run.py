@@ -122,7 +122,7 @@ def _stream_opener(options: StartOptions, config: BrokerConfig) -> OpenStream | 
         return stream_opener(config.log.dirs[0])
     if options.topics and config.network.listeners:
         name = config.network.listeners[0].name
-        if config.network.security_protocols.get(name) == "SSL":
+        if config.network.security_protocols.get(name) == "SSL":  # pragma: no cover: TLS is tested with processes
             from pykbroker.cli.start.tls import stream_opener_of_node
 
             return stream_opener_of_node(config, name)

@@ -87,7 +87,9 @@ def stream_opener(directory: str) -> OpenStream:
     return _stream_opener("--topic", texts.get)
 
 
-def stream_opener_of_node(config: BrokerConfig, listener_name: str) -> OpenStream:
+def stream_opener_of_node(
+    config: BrokerConfig, listener_name: str
+) -> OpenStream:  # pragma: no cover: TLS is tested with processes
     """Function that connects to a listener of the broker as another node would, with the broker's own certificate."""
     return _stream_opener(listener_name, partial(config.listener_property, listener_name))
 

@@ -23,11 +23,6 @@ def no_inter_broker_listener(advertised: Iterable[str]) -> str:
     )
 
 
-def check_roles(config: ConfigValues) -> None:
-    if not config.process_roles:
-        raise ConfigError("process.roles", "", "must be broker, controller or broker,controller")
-
-
 def check_inter_broker_name(config: ConfigValues) -> None:
     """`inter.broker.listener.name`, which Kafka checks in every role."""
     key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
@@ -108,8 +103,6 @@ def check_controller_names_of_broker(config: ConfigValues) -> None:
         return
     network = config.network
     key, names = "controller.listener.names", network.controller_listener_names
-    if not names:
-        raise ConfigError(key, "", "must name a listener of the controllers")
     if network.controller_listeners:
         raise ConfigError(
             key, ",".join(names), "must not name one of this node's listeners where process.roles is broker"
@@ -152,7 +145,6 @@ def check_listeners_of_controller(config: ConfigValues) -> None:
 
 
 CHECKS = (
-    check_roles,
     check_inter_broker_name,
     check_inter_broker_mechanism,
     check_listeners_of_controller,

@@ -79,8 +79,7 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
         """Applies the record of the topics' states."""
-        if not isinstance(key, ShareGroupStatePartitionMetadataKey):
-            return
+        assert isinstance(key, ShareGroupStatePartitionMetadataKey)
         self.has_state_record = value is not None
         if value is None:
             self.initializing, self.initialized, self.deleting = {}, {}, frozenset()

@@ -189,3 +189,19 @@ def test_a_downgrade_to_a_newer_version_is_refused() -> None:
         assert error.code == ErrorCode.INVALID_UPDATE_VERSION
         assert (error.message or "").endswith("Can't downgrade to a newer version.")
     assert world.image.features["transaction.version"] == 1
+
+
+def test_a_feature_that_depends_on_a_higher_level_is_refused() -> None:
+    """P-158: Kafka's Feature.validateVersion, with its text."""
+    world = World()
+    world.apply([FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)])
+    world.apply([FeatureLevelRecord(name="metadata.version", feature_level=22)])
+    update = UpdateFeatures([FeatureUpdate("eligible.leader.replicas.version", 1)])
+    error = world.do(update)
+    assert error.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert (error.message or "").endswith(
+        "eligible.leader.replicas.version could not be set to 1 because it depends on metadata.version level 23"
+    )
+    assert world.image.features.get("eligible.leader.replicas.version", 0) == 0
+    world.apply([FeatureLevelRecord(name="metadata.version", feature_level=23)])
+    assert not world.do(update).is_failure

@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.partition_changes import Assignment, change_p
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 from tests.controller.world import World, directory_id
 
 
@@ -133,6 +134,19 @@ def test_a_cancel_that_leaves_nobody_in_sync_is_an_unclean_election(unclean: boo
         assert error.message is not None
         assert "unclean leader election" in error.message
         assert assignment(world) == before
+
+
+def test_a_cancel_that_leaves_no_replica_is_refused() -> None:
+    """Kafka's PartitionReassignmentRevert, with its text; Kafka's own reassignments never come to this."""
+    world = world_with(1, 2)
+    topic = world.image.topics_by_name["t"]
+    world.apply([PartitionChangeRecord(topic_id=topic.topic_id, partition_id=0, adding_replicas=[1, 2])])
+    before = assignment(world)
+    assert alter(world, None) == ApiError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "Invalid replica assignment: addingReplicas contains all replicas.",
+    )
+    assert assignment(world) == before
 
 
 def test_a_reassignment_can_be_replaced_by_another_or_by_its_reverse() -> None:

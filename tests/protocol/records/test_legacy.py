@@ -86,6 +86,11 @@ def compressed(value: bytes | None, *, codec: int = 1, offset: int = 5) -> bytes
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
+def with_key_length(data: bytes, length: int) -> bytes:
+    """A message of format 1 with another length of its key."""
+    return data[:26] + struct.pack(">i", length) + data[30:]
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -97,6 +102,9 @@ def compressed(value: bytes | None, *, codec: int = 1, offset: int = 5) -> bytes
         compressed(b"\0" * 40),
         message_set(1, 0, RECORDS[:1])[:-1],
         message_set(1, 0, RECORDS[:1])[:-50],
+        with_key_length(message_set(1, 0, RECORDS[:1]), 1000),
+        with_key_length(message_set(1, 0, RECORDS[:1]), 48),
+        message_set(1, 0, RECORDS[:1])[:20],
     ],
     ids=[
         "no value",
@@ -107,6 +115,9 @@ def compressed(value: bytes | None, *, codec: int = 1, offset: int = 5) -> bytes
         "no lengths",
         "cut off in the value",
         "cut off in the header",
+        "a key longer than the message",
+        "no length of a value behind the key",
+        "shorter than the shortest message",
     ],
 )
 def test_what_cannot_be_read(data: bytes) -> None:

@@ -182,6 +182,16 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
         (
             BOTH,
             {
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+                "sasl.mechanism.controller.protocol": "PLAIN",
+                "listener.name.controller.plain.sasl.jaas.config": "org.example.Login required;",
+            },
+            "listener.name.controller.plain.sasl.jaas.config",
+            "No LoginModule found for org.example.Login",
+        ),
+        (
+            BOTH,
+            {
                 "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
                 "sasl.enabled.mechanisms": "PLAIN",

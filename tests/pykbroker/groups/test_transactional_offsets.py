@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.list_groups import handle_list_groups
@@ -16,6 +17,7 @@ from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
 from pykbroker.handlers.txn_offset_commit import handle_txn_offset_commit
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
+from pykbroker.protocol.acl_codes import ALLOW, GROUP, LITERAL, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
@@ -41,6 +43,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from pykbroker.replication.partition import Partition
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_image
 from tests.support.transactions import FakeTransactions
@@ -295,6 +298,22 @@ async def test_partitions_that_do_not_exist(tmp_path: Path) -> None:
         assert await rig.commit_in_transaction(1, metadata="m" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
         await rig.mark(commit=True)
         assert await rig.fetch() == 1
+
+
+async def test_topics_that_the_client_may_not_read(tmp_path: Path) -> None:
+    """P-111: each of their partitions has the error; those of other topics are committed."""
+    acls = {
+        bytes([number]) * 16: Acl(resource_type, name, LITERAL, "User:ANONYMOUS", "*", operation, ALLOW)
+        for number, (resource_type, name, operation) in enumerate(
+            ((TRANSACTIONAL_ID, "t", WRITE), (GROUP, "g", READ), (TOPIC, "clicks", READ))
+        )
+    }
+    rig = TransactionRig(tmp_path)
+    rig.services = rig.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    async with rig.running():
+        rig.change(topic_image("clicks", 2), topic_image("secret", 1), topic_image(OFFSETS_TOPIC, 5))
+        assert await rig.commit_in_transaction(1, topic="secret") == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert await rig.commit_in_transaction(1) == [ErrorCode.NONE]
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,17 @@ async def test_where_the_error_of_a_group_stands(tmp_path: Path, version: int) -
             assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
 
 
+async def test_stable_offsets_of_a_group_that_is_not_coordinated_here(tmp_path: Path) -> None:
+    """P-369: as without `require_stable`, and without a wait."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2))
+        asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+        request = OffsetFetchRequest(groups=[asked], require_stable=True)
+        [group] = (await rig.call(handle_offset_fetch, request, 9)).groups
+        assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
+
+
 async def test_several_groups(tmp_path: Path) -> None:
     """KIP-709."""
     rig = Rig(tmp_path)

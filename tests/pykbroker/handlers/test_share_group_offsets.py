@@ -141,6 +141,17 @@ async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path
         assert await describe(rig, "g") == {"clicks": [(0, -1, -1, 0)]}
 
 
+async def test_p190_an_end_offset_that_no_broker_gives(tmp_path: Path) -> None:
+    """P-190: the error of the end offset is that of the partition, and nothing else is said about it."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await alter(rig, "g", clicks={0: 2})
+        rig.share_states.complete_counts["g", topic_id("clicks"), 0] = 0
+        rig.change(topic_image("clicks", 2, leader=2), topic_image(OFFSETS_TOPIC, 5))
+        rig.services.metadata.image.features = {SHARE_VERSION: 1}
+        assert await describe(rig, "g", ("clicks", [0])) == {"clicks": [(0, 0, -1, ErrorCode.NETWORK_EXCEPTION)]}
+
+
 async def test_p190_a_lag_is_a_long(tmp_path: Path) -> None:
     """P-190: a client may store any start offset, and Java's difference wraps around."""
     rig = share_rig(tmp_path)

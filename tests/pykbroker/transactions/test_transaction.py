@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.transactions.coordinator import AbortLate
 from pykbroker.transactions.states import LAST_EPOCH, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
 
@@ -136,3 +137,14 @@ def test_replay_of_a_decided_transaction_p_142() -> None:
 @pytest.mark.parametrize("level", [0, 2])
 def test_only_what_goes_on_is_fenced(level: int) -> None:
     assert producer().fence_and_abort(level, NOW_MS).error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_that_is_not_late_any_more_is_not_aborted() -> None:
+    """P-140: the producer has ended it, and begun the next one, while the abort waited for a producer id."""
+    transaction = ongoing()
+    timed_out_ms = NOW_MS + 60_001
+    assert AbortLate(timed_out_ms, 2).apply(transaction, timed_out_ms, None).error is ErrorCode.NONE
+    transaction = ongoing()
+    outcome = AbortLate(NOW_MS, 2).apply(transaction, timed_out_ms, None)
+    assert (outcome.error, outcome.state) == (ErrorCode.INVALID_TXN_STATE, None)
+    assert transaction.current.state is TransactionState.ONGOING

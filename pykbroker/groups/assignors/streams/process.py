@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykbroker.groups.assignors.streams.spec import TaskAssignorError, TaskId
+from pykbroker.groups.assignors.streams.spec import TaskId
 from pykbroker.java_order import PriorityQueue, hash_order
 
 
@@ -48,8 +48,7 @@ class Process:
             loads = (_MemberLoad(member_id, self.task_counts[member_id]) for member_id in hash_order(self.task_counts))
             self._members_by_load = PriorityQueue(loads, _MemberLoad.weight)
         member = self._members_by_load.poll()
-        if member is None:
-            raise TaskAssignorError(f"No members available to assign task {task}")
+        assert member is not None, "a process has a member"
         member.task_count = self._add(member.member_id, task, is_active)
         self._members_by_load.add(member)
         return member.task_count

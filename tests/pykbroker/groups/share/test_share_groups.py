@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import check_commit, fetch
+from pykbroker.groups.offset_requests import commit as commit_offsets
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Rig as ConsumerRig
@@ -304,6 +310,10 @@ def test_no_other_type_takes_the_id() -> None:
     )
     commit = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, member_id="")
     assert check_commit(rig.shard, commit, 9, rig.now_ms) is ErrorCode.GROUP_ID_NOT_FOUND
+    commit.topics = [OffsetCommitRequestTopic(name="foo", partitions=[OffsetCommitRequestPartition(partition_index=0)])]
+    transactional = commit_offsets(rig.shard, rig.now_ms, commit, 5, TransactionalProducer(7, 0))
+    assert transactional.response.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert not transactional.records
     fetched = finished(fetch(rig.shard, OffsetFetchRequestGroup(group_id=GROUP, topics=None)))
     assert (fetched.error_code, fetched.topics) == (ErrorCode.NONE, [])
     rig.shard.get_or_create("classic", rig.now_ms)

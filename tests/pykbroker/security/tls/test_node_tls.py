@@ -72,6 +72,25 @@ def test_an_error_names_the_listener() -> None:
         NodeTls(config(listener__name__login__ssl__enabled__protocols="TLSv1.9"))
 
 
+def test_a_listener_that_is_added() -> None:
+    """P-484: it gets the settings of the moment; one that is known keeps its own."""
+    node = NodeTls(config(listeners="SSL://localhost:0"))
+    known = node.of("SSL")
+    assert node.of("LOGIN") is None
+    node.add("LOGIN", config(listener__name__login__ssl__client__auth="required"))
+    assert verify_mode(node.of("LOGIN")) is ssl.CERT_REQUIRED
+    node.add("SSL", config(ssl__client__auth="required"))
+    assert node.of("SSL") is known
+
+
+def test_a_listener_that_is_added_with_settings_that_cannot_be_used() -> None:
+    """P-484: it is not added."""
+    node = NodeTls(config(listeners="SSL://localhost:0"))
+    with pytest.raises(ConfigError, match=r"\(listener LOGIN\)"):
+        node.add("LOGIN", config(listener__name__login__ssl__enabled__protocols="TLSv1.9"))
+    assert node.of("LOGIN") is None
+
+
 def with_store(issued: Any) -> BrokerConfig:
     own = {f"listener.name.ssl.{key}": text for key, text in texts(issued).items() if "keystore" in key}
     return config().with_dynamic({}, own)
