@@ -540,7 +540,7 @@ def test_a_group_of_many_offsets_expires_at_once_though_they_are_not_replicated_
 
 
 async def test_the_many_offsets_of_a_deleted_topic_go_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is committed for a new topic of the same name meanwhile stays."""
+    """An offset that is committed for a new topic of the same name meanwhile stays."""
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     rig = Rig(tmp_path)
     async with rig.running():

@@ -659,7 +659,7 @@ def test_very_many_topics_are_matched_in_steps() -> None:
 
 
 def test_partitions_and_racks_of_topics_follow_the_metadata() -> None:
-    """What was made for one assignment is kept for the next one, until the topic or the brokers change."""
+    """They are kept from one assignment to the next, until the topic or the brokers change."""
     old = image_of({"a": 2, "b": 1})
     topics, wanted = GroupTopics(old), [topic_id("a"), topic_id("b")]
     first = topics.specs(wanted)
