@@ -182,7 +182,11 @@ class Partitions:
         for topic in delta.deleted_topics:
             self._remove(topic)
         for topic in delta.created_topics:
-            self._add_or_update(new, topic, topic.partitions.values(), self._take_prepared(topic))
+            prepared = self._take_prepared(topic)
+            if len(prepared) == len(topic.partitions):
+                self._name_by_id[topic.topic_id] = topic.name
+            else:
+                self._add_or_update(new, topic, topic.partitions.values(), prepared)
         for before, topic in delta.changed_topics:
             prepared = self._take_prepared(topic)
             updated = self._updated.get(topic.name)
