@@ -59,6 +59,10 @@ class PlannedImage(NamedTuple):
     end_offset: int
     image: ClusterImage
 
+    @property
+    def record_count(self) -> int:
+        return self.end_offset - self.base_offset
+
 
 class Round:
     """A round of planning, of which nothing is in the log yet.

@@ -20,10 +20,12 @@ from pykbroker.protocol.steps import Steps, finished
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 
 ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
-"""Prepares a subscriber for the next image (old, new) in steps, in ways that nobody sees before it is published."""
+"""Prepares a subscriber for the next image (old, new), whose records are committed, in steps. Others may see before it
+is published what they may see in Kafka while its publishers apply an image, one thing after the other."""
 
 LARGE = 32
-"""Number of new partitions, or of records, from which an image is prepared, or read from the log, in steps."""
+"""Number of new partitions, or of records, from which an image is prepared, or read from the log, in steps. A changed
+partition has a record of its own."""
 
 
 class ImagePublisher:
@@ -47,7 +49,7 @@ class ImagePublisher:
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
         """Calls `callback(old image, new image)` for each new image, and at once if there is one.
 
-        `prepare` is called before `callback` for an image with many new partitions.
+        `prepare` is called before `callback` for an image with many new or changed partitions.
         """
         self._subscribers.append(callback)
         if prepare is not None:
@@ -75,18 +77,18 @@ class ImagePublisher:
         image.delta = ImageDelta()
         self.prepared = None
 
-    def must_prepare(self, image: ClusterImage) -> bool:
-        """True if the subscribers should be prepared for this image before it is published."""
+    def must_prepare(self, image: ClusterImage, record_count: int) -> bool:
+        """True if the subscribers should be prepared for this image, of so many records, before it is published."""
         if image is self.prepared or not self._preparers:
             return False
         delta = image.delta
         count = sum(len(topic.partitions) for topic in delta.created_topics)
         count += sum(len(after.partitions) - len(before.partitions) for before, after in delta.changed_topics)
-        return count >= LARGE
+        return count >= LARGE or (bool(delta.changed_topics) and record_count >= LARGE)
 
-    def prepare_in_steps(self, image: ClusterImage) -> Steps[None]:
-        """Prepares the subscribers for an image that is published next."""
-        if self.must_prepare(image):
+    def prepare_in_steps(self, image: ClusterImage, record_count: int) -> Steps[None]:
+        """Prepares the subscribers for an image, of so many records, that are committed; it is published next."""
+        if self.must_prepare(image, record_count):
             for prepare in self._preparers:
                 for _ in prepare(self.image, image):
                     yield

@@ -238,7 +238,8 @@ class ControllerNode:
         """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`,
         during the calls.
 
-        While the node runs, an image with many new partitions is given to `prepare` first, with the same arguments.
+        While the node runs, an image with many new or changed partitions is given to `prepare` first, with the same
+        arguments.
         If there is an image already, the callback is called at once, with the empty image as the old one. An exception
         of a subscriber ends the node, because the subscriber's state would no longer match the image.
         """
@@ -372,7 +373,7 @@ class ControllerNode:
             if planned and planned[0].base_offset == publisher.applied.offset:
                 if planned[0].end_offset > high_watermark:
                     break
-                if self._is_running and publisher.must_prepare(planned[0].image):
+                if self._is_running and publisher.must_prepare(planned[0].image, planned[0].record_count):
                     self._wakeup.set()
                     break
                 _, end_offset, image = planned.popleft()
@@ -409,12 +410,12 @@ class ControllerNode:
             if planned and planned[0].base_offset == start_offset:
                 if planned[0].end_offset > high_watermark:
                     return
-                yield from publisher.prepare_in_steps(planned[0].image)
+                yield from publisher.prepare_in_steps(planned[0].image, planned[0].record_count)
                 self.on_committed(self._core.high_watermark)
             else:
                 image, first, last = yield from publisher.read_in_steps(self._storage, self._replay_end(high_watermark))
                 if image is not None:
-                    yield from publisher.prepare_in_steps(image)
+                    yield from publisher.prepare_in_steps(image, last.offset - first.offset)
                 if publisher.publish_read(image, first, last):
                     self._note_applied(start_offset)
 

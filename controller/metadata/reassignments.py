@@ -70,14 +70,13 @@ class AlterPartitionReassignments(NamedTuple):
                     record = self._plan(image, context, name, reassignment)
                 except ItemRefused as refused:
                     of_topic.append(ReassignmentResult(reassignment.partition, refused.error))
-                    continue
-                if record is not None and len(records) == RECORD_COUNT_MAX:
-                    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better code for it
+                else:
+                    error = NO_ERROR
+                    if record is not None and len(records) == RECORD_COUNT_MAX:
+                        error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better code for it
+                    elif record is not None:
+                        records.append(record)
                     of_topic.append(ReassignmentResult(reassignment.partition, error))
-                    continue
-                if record is not None:
-                    records.append(record)
-                of_topic.append(ReassignmentResult(reassignment.partition, NO_ERROR))
                 yield
         return Plan(records, results)
 

@@ -117,9 +117,9 @@ class CreateTopics(NamedTuple):
                 new_records, result = yield from _plan_topic(topic, image, context, self.charge)
             except ItemRefused as refused:
                 results.append(CreateTopicResult(topic.name, refused.error))
-                continue
-            records += new_records
-            results.append(result)
+            else:
+                records += new_records
+                results.append(result)
             yield
         duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         results += [CreateTopicResult(name, duplicate) for name, count in counts.items() if count > 1]

@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
@@ -41,7 +42,7 @@ async def handle_list_config_resources(
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in supported
             if kind in wanted
-            for name in _names(context, kind)
+            async for name in EachInTurns(_names(context, kind))
         ]
     )
 

@@ -60,6 +60,11 @@ LONG_RESPONSES = frozenset(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_GROUPS,
     }
 )
 """APIs that answer a short request with all that there is. Fetch says for each response if it is long."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, changed_partitions
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
+
+COORDINATED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+
+
+class UpdatedTopic(NamedTuple):
+    """Numbers of the partitions of a topic that have the state of an image which is about to be applied."""
+
+    topic: TopicImage
+    partitions: set[int]
 
 
 class PreparedTopic(NamedTuple):
@@ -67,6 +77,7 @@ class Partitions:
         self.cleaned: tuple[str, int] | None = None
         # By topic name; empty but while `_image_prepared` is prepared.
         self._prepared: dict[str, PreparedTopic] = {}
+        self._updated: dict[str, UpdatedTopic] = {}
         self._image_prepared: ClusterImage | None = None
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -110,10 +121,14 @@ class Partitions:
             yield from partitions.values()
 
     def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
-        """Makes the new partitions of an image, with pauses in which others run. Lookups find them from `apply` on.
+        """Makes the new partitions of an image, and updates those that it changes, with pauses in which others run.
 
-        One whose log cannot be made is left to `apply`, and so is a topic that takes the name of a deleted one, whose
-        logs have the same names. Ends early if another image is applied meanwhile.
+        Lookups find new ones from `apply` on. One whose log cannot be made is left to `apply`, and so is a topic that
+        takes the name of a deleted one, whose logs have the same names. Ends early if another image is applied.
+
+        A changed partition has its new leader and epoch before clients get the metadata that say so. In Kafka it has
+        them after that: ReplicaManager changes one partition after the other. Internal topics are left to `apply`,
+        because their coordinators learn of a new leader epoch in the same step.
         """
         self._image_prepared = new
         for topic in new.delta.created_topics:
@@ -121,8 +136,10 @@ class Partitions:
                 yield from self._prepare(new, topic, topic.partitions.values())
         for before, topic in new.delta.changed_topics:
             known = before.partitions
-            added = [image for number, image in topic.partitions.items() if number not in known]
-            yield from self._prepare(new, topic, added)
+            changed = changed_partitions(before, topic)
+            yield from self._prepare(new, topic, [image for image in changed if image.partition not in known])
+            if topic.name not in COORDINATED_TOPICS:
+                yield from self._update_some(new, topic, [image for image in changed if image.partition in known])
 
     @property
     def is_preparing(self) -> bool:
@@ -142,6 +159,18 @@ class Partitions:
                     prepared.partitions[image.partition] = self._open(topic, image, config)
             yield
 
+    def _update_some(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
+        # Leaders compare their followers with the brokers that the same records change.
+        self.environment.brokers.brokers = new.brokers
+        for image in images:
+            if self._image_prepared is not new:
+                return
+            partition = self.get_by_id(topic.topic_id, image.partition)
+            if partition is not None and self._node_id in image.replicas:
+                self._update(partition, image)
+                self._updated.setdefault(topic.name, UpdatedTopic(topic, set())).partitions.add(image.partition)
+            yield
+
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Applies a change of the metadata, deleted topics first, so that a name can be used again at once."""
         delta = new.delta
@@ -151,10 +180,19 @@ class Partitions:
         for topic in delta.deleted_topics:
             self._remove(topic)
         for topic in delta.created_topics:
-            self._add_or_update(new, topic, topic.partitions.values(), self._take_prepared(topic))
+            prepared = self._take_prepared(topic)
+            if len(prepared) == len(topic.partitions):
+                self._name_by_id[topic.topic_id] = topic.name
+            else:
+                self._add_or_update(new, topic, topic.partitions.values(), prepared)
         for before, topic in delta.changed_topics:
-            self._add_or_update(new, topic, changed_partitions(before, topic), self._take_prepared(topic))
+            prepared = self._take_prepared(topic)
+            updated = self._updated.get(topic.name)
+            if updated is not None and updated.topic is topic:
+                prepared = updated.partitions.union(prepared)
+            self._add_or_update(new, topic, changed_partitions(before, topic), prepared)
         self._prepared.clear()
+        self._updated.clear()
         self._image_prepared = None
         if delta.configs:
             self._update_configs(new, delta.configs)

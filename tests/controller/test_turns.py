@@ -11,9 +11,11 @@ import trio.testing
 
 from pykbroker.controller import turns
 from pykbroker.controller.command_queue import CommandQueue, PendingCommand, not_leader
+from pykbroker.controller.metadata.acls import AclFilter, DeleteAcls
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage
+from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
     CreateTopics,
@@ -23,6 +25,7 @@ from pykbroker.controller.metadata.topics import (
     TopicReference,
 )
 from pykbroker.controller.raft import local_messages as local
+from pykbroker.protocol.acl_codes import LITERAL
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordFrames
 from pykbroker.protocol.steps import Steps, finished
@@ -59,6 +62,11 @@ LARGE_COMMANDS: dict[str, Command[Any]] = {
     "one topic": CreateTopics([NewTopic("big", COUNT, 1)]),
     "assigned by hand": CreateTopics([NewTopic("big", assignments=[(number, [1]) for number in range(COUNT)])]),
     "many topics": CreateTopics([NewTopic(f"n{number}", 1, 1) for number in range(COUNT)]),
+    "topics that exist": CreateTopics([NewTopic(f"t{number}", 1, 1) for number in range(COUNT)]),
+    "reassignments of nothing": AlterPartitionReassignments(
+        [("t0", [Reassignment(number, None) for number in range(COUNT)])], False
+    ),
+    "deletion of ACLs": DeleteAcls([AclFilter(2, f"t{number}", LITERAL) for number in range(COUNT)]),
     "partitions": CreatePartitions([NewPartitions("t0", COUNT)]),
     "deletion": DeleteTopics([TopicReference(f"t{number}") for number in range(COUNT)]),
     "settings": IncrementalAlterConfigs(

@@ -186,3 +186,23 @@ def test_a_filter_of_all_elements_is_for_one_entry(existing: list[Acl], gone: li
     world = world_with(*existing)
     world.do(DeleteAcls([AclFilter(*entry) for entry in gone]))
     assert set(world.image.acls.values()) == set(existing) - set(gone)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "*"]), st.sampled_from([LITERAL, PREFIXED])), unique=True),
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "ab", "c", "*", None]), st.sampled_from([LITERAL, PREFIXED, ANY, MATCH])),
+        max_size=6,
+    ),
+)
+def test_several_filters_delete_what_each_of_them_matches(
+    existing: list[tuple[str, int]], wanted: list[tuple[str | None, int]]
+) -> None:
+    """Filters of one name look only at the entries with it, which are in the order of all entries."""
+    world = World()
+    world.do(CreateAcls([acl(name, kind) for name, kind in existing]))
+    before = list(world.image.acls.values())
+    filters = [AclFilter(TOPIC, name, kind) for name, kind in wanted]
+    results = world.do(DeleteAcls(filters))
+    assert [list(result.acls) for result in results] == [[a for a in before if f.matches(a)] for f in filters]
+    assert list(world.image.acls.values()) == [a for a in before if not any(f.matches(a) for f in filters)]

@@ -18,7 +18,8 @@ from pykbroker.coordination.loaded_shards import LoadedShards
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.coordination.replication_queue import ReplicationQueues
 from pykbroker.coordination.shard import TransactionalProducer
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
+from pykbroker.groups import offset_requests
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
@@ -31,6 +32,7 @@ from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, Of
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from pykbroker.replication.transaction_markers import AppendedMarker
 from pykbroker.transactions import completion
 from pykbroker.transactions.marker_queue import Progress
@@ -145,7 +147,11 @@ class History:
         request = OffsetFetchRequestGroup(
             group_id=group_id, topics=[OffsetFetchRequestTopics(name=DATA_TOPIC, partition_indexes=[0])]
         )
-        answer = node.groups.fetch_offsets(request, require_stable=True)
+        try:
+            _, shard = node.groups._runtime.find(group_id)
+        except CoordinatorError:
+            return None
+        answer = finished(offset_requests.fetch(shard, request, require_stable=True))
         if answer.error_code != ErrorCode.NONE or answer.topics[0].partitions[0].error_code != ErrorCode.NONE:
             return None
         offset: int = answer.topics[0].partitions[0].committed_offset

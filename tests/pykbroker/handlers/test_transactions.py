@@ -309,7 +309,7 @@ async def test_others_have_turns_between_many_transactions_and_partitions(
         assert len(await describe(rig, *["x", *(f"y{number}" for number in range(50))])) == 51
         assert turns.count - before >= 50
         before = turns.count
-        codes = await add_old(rig, t=[0, 1, 2], **{f"missing{number}": [0] for number in range(50)})
+        codes = await add_old(rig, 3, epoch=0, **{"t": [0, 1, 2], **{f"missing{number}": [0] for number in range(50)}})
         assert set(codes.values()) == {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert await add_old(rig, t=[0, 1, 2] * 20) == dict.fromkeys((("t", 0), ("t", 1), ("t", 2)), ErrorCode.NONE)
         assert turns.count - before >= 50

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+from pykbroker.controller.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.logstore.errors import StorageError
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import DataPath, cluster_image, topic_image
@@ -61,12 +62,75 @@ def test_new_partitions_of_a_known_topic(path: DataPath) -> None:
     old = first_image(path)
     before = held(path, "old")
     new = change(old, topic_image("old", COUNT, leader_epoch=1, partition_epoch=1))
-    assert sum(1 for _ in path.partitions.prepare(old, new)) == COUNT - 2
+    assert sum(1 for _ in path.partitions.prepare(old, new)) == COUNT
     assert held(path, "old") == before
+    assert [partition.leader_epoch for partition in before] == [1, 1]
     path.partitions.apply(old, new)
     assert len(held(path, "old")) == COUNT
     assert held(path, "old")[:2] == before
     assert [partition.leader_epoch for partition in held(path, "old")] == [1] * COUNT
+
+
+def many(path: DataPath, name: str = "many") -> ClusterImage:
+    """An image with a topic that this broker leads."""
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image(name, COUNT, followers=(2,)))
+    path.partitions.apply(old, new)
+    new.delta = ImageDelta()
+    return new
+
+
+def test_changed_partitions_are_updated_one_after_the_other_and_once(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka, whose ReplicaManager applies a change of the metadata partition by partition."""
+    old = many(path)
+    new = change(
+        old,
+        old.topics_by_name["old"],
+        topic_image("many", COUNT, leader=2, followers=(1,), leader_epoch=1, partition_epoch=1),
+    )
+    updates: list[int] = []
+    update = Partition.update
+
+    def watched(self: Partition, image: PartitionImage) -> None:
+        updates.append(image.partition)
+        update(self, image)
+
+    monkeypatch.setattr(Partition, "update", watched)
+    steps = path.partitions.prepare(old, new)
+    leading = [sum(partition.is_leader for partition in held(path, "many")) for _ in steps]
+    assert leading == list(range(COUNT - 1, -1, -1))
+    path.partitions.apply(old, new)
+    assert sorted(updates) == list(range(COUNT))
+    assert {(partition.leader_id, partition.leader_epoch) for partition in held(path, "many")} == {(2, 1)}
+
+
+def test_changes_that_a_snapshot_overtakes_are_applied_with_it(path: DataPath) -> None:
+    old = many(path)
+    new = change(
+        old,
+        old.topics_by_name["old"],
+        topic_image("many", COUNT, leader=2, followers=(1,), leader_epoch=1, partition_epoch=1),
+    )
+    steps = iter(path.partitions.prepare(old, new))
+    for _ in range(5):
+        next(steps)
+    newer = change(old, old.topics_by_name["old"], topic_image("many", COUNT, leader_epoch=2, partition_epoch=2))
+    path.partitions.apply(old, newer)
+    assert list(steps) == []
+    assert {(partition.is_leader, partition.leader_epoch) for partition in held(path, "many")} == {(True, 2)}
+
+
+def test_partitions_of_coordinators_are_left_to_the_application(path: DataPath) -> None:
+    """Their shards are loaded and unloaded in the same step."""
+    old = many(path, OFFSETS_TOPIC)
+    changed = topic_image(OFFSETS_TOPIC, COUNT, leader=2, followers=(1,), leader_epoch=1, partition_epoch=1)
+    new = change(old, old.topics_by_name["old"], changed)
+    assert list(path.partitions.prepare(old, new)) == []
+    assert all(partition.is_leader for partition in held(path, OFFSETS_TOPIC))
+    path.partitions.apply(old, new)
+    assert not any(partition.is_leader for partition in held(path, OFFSETS_TOPIC))
 
 
 def test_a_topic_with_the_name_of_a_deleted_one_is_left_to_the_application(path: DataPath) -> None:
