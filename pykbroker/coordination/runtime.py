@@ -227,10 +227,10 @@ class CoordinatorRuntime(Generic[Shard]):
         Raises:
             CoordinatorError: the key is not served here, or not yet (P-90).
         """
-        number, shard, _ = self._find(key)
+        number, shard, _ = self.find_now(key)
         return number, shard
 
-    def _find(self, key: str) -> tuple[int, Shard, int]:
+    def find_now(self, key: str) -> tuple[int, Shard, int]:
         """As `find`, with the time of the timers in ms."""
         if self._has_ended:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
@@ -269,7 +269,7 @@ class CoordinatorRuntime(Generic[Shard]):
 
         `verification` is the proof that the batch belongs to an open transaction (P-135).
         """
-        number, shard, now_ms = self._find(key)
+        number, shard, now_ms = self.find_now(key)
         result = operation(shard, now_ms, *arguments)
         return Write(result, self.carry_out(number, shard, result, key, verification))
 

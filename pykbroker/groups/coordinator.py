@@ -305,8 +305,8 @@ class GroupCoordinator:
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
         try:
-            number, shard = self._runtime.find(request.group_id)
-            code = shard.heartbeat(request, self._runtime.now_ms())
+            number, shard, now_ms = self._runtime.find_now(request.group_id)
+            code = shard.heartbeat(request, now_ms)
             self._runtime.plan_timer(number, shard, request.group_id)
             if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 await self._runtime.wait_replicated(number)

@@ -62,6 +62,8 @@ ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
 FUTURE_REPLICA_ID = -3
 """Kafka's replicas that move to another directory read with it inside their broker."""
+SKIPPED_PER_LOOK = 256
+"""Number of partitions that are not read after which the time is looked at, which costs a third of skipping one."""
 FOLLOWER_READ_VERSION = 11
 DIVERGING_VERSION = 12
 
@@ -116,7 +118,7 @@ class ReadPartition(NamedTuple):
         """True if a consumer found no records here, and no field of its response has changed since.
 
         A field of the response that can change while a request waits needs a condition here, as it needs one in
-        `FetchedPartition.changes_response`.
+        `FetchedPartition.changes_response` and in `CaughtUpConsumer.is_unchanged`.
         """
         partition, data = self.awaited, self.data
         if (
@@ -227,21 +229,40 @@ class FetchSteps:
         had_nothing: dict[PartitionKey, ReadPartition] = {}
         if before is not None and self._bound != FetchBound.LOG_END:
             had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
+        # A replica's right was checked with the fetch that made it a caught-up follower.
+        asks_authorizer = self._context.services.authorizer is not None and not self._is_replica
         rest = self._max_bytes
         now: float | None = None
+        skipped = 0
         turn = Turn()
         try:
             # A copy: between two turns another request may change the session, against the protocol.
             for asked in list(self._fetch.partitions.values()):
                 caught_up = asked.caught_up
-                if caught_up is not None and caught_up.is_unchanged(
-                    asked.sent_high_watermark, asked.sent_log_start_offset, self._replica_epoch
+                if (
+                    caught_up is not None
+                    and caught_up.is_unchanged(
+                        asked.fetch_offset,
+                        asked.sent_high_watermark,
+                        asked.sent_log_start_offset,
+                        self._bound,
+                        self._replica_epoch,
+                    )
+                    and not self._rack
                 ):
-                    # Nothing has changed since the follower's last fetch: the partition is not read.
+                    if asks_authorizer and not self._is_authorized(asked.key):
+                        read.partitions.append(self._refused(asked))
+                        read.has_urgent = True
+                        continue
+                    # Nothing has changed since the last fetch: the partition is not read.
                     if is_first_pass:
                         now = caught_up.on_fetch(now)
                     if waiter is not None:
                         waiter.register(self._waiters_of(caught_up.partition))
+                    skipped += 1
+                    if not skipped % SKIPPED_PER_LOOK and turn.is_over:
+                        await turn.end_if_over()
+                        now = None
                     continue
                 if turn.is_over:
                     await turn.end_if_over()
@@ -280,7 +301,7 @@ class FetchSteps:
         """Reads one partition; `read` has the partitions that this pass has read before it."""
         context, key, bound = self._context, asked.key, self._bound
         if context.services.authorizer is not None and not self._is_authorized(key):
-            return ReadPartition(asked, failure(context, key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+            return self._refused(asked)
         partition = self._find(key)
         try:
             if partition is None:
@@ -309,6 +330,8 @@ class FetchSteps:
         except (KafkaError, LogError) as error:
             return ReadPartition(asked, failure(context, key, error_code_for(error), partition))
         is_throttled = False
+        if follower is None and found.records is None and found.diverging is None and self._may_be_caught_up(asked):
+            asked.caught_up = partition.caught_up_consumer()
         if follower is not None and found.records is not None:
             found, is_throttled = self._throttled(partition, found, read)
         data = PartitionData(
@@ -327,6 +350,16 @@ class FetchSteps:
         if bound == FetchBound.LAST_STABLE_OFFSET and not is_cut:
             data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
         return ReadPartition(asked, data, partition, is_throttled, partition.leadership, partition.leader_epoch)
+
+    def _refused(self, asked: FetchedPartition) -> ReadPartition:
+        return ReadPartition(asked, failure(self._context, asked.key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+
+    def _may_be_caught_up(self, asked: FetchedPartition) -> bool:
+        """True if a consumer's next fetch of a partition without records depends on `CaughtUpConsumer` alone.
+
+        Without a session there is no such fetch; a preferred replica and a divergence are looked up each time.
+        """
+        return self._fetch.session is not None and not self._rack and asked.last_fetched_epoch == NO_EPOCH
 
     def _find(self, key: PartitionKey) -> Partition | None:
         partitions = self._context.services.partitions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
 
     from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-    from pykbroker.replication.partition import CaughtUpFollower
+    from pykbroker.replication.partition import CaughtUpConsumer, CaughtUpFollower
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -62,8 +62,9 @@ class FetchedPartition:
         self.last_fetched_epoch = max(-1, last_epoch)
         # Start of the follower's own log; -1 from a consumer.
         self.log_start_offset = asked.log_start_offset
-        # State of an in-sync follower that had the whole log at its last fetch, else None. Set by the handler of Fetch.
-        self.caught_up: CaughtUpFollower | None = None
+        # State of an in-sync follower that had the whole log at its last fetch, or of a consumer of a session that had
+        # all it may read; else None. Set by the handler of Fetch.
+        self.caught_up: CaughtUpFollower | CaughtUpConsumer | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.leadership import Follower, Proposal
     from pykbroker.replication.replica_environment import ReplicaEnvironment
 
-__all__ = ["NO_EPOCH", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
+__all__ = ["NO_EPOCH", "CaughtUpConsumer", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +51,22 @@ class CaughtUpFollower:
         self._leadership = partition.leadership
         self._leader_epoch = partition.leader_epoch
 
-    def is_unchanged(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
+    def is_unchanged(
+        self, offset: int, high_watermark: int, log_start_offset: int, bound: int, broker_epoch: int
+    ) -> bool:
         """True if nothing has changed, also not the high watermark and log start last sent to the follower.
+
+        `offset` and `bound` are those of the fetch, and `broker_epoch` the follower's.
 
         Each condition under which `FetchedPartition.changes_response` or an error would put the partition into the
         response must make this False: a partition that is unchanged is not read.
         """
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
-            partition.leadership is leadership
+            bound == FetchBound.LOG_END
+            and partition.leadership is leadership
             and leadership is not None
-            and partition.log.log_end_offset == self._end_offset
+            and partition.log.log_end_offset == self._end_offset == offset
             and partition.high_watermark == high_watermark
             and partition.log.log_start_offset == log_start_offset
             and partition.leader_epoch == self._leader_epoch
@@ -80,6 +85,44 @@ class CaughtUpFollower:
         if now is None:
             now = self.partition.now()
         follower.on_fetch(self._end_offset, follower.log_start_offset, self._end_offset, now)
+        return now
+
+
+class CaughtUpConsumer:
+    """A consumer that has all it may read from a leader, so that its fetches need no read until something changes.
+
+    A session of a consumer often has many partitions, of which few have new records.
+    """
+
+    __slots__ = ("_leader_epoch", "_leadership", "partition")
+
+    def __init__(self, partition: Partition, leadership: Leadership) -> None:
+        self.partition = partition
+        self._leadership = leadership
+        self._leader_epoch = partition.leader_epoch
+
+    def is_unchanged(
+        self, offset: int, high_watermark: int, log_start_offset: int, bound: int, broker_epoch: int
+    ) -> bool:
+        """As `CaughtUpFollower.is_unchanged`; a consumer has no broker epoch.
+
+        An offset above the high watermark may be out of range: such a partition is read.
+        """
+        partition = self.partition
+        if (
+            partition.leadership is not self._leadership
+            or partition.leader_epoch != self._leader_epoch
+            or partition.replica.high_watermark != high_watermark
+            or partition.log.log_start_offset != log_start_offset
+            or offset > high_watermark
+        ):
+            return False
+        if bound == FetchBound.HIGH_WATERMARK:
+            return offset == high_watermark
+        return bound == FetchBound.LAST_STABLE_OFFSET and offset >= partition.last_stable_offset
+
+    def on_fetch(self, now: float | None) -> float | None:
+        """Nothing is recorded of a consumer; returns `now`."""
         return now
 
 
@@ -566,6 +609,10 @@ class Partition:
         if leadership is None or follower.broker_id not in leadership.isr or offset != self.log.log_end_offset:
             return None
         return CaughtUpFollower(self, follower, offset)
+
+    def caught_up_consumer(self) -> CaughtUpConsumer | None:
+        """A CaughtUpConsumer if this broker leads; None on a follower, whose high watermark says less."""
+        return None if self.leadership is None else CaughtUpConsumer(self, self.leadership)
 
     def shrink_isr(self) -> None:
         """Proposes the in-sync set without the followers that have lagged for too long, if there are any."""
