@@ -302,6 +302,9 @@ class FetchSteps:
         context, key, bound = self._context, asked.key, self._bound
         if context.services.authorizer is not None and not self._is_authorized(key):
             return self._refused(asked)
+        if not self._is_replica:
+            # The session of a consumer must not keep a deleted partition in memory.
+            asked.caught_up = None
         partition = self._find(key)
         try:
             if partition is None:

@@ -167,6 +167,15 @@ async def test_each_change_is_answered(path: DataPath, change: str) -> None:
     assert {number: found[0] for number, found in (await consumer.fetch()).items()} == expected
 
 
+async def test_a_session_does_not_keep_deleted_partitions(path: DataPath) -> None:
+    consumer = await caught_up(path)
+    (session,) = path.services.fetch_sessions._sessions.values()
+    assert all(asked.caught_up is not None for asked in session.partitions.values())
+    apply(path)
+    await consumer.fetch()
+    assert all(asked.caught_up is None for asked in session.partitions.values())
+
+
 async def test_a_refusal_is_in_the_audit_log_once(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = await caught_up(path)
     revoke(path)
