@@ -166,5 +166,6 @@ def test_the_processor_time_counts_the_processes_of_the_command() -> None:
     """Those that pytest starts and waits for do most of the work of a part."""
     busy = "import time\nwhile time.process_time() < 1.0: pass\nprint('1 passed')"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}], check=True)"
-    _, summary = passing_on([sys.executable, "-c", script], {}, [].append)
+    lines: list[str] = []
+    _, summary = passing_on([sys.executable, "-c", script], {}, lines.append)
     assert re.fullmatch(r"1 passed \([1-9] s of processor time\)", summary)
