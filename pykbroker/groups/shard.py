@@ -682,11 +682,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _offsets_of(self, group_id: str) -> list[OffsetKey]:
         """The offsets of a group that are committed, pending or in flight, each once."""
         committed = self.offsets.of_group(group_id)
-        places = {(topic, partition): None for topic, partitions in committed.items() for partition in partitions}
+        found = {(topic, partition): None for topic, partitions in committed.items() for partition in partitions}
         # Pending ones too: the end of their transaction must not bring the group back.
-        places.update(dict.fromkeys(self.pending.of_group(group_id)))
-        places.update(dict.fromkeys(self.in_flight.of_group(group_id)))
-        return [(group_id, topic, partition) for topic, partition in places]
+        found.update(dict.fromkeys(self.pending.of_group(group_id)))
+        found.update(dict.fromkeys(self.in_flight.of_group(group_id)))
+        return [(group_id, topic, partition) for topic, partition in found]
 
     def delete(self, group_id: str, tombstones: Tombstones | None = None) -> GroupResult:
         """Deletes an Empty group with all its offsets (P-107); the response is an error code.
@@ -759,6 +759,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
             *self.streams.by_id.values(),
         ]
         for group in groups:
+            if looked_at >= TOMBSTONES_PER_STEP:
+                yield result
+                result, looked_at = GroupResult(), 0
             group_id = group.group_id
             ended: set[tuple[str, int]] = set()  # offsets whose tombstones are in `result`
             looked_at += 1
@@ -807,7 +810,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 for partition in partitions
             )
             and not self.pending.of_group(group_id)
-            and all(in_flight.is_tombstone((group_id, *place)) for place in in_flight.of_group(group_id))
+            and all(in_flight.is_tombstone((group_id, *partition)) for partition in in_flight.of_group(group_id))
         )
 
     def delete_topics(self, topics: dict[str, bytes]) -> Iterator[GroupResult]:

@@ -21,8 +21,8 @@ def assign_range(
     )
     targets: dict[str, Assignment] = {member_id: {} for member_id in ordered}
     subscriptions = dict.fromkeys(members[member_id].topic_ids for member_id in ordered)
+    # By which of the subscriptions have a topic: of very many members and topics there are few such combinations.
     subscribers_of: dict[tuple[bool, ...], list[str]] = {}
-    """By which of the subscriptions have a topic: there are few, of very many members and topics."""
     for topic_id, topic in topics.items():
         having = tuple([topic_id in subscription for subscription in subscriptions])
         subscribers = subscribers_of.get(having)

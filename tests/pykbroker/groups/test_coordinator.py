@@ -539,6 +539,21 @@ def test_a_group_of_many_offsets_expires_at_once_though_they_are_not_replicated_
     assert (driver.shard.offsets.of_group("g"), "g" in driver.shard.groups) == ({}, False)
 
 
+def test_very_many_groups_without_offsets_expire_in_steps_p_114() -> None:
+    """P-114: such as those that are left when the topics that they consumed are deleted."""
+    driver = Driver()
+    names = [f"g{number}" for number in range(3 * TOMBSTONES_PER_STEP)]
+    for name in names:
+        driver.commit(7, group_id=name)
+        driver.shard.offsets.remove(name, "t", 0)
+    results = []
+    for result in driver.shard.expire_offsets(driver.now_ms):
+        driver.shard.appended(result, driver.now_ms, 10)
+        results.append(result)
+    assert [len(result.records) for result in results] == [TOMBSTONES_PER_STEP] * 3
+    assert driver.shard.groups == {}
+
+
 async def test_the_many_offsets_of_a_deleted_topic_go_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offset committed meanwhile for a new topic of the same name stays."""
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
