@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, changed_partitions
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.offset_waiters import ALL
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-COORDINATED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 
 
 class UpdatedTopic(NamedTuple):
@@ -75,7 +73,7 @@ class Partitions:
         # Replicas of this broker whose log could not be opened or created.
         self._offline: set[tuple[str, int]] = set()
         self.cleaned: tuple[str, int] | None = None
-        # By topic name; empty but while `_image_prepared` is prepared.
+        # By topic name, new partitions and updated ones; empty but while `_image_prepared` is prepared.
         self._prepared: dict[str, PreparedTopic] = {}
         self._updated: dict[str, UpdatedTopic] = {}
         self._image_prepared: ClusterImage | None = None
@@ -107,6 +105,9 @@ class Partitions:
             partition = self._by_name.get(topic, {}).pop(number, None)
             if partition is None and topic in self._prepared:
                 partition = self._prepared[topic].partitions.pop(number, None)
+            if topic in self._updated:
+                # It may be opened again, with the old image, before the new one is applied.
+                self._updated[topic].partitions.discard(number)
             if partition is not None:
                 partition.close()
                 self._offline.add((topic, number))
@@ -131,6 +132,8 @@ class Partitions:
         because their coordinators learn of a new leader epoch in the same step.
         """
         self._image_prepared = new
+        # Leaders compare their followers with the brokers that the same records change.
+        self.environment.brokers.brokers = new.brokers
         for topic in new.delta.created_topics:
             if topic.name not in self._by_name and topic.name not in old.topics_by_name:
                 yield from self._prepare(new, topic, topic.partitions.values())
@@ -138,12 +141,12 @@ class Partitions:
             known = before.partitions
             changed = changed_partitions(before, topic)
             yield from self._prepare(new, topic, [image for image in changed if image.partition not in known])
-            if topic.name not in COORDINATED_TOPICS:
-                yield from self._update_some(new, topic, [image for image in changed if image.partition in known])
+            if topic.name not in INTERNAL_TOPICS:
+                yield from self._update_changed(new, topic, [image for image in changed if image.partition in known])
 
     @property
     def is_preparing(self) -> bool:
-        """True while new partitions are being prepared."""
+        """True while an image with many new or changed partitions is being prepared."""
         return self._image_prepared is not None
 
     def _prepare(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
@@ -159,16 +162,15 @@ class Partitions:
                     prepared.partitions[image.partition] = self._open(topic, image, config)
             yield
 
-    def _update_some(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
-        # Leaders compare their followers with the brokers that the same records change.
-        self.environment.brokers.brokers = new.brokers
+    def _update_changed(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
         for image in images:
             if self._image_prepared is not new:
                 return
             partition = self.get_by_id(topic.topic_id, image.partition)
             if partition is not None and self._node_id in image.replicas:
                 self._update(partition, image)
-                self._updated.setdefault(topic.name, UpdatedTopic(topic, set())).partitions.add(image.partition)
+                if not partition.is_closed:
+                    self._updated.setdefault(topic.name, UpdatedTopic(topic, set())).partitions.add(image.partition)
             yield
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:

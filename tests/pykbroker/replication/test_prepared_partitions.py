@@ -227,3 +227,33 @@ def test_offline_logs_that_are_opened_again_leave_prepared_partitions_alone(path
     assert len(held(path, "old")) == 2
     path.partitions.apply(old, new)
     assert len(held(path, "old")) == COUNT
+
+
+def test_the_rest_of_a_preparation_leaves_the_brokers_of_a_snapshot_alone(path: DataPath) -> None:
+    """Leaders would compare their followers with brokers that are not the present ones, until the next image."""
+    old = many(path)
+    new = change(
+        old,
+        topic_image("old", 2, leader_epoch=1, partition_epoch=1),
+        topic_image("many", COUNT, leader_epoch=1, partition_epoch=1),
+    )
+    steps = path.partitions.prepare(old, new)
+    next(steps)
+    assert path.partitions.environment.brokers.brokers is new.brokers
+    snapshot = change(old, *new.topics_by_name.values())
+    path.partitions.apply(old, snapshot)
+    assert list(steps) == []
+    assert path.partitions.environment.brokers.brokers is snapshot.brokers
+
+
+def test_an_updated_partition_that_is_opened_again_meanwhile_is_updated_again(path: DataPath) -> None:
+    """It was opened with the state of the image that is still published."""
+    old = many(path)
+    changed = topic_image("many", COUNT, leader=2, followers=(1,), leader_epoch=1, partition_epoch=1)
+    new = change(old, old.topics_by_name["old"], changed)
+    for _ in path.partitions.prepare(old, new):
+        pass
+    path.partitions.take_offline([("many", 5)])
+    path.partitions.open_offline(old)
+    path.partitions.apply(old, new)
+    assert {(partition.leader_id, partition.leader_epoch) for partition in held(path, "many")} == {(2, 1)}
