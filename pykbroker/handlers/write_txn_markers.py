@@ -39,7 +39,7 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
     services = context.services
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
     results: Results = {}
-    for asked in request.markers:
+    async for asked in EachInTurns(request.markers):
         await _write(writer if is_authorized else None, asked, results.setdefault(asked.producer_id, {}))
     await _wait_replicated(results, trio.current_time() + services.config.request_timeout_ms / 1000)
     return WriteTxnMarkersResponse(
@@ -57,7 +57,7 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
                     async for topic, partitions in EachInTurns(topics.items())
                 ],
             )
-            for producer_id, topics in results.items()
+            async for producer_id, topics in EachInTurns(results.items())
             # A refusal names also producers without partitions, as in Kafka.
             if topics or not is_authorized
         ]
@@ -73,7 +73,7 @@ async def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results:
         asked.transaction_result,
         asked.transaction_version,
     )
-    for topic in asked.topics:
+    async for topic in EachInTurns(asked.topics):
         async for index in EachInTurns(topic.partition_indexes):
             if writer is None:
                 written = WrittenMarker(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.metadata.acls import CreateAcls
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, QuotaAlteration
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.turns import TURN_S
+from pykbroker.coordination.transaction_marker import WrittenMarker
 from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
 from pykbroker.handlers.alter_partition_reassignments import handle_alter_partition_reassignments
 from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
@@ -34,6 +37,7 @@ from pykbroker.handlers.metadata import handle_metadata
 from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from pykbroker.handlers.produce import FEW, handle_produce
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from pykbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -76,6 +80,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import make_context, make_services
@@ -348,3 +353,47 @@ def test_of_produce(tmp_path: Path) -> None:
         assert _turns_of(handle_produce, make_context(9, services=path.services), request) > count
     finally:
         path.close()
+
+
+def _marker(producer_id: int, *topics: str) -> WritableTxnMarker:
+    named = [WritableTxnMarkerTopic(name=topic, partition_indexes=[0]) for topic in topics]
+    return WritableTxnMarker(producer_id=producer_id, producer_epoch=0, topics=named)
+
+
+@pytest.mark.parametrize(
+    "markers",
+    [[_marker(1, *(f"t{n}" for n in range(20)))], [_marker(n, "t") for n in range(20)]],
+    ids=["one producer", "many producers"],
+)
+def test_of_markers_in_topics_of_one_partition(
+    markers: list[WritableTxnMarker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn goes on from one topic to the next, and from one producer to the next."""
+    path = DataPath(tmp_path, cluster_image(topic_image("t", 1)))
+    turns: list[int] = []
+    taken = 0
+    clock = trio.testing.MockClock()
+
+    def written(self: MarkerWriter, *arguments: Any) -> WrittenMarker:
+        clock.jump(TURN_S / 4)
+        turns.append(taken)
+        return WrittenMarker(ErrorCode.NONE)
+
+    class Turns(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal taken
+            taken += 1
+
+    monkeypatch.setattr(MarkerWriter, "write", written)
+    context = make_context(1, services=path.services)
+    try:
+        trio.run(
+            handle_write_txn_markers,
+            context,
+            WriteTxnMarkersRequest(markers=markers),
+            clock=clock,
+            instruments=[Turns()],
+        )
+    finally:
+        path.close()
+    assert len(set(turns)) >= 4
