@@ -229,8 +229,10 @@ class FetchSteps:
         had_nothing: dict[PartitionKey, ReadPartition] = {}
         if before is not None and self._bound != FetchBound.LOG_END:
             had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
-        # A replica's right was checked with the fetch that made it a caught-up follower.
-        asks_authorizer = self._context.services.authorizer is not None and not self._is_replica
+        # For partitions that are not read. A replica has the right to all of them or to none.
+        asks_authorizer = self._context.services.authorizer is not None
+        if asks_authorizer and self._is_replica:
+            asks_authorizer = not self._context.authorize_cluster(CLUSTER_ACTION)
         rest = self._max_bytes
         now: float | None = None
         skipped = 0
@@ -300,11 +302,11 @@ class FetchSteps:
     ) -> ReadPartition:
         """Reads one partition; `read` has the partitions that this pass has read before it."""
         context, key, bound = self._context, asked.key, self._bound
-        if context.services.authorizer is not None and not self._is_authorized(key):
-            return self._refused(asked)
         if not self._is_replica:
             # The session of a consumer must not keep a deleted partition in memory.
             asked.caught_up = None
+        if context.services.authorizer is not None and not self._is_authorized(key):
+            return self._refused(asked)
         partition = self._find(key)
         try:
             if partition is None:

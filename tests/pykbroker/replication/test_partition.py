@@ -10,11 +10,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.controller.metadata.image import Acl, BrokerImage, ClusterImage, Endpoint
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.produce import handle_produce
+from pykbroker.protocol.acl_codes import ALLOW, CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, LITERAL
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
@@ -28,6 +29,7 @@ from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceReq
 from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.throttle import ReplicationThrottle
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.network.test_tls_connection import context
 from tests.pykbroker.security.tls.certificates import listener_tls, server, texts
 from tests.support.connections import Client, served
@@ -450,6 +452,29 @@ async def test_a_follower_that_has_everything_costs_nothing_and_stays_in_sync(pa
     brokers.brokers = {**brokers.brokers, 2: brokers.brokers[2]._replace(epoch=21)}
     found = (await ask(session, 6)).responses[0].partitions[0]
     assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_caught_up_follower_without_the_right_to_replicate_is_refused(path: Replicated) -> None:
+    """Kafka authorizes each Fetch of a follower, also one in whose session nothing has changed."""
+
+    async def ask(session_id: int, epoch: int, *partitions: FetchPartition) -> Any:
+        request = FetchRequest(
+            min_bytes=1,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic_id=topic_id("t"), partitions=list(partitions))] if partitions else [],
+            replica_state=ReplicaState(replica_id=2, replica_epoch=20),
+        )
+        return await path.call(handle_fetch, request, 17)
+
+    session = (await ask(0, 0, FetchPartition(partition_max_bytes=1 << 20, current_leader_epoch=0))).session_id
+    assert (await ask(session, 1)).responses == []
+    rights = {bytes(16): Acl(CLUSTER, CLUSTER_NAME, LITERAL, "User:ANONYMOUS", "*", CLUSTER_ACTION, ALLOW)}
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: rights, frozenset(), False))
+    assert (await ask(session, 2)).responses == []
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    (refused,) = (await ask(session, 3)).responses[0].partitions
+    assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def encrypted(plain: Client) -> Client:
