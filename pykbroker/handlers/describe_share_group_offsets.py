@@ -5,7 +5,7 @@ Versions 0 and 1; v1 lag. Needs DESCRIBE on each group and on the topics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNINITIALIZED = -1
 NO_LAG = -1
 
-Partitions = Mapping[bytes, list[int]]
+Partitions = Mapping[bytes, Collection[int]]
 """Topic id -> partitions."""
 
 
@@ -64,15 +64,15 @@ async def _describe(
     if asked.topics is None:
         return await _describe_all(context, asked.group_id)
     refused = context.refused(DESCRIBE, TOPIC, (topic.topic_name for topic in asked.topics))
-    partitions: dict[bytes, list[int]] = {}
+    # By topic id, in the order of the request; the values are dicts because a topic may be named several times.
+    partitions: dict[bytes, dict[int, None]] = {}
     missing: list[DescribeShareGroupOffsetsResponseTopic] = []
     hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
     is_refused = False
     for topic in asked.topics:
         image = None if topic.topic_name in refused else context.services.metadata.topic(topic.topic_name)
         if image is not None:
-            numbers = partitions.setdefault(image.topic_id, [])
-            numbers += [number for number in dict.fromkeys(topic.partitions) if number not in numbers]
+            partitions.setdefault(image.topic_id, {}).update(dict.fromkeys(topic.partitions))
             is_refused = is_refused or not topic.partitions or min(topic.partitions) < 0
             continue
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.topic_name in refused else ErrorCode.NONE

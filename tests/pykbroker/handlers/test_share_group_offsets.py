@@ -127,6 +127,28 @@ async def test_p190_partitions_that_no_state_can_have(tmp_path: Path, group_id: 
     assert (found.error_code, found.error_message, found.topics) == (ErrorCode.UNKNOWN_SERVER_ERROR, text, [])
 
 
+async def test_p190_many_partitions_of_a_topic_that_is_named_twice(tmp_path: Path) -> None:
+    """P-190: each is answered once; they are not compared with one another."""
+
+    class Counted(int):
+        comparisons = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.comparisons += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    rig = share_rig(tmp_path)
+    numbers = range(300)
+    async with rig.running():
+        found = await describe(
+            rig, "g", ("clicks", list(map(Counted, numbers))), ("clicks", list(map(Counted, numbers)))
+        )
+    assert [partition for partition, *_ in found["clicks"]] == list(numbers)
+    assert Counted.comparisons < 10 * len(numbers)
+
+
 async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path) -> None:
     """P-190."""
     rig = share_rig(tmp_path)
