@@ -17,7 +17,7 @@ async def handle_delete_groups(context: BrokerContext, request: DeleteGroupsRequ
     Groups that the client may not delete are the last of the response.
     """
     group_ids = dict.fromkeys(request.groups_names)
-    refused = context.refused(DELETE, GROUP, group_ids)
+    refused = await context.refused_in_turns(DELETE, GROUP, group_ids)
     allowed = [group_id for group_id in group_ids if group_id not in refused]
     codes: dict[str, ErrorCode] = await context.services.groups.delete_groups(allowed)
     results = {group_id: codes[group_id] for group_id in allowed}

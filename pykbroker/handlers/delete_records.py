@@ -33,7 +33,7 @@ INVALID_LOW_WATERMARK = -1
 
 async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Advances log start offsets as requested (P-150), and waits until the live followers have advanced theirs."""
-    refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
+    refused = await context.refused_in_turns(DELETE, TOPIC, (topic.name for topic in request.topics))
     # For a partition that is named twice the last offset counts.
     offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:

@@ -54,7 +54,7 @@ async def handle_describe_topic_partitions(
     limit = context.services.config.topics.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    hidden = context.refused(DESCRIBE, TOPIC, names)
+    hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
     for name in sorted(names.difference(hidden)):
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)

@@ -54,7 +54,7 @@ NOTHING = (-1, -1, -1)
 async def handle_list_offsets(context: BrokerContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Looks up each partition independently; one that is named twice gets one result, with INVALID_REQUEST (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
+    refused = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
     # If the client may look at no topic, Kafka does not look at the isolation level either.
     has_isolation_level = request.isolation_level in ISOLATION_LEVELS or all(t.name in refused for t in request.topics)

@@ -34,7 +34,8 @@ async def handle_list_transactions(
         found = await context.services.transactions.list(wanted)
     except CoordinatorError as error:
         return ListTransactionsResponse(error_code=error.error_code)
-    hidden = context.refused(DESCRIBE, TRANSACTIONAL_ID, [transaction.transactional_id for transaction in found])
+    ids = (transaction.transactional_id for transaction in found)
+    hidden = await context.refused_in_turns(DESCRIBE, TRANSACTIONAL_ID, ids)
     return ListTransactionsResponse(
         unknown_state_filters=wanted.unknown_states,
         transaction_states=[

@@ -28,7 +28,7 @@ from pykbroker.requests.topic_creation import create_missing_topics
 from pykbroker.requests.topic_encoder import TOPIC_OPERATIONS_VERSION, TopicEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.metadata import MetadataRequest
@@ -109,13 +109,15 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
         # P-29: one id makes the request a look-up by id; names are then ignored.
         return [await _topic_by_id(context, encoder, topic_id) for topic_id in ids]
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
-    hidden = context.refused(DESCRIBE, TOPIC, names)
+    hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
     topics = encoder.image.topics_by_name
     missing = [name for name in names if name not in topics and name not in hidden]
     codes: dict[str, ErrorCode] = dict.fromkeys(hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if missing:
         if request.allow_auto_topic_creation and context.services.config.topics.auto_create_enable:
-            kept = () if context.authorize_cluster(CREATE) else context.refused(CREATE, TOPIC, missing)
+            kept: Collection[str] = ()
+            if not context.authorize_cluster(CREATE):
+                kept = await context.refused_in_turns(CREATE, TOPIC, missing)
             codes |= dict.fromkeys(kept, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             codes |= await create_missing_topics(context, [name for name in missing if name not in kept])
         else:

@@ -18,7 +18,7 @@ async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequ
     """Deletes offsets of existing partitions; an error of the group is returned without topics (P-107)."""
     if not context.authorize(DELETE, GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    hidden = context.refused(READ, TOPIC, (topic.name for topic in request.topics))
+    hidden = await context.refused_in_turns(READ, TOPIC, (topic.name for topic in request.topics))
     topics_by_name = context.services.metadata.image.topics_by_name
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     accepted: list[OffsetDeleteRequestTopic] = []

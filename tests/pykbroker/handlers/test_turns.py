@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trio
@@ -21,6 +22,7 @@ from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_d
 from pykbroker.handlers.create_acls import handle_create_acls
 from pykbroker.handlers.create_partitions import handle_create_partitions
 from pykbroker.handlers.create_topics import handle_create_topics
+from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.delete_topics import handle_delete_topics
 from pykbroker.handlers.describe_acls import handle_describe_acls
@@ -34,6 +36,7 @@ from pykbroker.handlers.incremental_alter_configs import handle_incremental_alte
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.list_partition_reassignments import handle_list_partition_reassignments
 from pykbroker.handlers.metadata import handle_metadata
+from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from pykbroker.handlers.produce import FEW, handle_produce
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
@@ -52,6 +55,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -60,6 +64,7 @@ from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest,
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from pykbroker.protocol.messages.describe_topic_partitions import TopicRequest as DescribedTopic
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -68,7 +73,12 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from pykbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -109,6 +119,25 @@ def _turns_of(handler: Any, context: RequestContext[Services], request: Any) -> 
 
     trio.run(main, clock=TickingClock())
     return turns
+
+
+class Looks(trio.abc.Instrument):
+    """Work of a quarter of a turn each time that `look` is called; `turns` has the steps of tasks in which it was."""
+
+    def __init__(self) -> None:
+        self.turns: set[int] = set()
+        self._clock = trio.testing.MockClock()
+        self._step = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._step += 1
+
+    def look(self) -> None:
+        self._clock.jump(TURN_S / 4)
+        self.turns.add(self._step)
+
+    def run(self, handler: Any, context: RequestContext[Services], request: Any) -> None:
+        trio.run(handler, context, request, clock=self._clock, instruments=[self])
 
 
 @pytest.mark.parametrize(
@@ -370,30 +399,77 @@ def test_of_markers_in_topics_of_one_partition(
 ) -> None:
     """A turn goes on from one topic to the next, and from one producer to the next."""
     path = DataPath(tmp_path, cluster_image(topic_image("t", 1)))
-    turns: list[int] = []
-    taken = 0
-    clock = trio.testing.MockClock()
+    looked = Looks()
 
     def written(self: MarkerWriter, *arguments: Any) -> WrittenMarker:
-        clock.jump(TURN_S / 4)
-        turns.append(taken)
+        looked.look()
         return WrittenMarker(ErrorCode.NONE)
-
-    class Turns(trio.abc.Instrument):
-        def before_task_step(self, task: trio.lowlevel.Task) -> None:
-            nonlocal taken
-            taken += 1
 
     monkeypatch.setattr(MarkerWriter, "write", written)
     context = make_context(1, services=path.services)
     try:
-        trio.run(
-            handle_write_txn_markers,
-            context,
-            WriteTxnMarkersRequest(markers=markers),
-            clock=clock,
-            instruments=[Turns()],
-        )
+        looked.run(handle_write_txn_markers, context, WriteTxnMarkersRequest(markers=markers))
     finally:
         path.close()
-    assert len(set(turns)) >= 4
+    assert len(looked.turns) >= 4
+
+
+NAMES = [f"t{n}" for n in range(20)]
+NAMED: dict[str, tuple[Any, int, Any]] = {
+    "DeleteGroups": (handle_delete_groups, 2, DeleteGroupsRequest(groups_names=NAMES)),
+    "DeleteRecords": (
+        handle_delete_records,
+        2,
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[]) for name in NAMES]),
+    ),
+    "DescribeTopicPartitions": (
+        handle_describe_topic_partitions,
+        0,
+        DescribeTopicPartitionsRequest(topics=[DescribedTopic(name=name) for name in NAMES]),
+    ),
+    "ListOffsets": (
+        handle_list_offsets,
+        7,
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+                for name in NAMES
+            ],
+        ),
+    ),
+    "Metadata": (
+        handle_metadata,
+        12,
+        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES], allow_auto_topic_creation=False),
+    ),
+    "OffsetDelete": (
+        handle_offset_delete,
+        0,
+        OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=name) for name in NAMES]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_of_the_authorization_of_many_names(name: str, tmp_path: Path) -> None:
+    """An authorizer in Python, or a standard one with many ACLs, takes its time for each name."""
+    handler, version, request = NAMED[name]
+    looked = Looks()
+
+    class Slow(StandardAuthorizer):
+        def allows(self, *arguments: Any) -> bool:
+            looked.look()
+            return True
+
+    path = DataPath(tmp_path, cluster_image(topic_image("t", 1)))
+    groups = Mock(
+        delete_groups=AsyncMock(return_value=dict.fromkeys(NAMES, ErrorCode.NONE)),
+        delete_offsets=AsyncMock(return_value=OffsetDeleteResponse()),
+    )
+    services = path.services.replaced(authorizer=Slow(dict, frozenset(), True), groups=groups)
+    try:
+        looked.run(handler, make_context(version, services=services), request)
+    finally:
+        path.close()
+    assert len(looked.turns) >= 4
