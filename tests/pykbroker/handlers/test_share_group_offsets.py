@@ -14,6 +14,7 @@ from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_grou
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_share_group_offsets import handle_delete_share_group_offsets
 from pykbroker.handlers.describe_share_group_offsets import handle_describe_share_group_offsets
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
     alter_share_group_offsets,
@@ -141,12 +142,18 @@ async def test_p190_many_partitions_of_a_topic_that_is_named_twice(tmp_path: Pat
 
     rig = share_rig(tmp_path)
     numbers = range(300)
+    m = describe_share_group_offsets
+    topics = [
+        m.DescribeShareGroupOffsetsRequestTopic(topic_name="clicks", partitions=list(map(Counted, numbers)))
+        for _ in range(2)
+    ]
+    groups = [m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=topics)]
+    request = m.DescribeShareGroupOffsetsRequest(groups=groups)
     async with rig.running():
-        found = await describe(
-            rig, "g", ("clicks", list(map(Counted, numbers))), ("clicks", list(map(Counted, numbers)))
-        )
-    assert [partition for partition, *_ in found["clicks"]] == list(numbers)
-    assert Counted.comparisons < 10 * len(numbers)
+        context = rig.context(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1)
+        [group] = (await handle_describe_share_group_offsets(context, request)).groups
+    assert [partition.partition_index for topic in group.topics for partition in topic.partitions] == list(numbers)
+    assert Counted.comparisons < 20 * len(numbers)
 
 
 async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path) -> None:
