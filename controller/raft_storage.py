@@ -400,7 +400,7 @@ def _load_log(
         topic_id=METADATA_TOPIC_ID,
         report=logger.warning,
     )
-    assert log.log_end_offset >= 0  # loads the log
+    _ = log.loaded  # a damaged log is found now, and not at its first use
     return log
 
 

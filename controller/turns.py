@@ -44,15 +44,16 @@ class Turn:
 
 
 class EachInTurns(Generic[R]):
-    """Some things, for `async for`: other tasks run between two of them each time that a turn is over.
+    """Iterates over a collection by `async for`; other tasks run between two elements each time that a turn is over.
 
-    Any state may change meanwhile. The things must not: give it a copy of a collection that others may change.
+    Any state may change meanwhile, but not the collection: pass a copy of one that others may change. Put an outer loop
+    over it as well: each `EachInTurns` begins a turn of its own, which a short inner loop does not end.
     """
 
-    __slots__ = ("_things", "_turn")
+    __slots__ = ("_elements", "_turn")
 
-    def __init__(self, things: Iterable[R]) -> None:
-        self._things = iter(things)
+    def __init__(self, elements: Iterable[R]) -> None:
+        self._elements = iter(elements)
         self._turn = Turn()
 
     def __aiter__(self) -> Self:
@@ -61,8 +62,8 @@ class EachInTurns(Generic[R]):
     async def __anext__(self) -> R:
         if self._turn.is_over:
             await self._turn.end_if_over()
-        for thing in self._things:
-            return thing
+        for element in self._elements:
+            return element
         raise StopAsyncIteration
 
 

@@ -42,15 +42,16 @@ RESERVED_DIRECTORY_COUNT = 100
 class RegisterBroker(NamedTuple):
     """Registers a broker process; the result is its broker epoch (int).
 
-    incarnation_id  16 random bytes, new for every start of the process; the same id again amends the registration
-    features        feature name -> (lowest, highest level) that the broker can run
-    log_dirs        the ids of its log directories (`directory.id` of meta.properties); neither checked nor written at
-                    a metadata.version without directories. A broker registers them again when the level rises
-    is_fenced       True as in Kafka: the broker serves after an UnfenceBroker. False for a broker in the same process
-                    as the controller, which serves at once: this saves one record and one fsync
-    is_clean_restart  True after a clean stop of the process that is replaced; see `changes_when_broker_restarted`
-    previous_epoch  the broker epoch at the last clean stop of the broker's directory, -1 without one (KIP-966); None
-                    if it is not known, so that `is_clean_restart` counts
+    Attributes:
+        incarnation_id: 16 random bytes, new for each start of the process; the same id again amends the registration.
+        features: feature name -> (lowest, highest level) that the broker supports.
+        log_dirs: ids of its log directories (`directory.id` of meta.properties); neither checked nor written at a
+            metadata.version without directories. A broker registers them again when the level rises.
+        is_fenced: True as in Kafka: the broker serves after an UnfenceBroker. False for a broker in the process of the
+            controller, which serves at once: this saves one record and one fsync.
+        is_clean_restart: True after a clean stop of the process that is replaced; see `changes_when_broker_restarted`.
+        previous_epoch: broker epoch at the last clean stop of the broker's directory, -1 without one (KIP-966); None if
+            it is not known, so that `is_clean_restart` counts.
 
     Raises:
         CommandRefused: INVALID_REGISTRATION, UNSUPPORTED_VERSION.

@@ -109,14 +109,15 @@ class ConfigRules(Protocol):
 class PlanContext(NamedTuple):
     """Values that a command may use besides the image.
 
-    next_offset   offset that the first record of the plan will get; Kafka takes it as the epoch of a new broker
-    random        for topic ids and for the placement's starting points
-    partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    config_rules  rules of configuration keys
-    supported_features   feature name -> (lowest, highest level) that this software supports
-    node_id, voter_ids   id of this controller, ids of all voters
-    min_insync_replicas_default   `min.insync.replicas` at the start of this controller
-    unclean_election_default   `unclean.leader.election.enable` at the start of this controller
+    Attributes:
+        next_offset: offset that the first record of the plan will get; as in Kafka the epoch of a new broker.
+        random: for topic ids, and for the brokers with which the placement of replicas begins.
+        partition_count_default, replication_factor_default: `num.partitions` and `default.replication.factor`.
+        config_rules: rules of configuration keys.
+        supported_features: feature name -> (lowest, highest level) that this software supports.
+        node_id, voter_ids: id of this controller, and ids of all voters.
+        min_insync_replicas_default: `min.insync.replicas` at the start of this controller.
+        unclean_election_default: `unclean.leader.election.enable` at the start of this controller.
     """
 
     next_offset: int

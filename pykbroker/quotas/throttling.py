@@ -105,8 +105,9 @@ class RequestQuota:
         self._is_strict = api_version >= STRICT_FROM.get(api_key, 0)
         self._size_bytes = size_bytes
         self._answered = False
-        # Throttle time of mutations, and the time at which it was computed.
+        # Result of the charge by topic, because a command may be planned again.
         self._charged_topics: dict[str, ApiError] = {}
+        # Throttle time of mutations, and the time at which it was computed.
         self._mutation_throttle_ms = 0
         self._mutation_at_ms = 0
         # Time in which the request ran; start of its present run, 0 while it waits; time that was counted already.

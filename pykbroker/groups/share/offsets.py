@@ -43,7 +43,7 @@ class Deletion(NamedTuple):
 
 
 def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: GroupTopics, now_ms: int) -> GroupResult:
-    """Notes partitions as initializing from new start offsets (AlterShareGroupOffsets); the group is empty.
+    """Marks partitions as initializing from new start offsets (AlterShareGroupOffsets); the group is empty.
 
     The response is an `Alteration`.
     """
@@ -65,7 +65,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
 
 
 def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics) -> GroupResult:
-    """Notes topics as deleting (DeleteShareGroupOffsets); the group is empty. The response is a `Deletion`."""
+    """Marks topics as deleting (DeleteShareGroupOffsets); the group is empty. The response is a `Deletion`."""
     partitions: dict[bytes, frozenset[int]] = {}
     errors: list[tuple[str, ErrorCode, str | None]] = []
     if not group.has_state_record:
