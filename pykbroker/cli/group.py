@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.calls import Where
 from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
@@ -15,6 +14,7 @@ from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
+from pykbroker.protocol.topic_partition import TopicPartition
 
 _PARTITION_KEYS = ("topic", "partition", "committed", "end_offset", "lag", "member_id", "client_id", "client_host")
 
@@ -72,9 +72,9 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
         owners = {
             (part["topic"], part["partition"]): member for member in found["members"] for part in member["partitions"]
         }
-        where = sorted(set(committed) | set(owners))
-        ends = _existing_offsets(cluster, where, LATEST)
-    found["partitions"] = [_partition_row(item, committed, ends, owners) for item in where]
+        partitions = sorted(set(committed) | set(owners))
+        ends = _existing_offsets(cluster, partitions, LATEST)
+    found["partitions"] = [_partition_row(item, committed, ends, owners) for item in partitions]
     for member in found["members"]:
         member["lag"] = _lag_of(member, found["partitions"])
     if as_json:
@@ -85,7 +85,7 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
     click.echo(f"{kind}group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
     if members:
         _print_members(found)
-    elif where:
+    elif partitions:
         print_table(
             ["topic", "partition", "committed", "end offset", "lag", "member", "client", "host"],
             [[row[key] for key in _PARTITION_KEYS] for row in found["partitions"]],
@@ -93,12 +93,15 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
 
 
 def _partition_row(
-    where: Where, committed: dict[Where, int], ends: dict[Where, int | None], owners: dict[Where, dict[str, Any]]
+    topic_partition: TopicPartition,
+    committed: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int | None],
+    owners: dict[TopicPartition, dict[str, Any]],
 ) -> dict[str, Any]:
-    offset, end, owner = committed.get(where), ends.get(where), owners.get(where, {})
+    offset, end, owner = committed.get(topic_partition), ends.get(topic_partition), owners.get(topic_partition, {})
     return {
-        "topic": where[0],
-        "partition": where[1],
+        "topic": topic_partition[0],
+        "partition": topic_partition[1],
         "committed": offset,
         "end_offset": end,
         "lag": None if offset is None or end is None else max(0, end - offset),
@@ -186,22 +189,22 @@ def reset_offsets(
         committed = cluster.group_offsets(group_id, found["group_type"])
         if all_topics:
             _require_group(group_id, found, committed)
-        where = sorted(committed) if all_topics else partitions_of(cluster, topics, "--topic")
-        first = _existing_offsets(cluster, where, EARLIEST)
-        ends = _existing_offsets(cluster, where, LATEST)
-        later = _existing_offsets(cluster, where, to_timestamp) if to_timestamp is not None else {}
-        where = [item for item in where if item in ends]
+        partitions = sorted(committed) if all_topics else partitions_of(cluster, topics, "--topic")
+        first = _existing_offsets(cluster, partitions, EARLIEST)
+        ends = _existing_offsets(cluster, partitions, LATEST)
+        later = _existing_offsets(cluster, partitions, to_timestamp) if to_timestamp is not None else {}
+        partitions = [item for item in partitions if item in ends]
         new = {
             item: _new_offset(
                 first[item] or 0,
                 ends[item] or 0,
                 wanted=_wanted(to_earliest, to_offset, shift_by, committed.get(item), later.get(item)),
             )
-            for item in where
+            for item in partitions
         }
         if execute and new:
             cluster.alter_group_offsets(group_id, found["group_type"], new)
-    _print_reset(where, committed, new, execute, as_json)
+    _print_reset(partitions, committed, new, execute, as_json)
 
 
 def _wanted(
@@ -223,11 +226,15 @@ def _new_offset(first: int, end: int, *, wanted: int | None) -> int:
 
 
 def _print_reset(
-    where: list[Where], committed: dict[Where, int], new: dict[Where, int], executed: bool, as_json: bool
+    partitions: list[TopicPartition],
+    committed: dict[TopicPartition, int],
+    new: dict[TopicPartition, int],
+    executed: bool,
+    as_json: bool,
 ) -> None:
     rows = [
         {"topic": item[0], "partition": item[1], "committed": committed.get(item), "new_offset": new[item]}
-        for item in where
+        for item in partitions
     ]
     if as_json:
         print_json({"executed": executed, "partitions": rows})
@@ -258,12 +265,14 @@ def delete(group_ids: tuple[str, ...], bootstrap_servers: str, timeout_s: float)
         raise CliError("not deleted: " + "; ".join(failures))
 
 
-def _require_group(group_id: str, found: dict[str, Any], committed: dict[Where, int]) -> None:
+def _require_group(group_id: str, found: dict[str, Any], committed: dict[TopicPartition, int]) -> None:
     if found["group_state"] == "Dead" and not committed:
         raise CliError(f"group {group_id} does not exist")
 
 
-def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:
+def _existing_offsets(
+    cluster: Cluster, partitions: list[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int | None]:
     """Returns offsets of the partitions that exist and have a leader: a group may have commits for a deleted topic."""
     known = {
         (item["name"], part["partition"])
@@ -271,4 +280,4 @@ def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> d
         for part in item["partitions"]
         if part["leader"] >= 0
     }
-    return cluster.offsets([item for item in where if item in known], timestamp)
+    return cluster.offsets([item for item in partitions if item in known], timestamp)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykbroker.cli.client.calls import Where
 from pykbroker.cli.errors import CliError
+from pykbroker.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pykbroker.cli.client.cluster import Cluster
 
 
-def partitions_of(cluster: Cluster, topics: Iterable[str], option: str) -> list[Where]:
+def partitions_of(cluster: Cluster, topics: Iterable[str], option: str) -> list[TopicPartition]:
     """Turns `topic` and `topic:0,1` into partitions, sorted.
 
     Raises:
@@ -28,12 +28,12 @@ def partitions_of(cluster: Cluster, topics: Iterable[str], option: str) -> list[
             wanted[name] = [int(number) for number in numbers.split(",")] if separator else None
         except ValueError:
             raise click.UsageError(f"{option} {text!r}: expected TOPIC or TOPIC:0,1") from None
-    where: list[Where] = []
+    found: list[TopicPartition] = []
     for item in cluster.describe_topics(wanted):
         known = [part["partition"] for part in item["partitions"]]
         chosen = wanted[item["name"]]
         for partition in known if chosen is None else chosen:
             if partition not in known:
                 raise CliError(f"topic {item['name']} has partitions 0 to {max(known)}, not {partition}")
-            where.append((item["name"], partition))
-    return sorted(where)
+            found.append((item["name"], partition))
+    return sorted(found)

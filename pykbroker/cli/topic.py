@@ -106,11 +106,11 @@ def describe(
         topics = cluster.describe_topics(names)
         configs = cluster.topic_configs(names, modified_only=not all_configs)
         # A partition without a leader has no offsets to show; the rest of the topic is shown all the same.
-        where = [
+        partitions = [
             (item["name"], part["partition"]) for item in topics for part in item["partitions"] if part["leader"] >= 0
         ]
-        first = cluster.offsets(where, EARLIEST)
-        end = cluster.offsets(where, LATEST)
+        first = cluster.offsets(partitions, EARLIEST)
+        end = cluster.offsets(partitions, LATEST)
     for item in topics:
         item["configs"] = configs.get(item["name"], {})
         for part in item["partitions"]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.calls import Where
 from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
+from pykbroker.protocol.topic_partition import TopicPartition
 
 
 @click.command()
@@ -53,20 +53,20 @@ def trim(
     number = None if offset is None else _parsed(offset)
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         text = f"{name}:{','.join(map(str, numbers))}" if numbers else name
-        where = partitions_of(cluster, [text], "--partition")
+        partitions = partitions_of(cluster, [text], "--partition")
         [policy] = cluster.configs("topic", name, ["cleanup.policy"])
         if "delete" not in str(policy["value"]):
             raise CliError(f"topic {name} has cleanup.policy={policy['value']}: only delete lets records be removed")
-        first, ends = cluster.offsets(where, EARLIEST), cluster.offsets(where, LATEST)
-        later = cluster.offsets(where, timestamp) if timestamp is not None else {}
+        first, ends = cluster.offsets(partitions, EARLIEST), cluster.offsets(partitions, LATEST)
+        later = cluster.offsets(partitions, timestamp) if timestamp is not None else {}
         new = {
             item: _new_start(item, first[item] or 0, ends[item] or 0, number if timestamp is None else later[item])
-            for item in where
+            for item in partitions
         }
         changed = {item: start for item, start in new.items() if start > (first[item] or 0)}
         if execute and changed:
             new |= cluster.delete_records(changed)
-    _print(where, first, ends, new, execute, as_json)
+    _print(partitions, first, ends, new, execute, as_json)
 
 
 def _parsed(offset: str) -> int | None:
@@ -78,18 +78,20 @@ def _parsed(offset: str) -> int | None:
     return int(offset)
 
 
-def _new_start(where: Where, first: int, end: int, wanted: int | None) -> int:
+def _new_start(topic_partition: TopicPartition, first: int, end: int, wanted: int | None) -> int:
     """Returns the new start offset; with `wanted` None (the end, or no record that late) all records are removed."""
     if wanted is not None and wanted > end:
-        raise CliError(f"offset {wanted} is behind the end of {where[0]}-{where[1]}, which is {end}")
+        raise CliError(
+            f"offset {wanted} is behind the end of {topic_partition[0]}-{topic_partition[1]}, which is {end}"
+        )
     return end if wanted is None else max(wanted, first)
 
 
 def _print(
-    where: list[Where],
-    first: dict[Where, int | None],
-    ends: dict[Where, int | None],
-    new: dict[Where, int],
+    partitions: list[TopicPartition],
+    first: dict[TopicPartition, int | None],
+    ends: dict[TopicPartition, int | None],
+    new: dict[TopicPartition, int],
     executed: bool,
     as_json: bool,
 ) -> None:
@@ -101,7 +103,7 @@ def _print(
             "end_offset": ends[item],
             "new_start_offset": new[item],
         }
-        for item in where
+        for item in partitions
     ]
     if as_json:
         print_json({"executed": executed, "partitions": rows})

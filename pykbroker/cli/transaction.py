@@ -17,6 +17,7 @@ from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
+from pykbroker.protocol.topic_partition import TopicPartition
 
 _PRODUCER_COLUMNS = (
     "topic",
@@ -96,7 +97,11 @@ def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, ti
     """Show the idempotent and transactional producers of partitions, with the start of their open transactions."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         found = cluster.producers(partitions_of(cluster, topics, "TOPIC"))
-    rows = [{"topic": where[0], "partition": where[1], **item} for where in sorted(found) for item in found[where]]
+    rows = [
+        {"topic": topic_partition[0], "partition": topic_partition[1], **item}
+        for topic_partition in sorted(found)
+        for item in found[topic_partition]
+    ]
     _print_producers(rows, as_json, "no producers")
 
 
@@ -119,8 +124,8 @@ def find_hanging_transactions(
     """Find transactions that are open in a partition and that no coordinator will end; in all topics by default."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         names = topics or tuple(item["name"] for item in cluster.topics())
-        where = partitions_of(cluster, names, "TOPIC") if names else []
-        rows = find_hanging(cluster, where, round(time.time() * 1000 - longer_than_s * 1000))
+        partitions = partitions_of(cluster, names, "TOPIC") if names else []
+        rows = find_hanging(cluster, partitions, round(time.time() * 1000 - longer_than_s * 1000))
     _print_producers(rows, as_json, "no hanging transactions")
 
 
@@ -197,13 +202,13 @@ def _abort_at_coordinator(cluster: Cluster, transactional_id: str, execute: bool
 
 def _abort_in_partition(
     cluster: Cluster,
-    where: tuple[str, int],
+    topic_partition: TopicPartition,
     start_offset: int | None,
     producer_id: int | None,
     force: bool,
     execute: bool,
 ) -> dict[str, Any]:
-    [known] = partitions_of(cluster, (f"{where[0]}:{where[1]}",), "--topic")
+    [known] = partitions_of(cluster, (f"{topic_partition[0]}:{topic_partition[1]}",), "--topic")
     found = [
         item
         for item in cluster.producers([known])[known]
@@ -212,17 +217,19 @@ def _abort_in_partition(
     ]
     if not found:
         sought = f"producer {producer_id}" if producer_id is not None else f"start offset {start_offset}"
-        raise CliError(f"{where[0]}-{where[1]} has no open transaction with {sought}")
+        raise CliError(f"{topic_partition[0]}-{topic_partition[1]} has no open transaction with {sought}")
     [item] = found
-    owner = None if force else owner_of(cluster, where, item["producer_id"])
+    owner = None if force else owner_of(cluster, topic_partition, item["producer_id"])
     if owner is not None:
         raise CliError(
             f"the transaction does not hang, its coordinator will end it: `pykbroker transaction abort {owner}` "
             "aborts it in all its partitions"
         )
     if execute:
-        cluster.abort_in_partition(where, item["producer_id"], item["producer_epoch"], item["coordinator_epoch"])
-    return {"topic": where[0], "partition": where[1], **item}
+        cluster.abort_in_partition(
+            topic_partition, item["producer_id"], item["producer_epoch"], item["coordinator_epoch"]
+        )
+    return {"topic": topic_partition[0], "partition": topic_partition[1], **item}
 
 
 def _known(cluster: Cluster, transactional_id: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.named_tuple import NamedTuple
 
-__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
+__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePorts", "properties_of_nodes"]
 
 INTERNAL_HOST = "127.0.0.1"
 """Host by which nodes of one machine reach each other; the advertised address for clients may be another one."""
@@ -54,7 +54,7 @@ class LayoutError(Exception):
     """The settings cannot be those of a cluster on one machine; the text says what to do instead."""
 
 
-class NodePlace(NamedTuple):
+class NodePorts(NamedTuple):
     """The ports of one node: for clients, for the quorum, and for the other brokers where clients must log in."""
 
     port: int
@@ -63,13 +63,13 @@ class NodePlace(NamedTuple):
 
 
 def properties_of_nodes(
-    base: Mapping[str, str], places: Sequence[NodePlace], directory: str, *, has_tls: bool = False
+    base: Mapping[str, str], ports: Sequence[NodePorts], directory: str, *, has_tls: bool = False
 ) -> dict[int, dict[str, str]]:
     """The settings of nodes 1 to n.
 
     Args:
         base: settings of all nodes, with one listener, whose port is replaced; they override the defaults here.
-        places: the ports of node 1, 2, ...
+        ports: those of node 1, 2, ...
         directory: node n has its data in directory/node-n.
         has_tls: True if nodes use TLS among themselves, as they do with clients; `base` has its settings.
 
@@ -82,7 +82,7 @@ def properties_of_nodes(
     name, host = _address("listeners", base.get("listeners", "PLAINTEXT://localhost:9092"))
     advertised = base.get("advertised.listeners")
     advertised_host = _address("advertised.listeners", advertised)[1] if advertised else ""
-    count = len(places)
+    count = len(ports)
     replicas = str(min(count, 3))
     defaults = {
         key: replicas if key.endswith("replication.factor") else text for key, text in LOCAL_CLUSTER_DEFAULTS.items()
@@ -95,25 +95,25 @@ def properties_of_nodes(
     # Nodes have no password, so they cannot use a listener on which clients must log in.
     needs_internal = not has_tls and _protocol(name, base) != "PLAINTEXT"
     controller_protocol = "SSL" if has_tls else "PLAINTEXT"
-    voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{place.controller_port}" for node_id, place in enumerate(places, 1))
+    voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{own.controller_port}" for node_id, own in enumerate(ports, 1))
     nodes = {}
-    for node_id, place in enumerate(places, 1):
-        listeners = [f"{name}://{host}:{place.port}"]
+    for node_id, own in enumerate(ports, 1):
+        listeners = [f"{name}://{host}:{own.port}"]
         protocols = [f"{name}:{_protocol(name, base)}"]
         # Without a host every node advertises the name of this machine.
         host_of_clients = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
-        advertises = [f"{name}://{host_of_clients}:{place.port}"]
+        advertises = [f"{name}://{host_of_clients}:{own.port}"]
         if needs_internal:
-            listeners.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
+            listeners.append(f"INTERNAL://{INTERNAL_HOST}:{own.internal_port}")
             protocols.append("INTERNAL:PLAINTEXT")
-            advertises.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
+            advertises.append(f"INTERNAL://{INTERNAL_HOST}:{own.internal_port}")
         own = {
             "node.id": str(node_id),
             "process.roles": "broker,controller",
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INTERNAL" if needs_internal else name,
-            "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{place.controller_port}"]),
+            "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{own.controller_port}"]),
             "listener.security.protocol.map": ",".join([*protocols, f"CONTROLLER:{controller_protocol}"]),
             "advertised.listeners": ",".join(advertises),
             "log.dirs": f"{directory}/node-{node_id}",

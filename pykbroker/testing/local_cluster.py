@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from pykbroker.security.tls.development import LISTENERS, LOCAL_HOSTS, SETTINGS_WRITTEN_HERE, broker_settings, prepare
-from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePlace, properties_of_nodes
+from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePorts, properties_of_nodes
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
 from pykbroker.testing.local_client import LocalClient, as_property
 from pykbroker.testing.local_storage import temporary_directory
@@ -87,7 +87,7 @@ class LocalCluster(LocalClient):
         self._tls = tls
         if tls:
             base |= _tls_settings(base, directory)
-        settings = properties_of_nodes(base, _free_places(nodes), directory, has_tls=tls)
+        settings = properties_of_nodes(base, _free_ports(nodes), directory, has_tls=tls)
         self._nodes = {
             node_id: LocalBroker(
                 # Node 1 alone has the controller create them, once there is one.
@@ -233,10 +233,10 @@ def _cluster_id(directory: str) -> str:
     return text
 
 
-def _free_places(count: int) -> list[NodePlace]:
+def _free_ports(count: int) -> list[NodePorts]:
     """Ports that were free a moment ago, all different."""
     sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
     ports = [holder.getsockname()[1] for holder in sockets]
     for holder in sockets:
         holder.close()
-    return [NodePlace(*ports[3 * number : 3 * number + 3]) for number in range(count)]
+    return [NodePorts(*ports[3 * number : 3 * number + 3]) for number in range(count)]

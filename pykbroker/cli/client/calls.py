@@ -8,9 +8,6 @@ from typing import Any
 GROUP, TRANSACTION = 0, 1
 """Types of coordinators."""
 
-Where = tuple[str, int]
-"""A partition: topic and number."""
-
 
 class ClusterCalls:
     """Base of the classes that `Cluster` is made of; `Cluster` opens the connection and implements the calls."""

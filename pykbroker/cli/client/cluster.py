@@ -121,7 +121,8 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
             return {}
         found = self._ask(lambda: self._admin.list_partition_offsets(wanted))
         return {
-            (where.topic, where.partition): item.offset if item.offset >= 0 else None for where, item in found.items()
+            (topic_partition.topic, topic_partition.partition): item.offset if item.offset >= 0 else None
+            for topic_partition, item in found.items()
         }
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -132,9 +133,12 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         """
         from kafka import TopicPartition
 
-        wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
+        wanted = {TopicPartition(*topic_partition): offset for topic_partition, offset in offsets.items()}
         found = self._ask(lambda: self._admin.delete_records(wanted))
-        return {(where.topic, where.partition): int(item["low_watermark"]) for where, item in found.items()}
+        return {
+            (topic_partition.topic, topic_partition.partition): int(item["low_watermark"])
+            for topic_partition, item in found.items()
+        }
 
     def _send(self, request: Any, node_id: int | None = None) -> Any:
         # The library's public methods drop fields of some responses, and support fewer values than the protocol has.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.cli.client.calls import GROUP, ClusterCalls, Where
+from pykbroker.cli.client.calls import GROUP, ClusterCalls
 from pykbroker.cli.client.errors import error_name, error_number, refusal_text
 from pykbroker.cli.client.library_messages import request_class
 from pykbroker.cli.errors import CliError
+from pykbroker.protocol.topic_partition import TopicPartition
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
@@ -68,29 +69,33 @@ class ClusterGroups(ClusterCalls):
             "members": [member(item) for item in found.members],
         }
 
-    def group_offsets(self, group_id: str, group_type: str) -> dict[Where, int]:
+    def group_offsets(self, group_id: str, group_type: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group; of a share group the offsets at which its partitions start."""
         if group_type == SHARE:
             return self._share_group_offsets(group_id)
         found = self._ask(lambda: self._admin.list_group_offsets(group_id)).get(group_id, {})
-        return {(where.topic, where.partition): item.offset for where, item in found.items() if item.offset >= 0}
+        return {
+            (topic_partition.topic, topic_partition.partition): item.offset
+            for topic_partition, item in found.items()
+            if item.offset >= 0
+        }
 
-    def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[Where, int]) -> None:
+    def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Sets offsets of a group without members; raises CliError naming the partitions that were refused."""
         if group_type == SHARE:
             self._alter_share_group_offsets(group_id, offsets)
             return
-        from kafka import TopicPartition
+        import kafka
         from kafka.structs import OffsetAndMetadata
 
         wanted = {
-            TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
+            kafka.TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
             for (topic, partition), offset in offsets.items()
         }
         found = self._ask(lambda: self._admin.alter_group_offsets(group_id, wanted))
         refused = [
-            f"{where.topic}-{where.partition}: {error_name(item)}"
-            for where, item in found.items()
+            f"{topic_partition.topic}-{topic_partition.partition}: {error_name(item)}"
+            for topic_partition, item in found.items()
             if error_number(item)
         ]
         if refused:
@@ -101,7 +106,7 @@ class ClusterGroups(ClusterCalls):
         outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
         return None if outcome == "OK" else str(outcome)
 
-    def _share_group_offsets(self, group_id: str) -> dict[Where, int]:
+    def _share_group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         request = request_class("describe_share_group_offsets")(groups=[(group_id, None)])
         _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: answer.groups[0].error_code)
         [found] = response.groups
@@ -114,7 +119,7 @@ class ClusterGroups(ClusterCalls):
             if not partition.error_code and partition.start_offset >= 0
         }
 
-    def _alter_share_group_offsets(self, group_id: str, offsets: Mapping[Where, int]) -> None:
+    def _alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         topics: dict[str, list[tuple[int, int]]] = {}
         for (topic, partition), offset in sorted(offsets.items()):
             topics.setdefault(topic, []).append((partition, offset))
@@ -134,7 +139,7 @@ class ClusterGroups(ClusterCalls):
 
 def _member(item: Mapping[str, Any]) -> dict[str, Any]:
     assignment = item.get("member_assignment")
-    partitions: list[Where] = []
+    partitions: list[TopicPartition] = []
     if isinstance(assignment, Mapping):
         for topic in assignment.get("assigned_partitions", ()):
             partitions += [(topic["topic"], partition) for partition in topic["partitions"]]
@@ -147,7 +152,7 @@ def _member(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _modern_member(item: Any, partitions: list[Where]) -> dict[str, Any]:
+def _modern_member(item: Any, partitions: list[TopicPartition]) -> dict[str, Any]:
     return {
         "member_id": item.member_id,
         "group_instance_id": getattr(item, "instance_id", None),

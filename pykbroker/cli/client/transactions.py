@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykbroker.cli.client.calls import TRANSACTION, ClusterCalls, Where
+from pykbroker.cli.client.calls import TRANSACTION, ClusterCalls
 from pykbroker.cli.client.errors import error_text
 from pykbroker.cli.errors import CliError
+from pykbroker.protocol.topic_partition import TopicPartition
 
 STATES = (
     "Empty",
@@ -102,34 +103,36 @@ class ClusterTransactions(ClusterCalls):
             ],
         }
 
-    def producers(self, partitions: Iterable[Where]) -> dict[Where, list[dict[str, Any]]]:
+    def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[dict[str, Any]]]:
         """Returns the producers of each partition as its leader describes them, sorted by id.
 
         Each has producer_id, producer_epoch, coordinator_epoch (None: no transaction was ended yet), last_sequence,
         last_timestamp_ms, start_offset of its open transaction (None: none is open).
         """
-        from kafka import TopicPartition
+        import kafka
 
-        wanted = [TopicPartition(*where) for where in partitions]
+        wanted = [kafka.TopicPartition(*topic_partition) for topic_partition in partitions]
         found = self._ask(lambda: self._admin.describe_producers(wanted))
         return {
-            (where.topic, where.partition): sorted(
+            (topic_partition.topic, topic_partition.partition): sorted(
                 (_producer(item) for item in state.active_producers), key=lambda item: int(item["producer_id"])
             )
-            for where, state in found.items()
+            for topic_partition, state in found.items()
         }
 
     def abort_in_partition(
-        self, where: Where, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
+        self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
     ) -> None:
         """Has the partition's leader append an abort marker for a producer, whatever the coordinator's state.
 
         A coordinator epoch of None is sent as 0, as in Kafka's tool: no larger than any that a leader has seen.
         """
-        from kafka import TopicPartition
+        import kafka
         from kafka.admin import AbortTransactionSpec
 
-        spec = AbortTransactionSpec(TopicPartition(*where), producer_id, producer_epoch, coordinator_epoch or 0)
+        spec = AbortTransactionSpec(
+            kafka.TopicPartition(*topic_partition), producer_id, producer_epoch, coordinator_epoch or 0
+        )
         self._ask(lambda: self._admin.abort_transaction(spec))
 
     def fence_producer(self, transactional_id: str) -> None:

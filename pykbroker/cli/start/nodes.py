@@ -23,7 +23,7 @@ from pykbroker.processes.forks import exit_text, fork
 from pykbroker.testing.cluster_layout import (
     INTERNAL_HOST,
     LayoutError,
-    NodePlace,
+    NodePorts,
     properties_of_nodes,
     text_of_properties,
 )
@@ -59,7 +59,9 @@ def start_nodes(options: StartOptions) -> int:
         )
     _check_directory(directory, options.nodes)
     try:
-        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), directory, has_tls=options.tls)
+        nodes = properties_of_nodes(
+            base, _ports_of_nodes(base["listeners"], options.nodes), directory, has_tls=options.tls
+        )
     except LayoutError as error:
         raise CliError(str(error), EXIT_USAGE) from None
     configs = {node_id: config_of(properties, options) for node_id, properties in nodes.items()}
@@ -425,7 +427,7 @@ def _cluster_id(directory: str) -> str:
     return given or known or uuid_to_text(random_uuid(random.Random().randbytes(16)))  # noqa: S311  no secret
 
 
-def _places(listeners: str, count: int) -> list[NodePlace]:
+def _ports_of_nodes(listeners: str, count: int) -> list[NodePorts]:
     """Ports of each node: consecutive ones for clients, beginning with the requested one, and free ones for the rest.
 
     Raises:
@@ -441,6 +443,6 @@ def _places(listeners: str, count: int) -> list[NodePlace]:
     for holder in sockets:
         holder.close()
     return [
-        NodePlace(first + number if first else free[3 * number], free[3 * number + 1], free[3 * number + 2])
+        NodePorts(first + number if first else free[3 * number], free[3 * number + 1], free[3 * number + 2])
         for number in range(count)
     ]

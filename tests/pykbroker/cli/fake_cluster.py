@@ -7,8 +7,7 @@ from typing import Any, Self
 
 from pykbroker.cli.client.cluster import EARLIEST, LATEST
 from pykbroker.cli.errors import CliError
-
-Where = tuple[str, int]
+from pykbroker.protocol.topic_partition import TopicPartition
 
 
 class FakeCluster:
@@ -17,11 +16,11 @@ class FakeCluster:
     def __init__(self) -> None:
         self.partition_counts: dict[str, int] = {}
         self.configs: dict[str, dict[str, str]] = {}
-        self.ranges: dict[Where, tuple[int, int]] = {}
-        self.by_time: dict[Where, int | None] = {}
-        self.commits: dict[str, dict[Where, int]] = {}
+        self.ranges: dict[TopicPartition, tuple[int, int]] = {}
+        self.by_time: dict[TopicPartition, int | None] = {}
+        self.commits: dict[str, dict[TopicPartition, int]] = {}
         self.members: dict[str, list[dict[str, Any]]] = {}
-        self.leaderless: set[Where] = set()
+        self.leaderless: set[TopicPartition] = set()
         self.connected_to: list[str] = []
 
     def __call__(self, bootstrap_servers: str, timeout_s: float) -> Self:
@@ -89,7 +88,7 @@ class FakeCluster:
         for key in unset:
             self.configs[name].pop(key, None)
 
-    def offsets(self, partitions: Collection[Where], timestamp: int) -> dict[Where, int | None]:
+    def offsets(self, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int | None]:
         assert not self.leaderless & set(partitions)
         if timestamp in (EARLIEST, LATEST):
             return {where: self.ranges.get(where, (0, 0))[timestamp == LATEST] for where in partitions}
@@ -117,10 +116,10 @@ class FakeCluster:
             "members": self.members.get(group_id, []),
         }
 
-    def group_offsets(self, group_id: str, group_type: str) -> dict[Where, int]:
+    def group_offsets(self, group_id: str, group_type: str) -> dict[TopicPartition, int]:
         return dict(self.commits.get(group_id, {}))
 
-    def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[Where, int]) -> None:
+    def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.commits.setdefault(group_id, {}).update(offsets)
 
     def delete_group(self, group_id: str) -> str | None:

@@ -9,13 +9,13 @@ import pytest
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.properties_file import parse_properties
 from pykbroker.metadata.advertised_listeners import broker_endpoints
-from pykbroker.testing.cluster_layout import LayoutError, NodePlace, properties_of_nodes, text_of_properties
+from pykbroker.testing.cluster_layout import LayoutError, NodePorts, properties_of_nodes, text_of_properties
 
-PLACES = [NodePlace(9092, 19092, 29092), NodePlace(9093, 19093, 29093), NodePlace(9094, 19094, 29094)]
+PORTS = [NodePorts(9092, 19092, 29092), NodePorts(9093, 19093, 29093), NodePorts(9094, 19094, 29094)]
 
 
 def test_each_node_has_its_own_ports_and_folder_and_knows_all_voters() -> None:
-    nodes = properties_of_nodes({"listeners": "PLAINTEXT://localhost:0"}, PLACES, "/data")
+    nodes = properties_of_nodes({"listeners": "PLAINTEXT://localhost:0"}, PORTS, "/data")
     assert list(nodes) == [1, 2, 3]
     assert nodes[2]["node.id"] == "2"
     assert nodes[2]["log.dirs"] == "/data/node-2"
@@ -26,16 +26,16 @@ def test_each_node_has_its_own_ports_and_folder_and_knows_all_voters() -> None:
 
 
 def test_three_replicas_of_which_two_must_have_it_unless_told_otherwise() -> None:
-    (first, *_) = properties_of_nodes({}, PLACES, "/data").values()
+    (first, *_) = properties_of_nodes({}, PORTS, "/data").values()
     assert (first["default.replication.factor"], first["min.insync.replicas"]) == ("3", "2")
     assert (first["offsets.topic.replication.factor"], first["transaction.state.log.min.isr"]) == ("3", "2")
-    (first, *_) = properties_of_nodes({"min.insync.replicas": "1"}, PLACES, "/data").values()
+    (first, *_) = properties_of_nodes({"min.insync.replicas": "1"}, PORTS, "/data").values()
     assert first["min.insync.replicas"] == "1"
 
 
 def test_no_more_replicas_than_nodes() -> None:
     for count in (1, 2):
-        (first, *_) = properties_of_nodes({}, PLACES[:count], "/data").values()
+        (first, *_) = properties_of_nodes({}, PORTS[:count], "/data").values()
         assert first["default.replication.factor"] == str(count)
         assert first["min.insync.replicas"] == "1"
 
@@ -43,7 +43,7 @@ def test_no_more_replicas_than_nodes() -> None:
 def test_where_clients_log_in_the_nodes_have_a_listener_of_their_own() -> None:
     base = {"listeners": "CLIENTS://0.0.0.0:1", "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT"}
     base["advertised.listeners"] = "CLIENTS://kafka.example:1"
-    node = properties_of_nodes(base, PLACES, "/data")[1]
+    node = properties_of_nodes(base, PORTS, "/data")[1]
     assert node["listeners"] == "CLIENTS://0.0.0.0:9092,INTERNAL://127.0.0.1:29092,CONTROLLER://127.0.0.1:19092"
     assert node["advertised.listeners"] == "CLIENTS://kafka.example:9092,INTERNAL://127.0.0.1:29092"
     assert node["listener.security.protocol.map"] == "CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -53,7 +53,7 @@ def test_where_clients_log_in_the_nodes_have_a_listener_of_their_own() -> None:
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
 def test_on_every_address_the_nodes_tell_the_name_of_their_machine(host: str) -> None:
     """A host that nobody can dial is left out of advertised.listeners, and so each node fills in the machine's name."""
-    properties = properties_of_nodes({"listeners": f"PLAINTEXT://{host}:0"}, PLACES, "/data")[2]
+    properties = properties_of_nodes({"listeners": f"PLAINTEXT://{host}:0"}, PORTS, "/data")[2]
     assert properties["listeners"].startswith(f"PLAINTEXT://{host}:9093,")
     assert properties["advertised.listeners"] == "PLAINTEXT://:9093"
     (endpoint, *_) = broker_endpoints(BrokerConfig.from_properties(properties), {})
@@ -71,7 +71,7 @@ def test_on_every_address_the_nodes_tell_the_name_of_their_machine(host: str) ->
 )
 def test_what_cannot_be_asked(base: dict[str, str], text: str) -> None:
     with pytest.raises(LayoutError, match=text):
-        properties_of_nodes(base, PLACES, "/data")
+        properties_of_nodes(base, PORTS, "/data")
 
 
 def test_written_as_it_is_read() -> None:
