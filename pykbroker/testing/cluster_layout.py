@@ -95,25 +95,27 @@ def properties_of_nodes(
     # Nodes have no password, so they cannot use a listener on which clients must log in.
     needs_internal = not has_tls and _protocol(name, base) != "PLAINTEXT"
     controller_protocol = "SSL" if has_tls else "PLAINTEXT"
-    voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{own.controller_port}" for node_id, own in enumerate(ports, 1))
+    voters = ",".join(
+        f"{node_id}@{INTERNAL_HOST}:{of_node.controller_port}" for node_id, of_node in enumerate(ports, 1)
+    )
     nodes = {}
-    for node_id, own in enumerate(ports, 1):
-        listeners = [f"{name}://{host}:{own.port}"]
+    for node_id, of_node in enumerate(ports, 1):
+        listeners = [f"{name}://{host}:{of_node.port}"]
         protocols = [f"{name}:{_protocol(name, base)}"]
         # Without a host every node advertises the name of this machine.
         host_of_clients = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
-        advertises = [f"{name}://{host_of_clients}:{own.port}"]
+        advertises = [f"{name}://{host_of_clients}:{of_node.port}"]
         if needs_internal:
-            listeners.append(f"INTERNAL://{INTERNAL_HOST}:{own.internal_port}")
+            listeners.append(f"INTERNAL://{INTERNAL_HOST}:{of_node.internal_port}")
             protocols.append("INTERNAL:PLAINTEXT")
-            advertises.append(f"INTERNAL://{INTERNAL_HOST}:{own.internal_port}")
+            advertises.append(f"INTERNAL://{INTERNAL_HOST}:{of_node.internal_port}")
         own = {
             "node.id": str(node_id),
             "process.roles": "broker,controller",
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INTERNAL" if needs_internal else name,
-            "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{own.controller_port}"]),
+            "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{of_node.controller_port}"]),
             "listener.security.protocol.map": ",".join([*protocols, f"CONTROLLER:{controller_protocol}"]),
             "advertised.listeners": ",".join(advertises),
             "log.dirs": f"{directory}/node-{node_id}",
