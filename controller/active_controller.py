@@ -43,13 +43,14 @@ ALL_GONE_PAUSE_S = 0.2
 class ActiveControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
 
-    session_timeout_ms     `broker.session.timeout.ms`
-    heartbeat_interval_ms  `broker.heartbeat.interval.ms`
-    balance_interval_ms    `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As in
-                           Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect
-    unclean_interval_ms    `unclean.leader.election.interval.ms`
-    local_broker_id        id of the broker in the process of the only voter. The process that was registered under it
-                           before has ended and gets no session. None elsewhere
+    Attributes:
+        session_timeout_ms: `broker.session.timeout.ms`.
+        heartbeat_interval_ms: `broker.heartbeat.interval.ms`.
+        balance_interval_ms: `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As
+            in Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect.
+        unclean_interval_ms: `unclean.leader.election.interval.ms`.
+        local_broker_id: id of the broker in the process of the only voter. The process that was registered under it
+            before has ended and gets no session. None elsewhere.
     """
 
     session_timeout_ms: int = 9000

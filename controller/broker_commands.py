@@ -35,9 +35,10 @@ class CurrentImage(NamedTuple):
 class HeartbeatResult(NamedTuple):
     """Result of a heartbeat.
 
-    before, after   state of the broker before and after the heartbeat
-    is_caught_up    the broker has applied its own registration
-    end_offset      offset of the last record that was written for this heartbeat or before it
+    Attributes:
+        before, after: state of the broker before and after the heartbeat.
+        is_caught_up: True if the broker has applied its own registration.
+        end_offset: offset of the last record that was written for this heartbeat or before it.
     """
 
     before: BrokerState
@@ -49,8 +50,9 @@ class HeartbeatResult(NamedTuple):
 class ProcessHeartbeat(NamedTuple):
     """Fences, unfences or shuts down a broker as its heartbeat requests. The result is a HeartbeatResult.
 
-    offline_log_dirs    ids of directories that the broker cannot use any more
-    cordoned_log_dirs   ids of directories that get no new replicas (KIP-1066); None if the heartbeat has no list
+    Attributes:
+        offline_log_dirs: ids of directories that the broker cannot use any more.
+        cordoned_log_dirs: ids of directories that get no new replicas (KIP-1066); None if the heartbeat has no list.
 
     Both lists are ignored at a metadata.version without records for them.
 

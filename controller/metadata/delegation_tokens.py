@@ -26,9 +26,10 @@ EXPIRED_MAX = 1000
 class TokenSettings(NamedTuple):
     """Settings of delegation tokens.
 
-    secret_key        `delegation.token.secret.key`; None or "" if there are no tokens
-    max_lifetime_ms   `delegation.token.max.lifetime.ms`
-    expiry_time_ms    `delegation.token.expiry.time.ms`
+    Attributes:
+        secret_key: `delegation.token.secret.key`; None or "" if there are no tokens.
+        max_lifetime_ms: `delegation.token.max.lifetime.ms`.
+        expiry_time_ms: `delegation.token.expiry.time.ms`.
     """
 
     secret_key: str | None

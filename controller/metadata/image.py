@@ -30,12 +30,13 @@ class Endpoint(NamedTuple):
 class PartitionImage(NamedTuple):
     """One partition.
 
-    replicas         broker ids, the preferred leader first
-    leader           broker id, -1 for none
-    leader_epoch     grows with each change of the leader
-    partition_epoch  grows with each change of the partition
-    directories      id of the log directory of each replica, in the order of `replicas`
-    leader_recovery_state   1 while the partition recovers from an unclean election (KIP-704)
+    Attributes:
+        replicas: broker ids, the preferred leader first.
+        leader: broker id, -1 for none.
+        leader_epoch: grows with each change of the leader.
+        partition_epoch: grows with each change of the partition.
+        directories: id of the log directory of each replica, in the order of `replicas`.
+        leader_recovery_state: 1 while the partition recovers from an unclean election (KIP-704).
     """
 
     partition: int

@@ -116,10 +116,11 @@ class FetchRequest(NamedTuple):
 class FetchResponse(NamedTuple):
     """A node that is not the leader of the epoch sets only `epoch`, `leader_id`, `log_start` and `error`.
 
-    offset     that of the request; the driver adds `entries` from there on, about `max_bytes`, before it sends
-    log_start  first offset of the responding node's log
-    diverging  the follower must truncate its log first
-    snapshot   the follower must replace its log by this snapshot first
+    Attributes:
+        offset: that of the request; the driver adds `entries` from there on, about `max_bytes`, before it sends.
+        log_start: first offset of the responding node's log.
+        diverging: where the logs diverge: the follower must truncate its log first.
+        snapshot: the snapshot by which the follower must replace its log first.
     """
 
     source: int
