@@ -37,6 +37,7 @@ from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps
 from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
@@ -201,7 +202,8 @@ def _metadata_does_not_diverge() -> list[Patch]:
 
 
 def _loads_nothing() -> list[Patch]:
-    def load(self: Any, logged: Any, now_ms: int) -> None: ...
+    def load(self: Any, logged: Any, now_ms: int) -> Steps[None]:
+        yield from ()
 
     return [(GroupShard, "load", load), (TransactionShard, "load", load)]
 
