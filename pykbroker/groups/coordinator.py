@@ -146,11 +146,16 @@ class GroupCoordinator:
 
         In Kafka they are always deleted by the coordinator's threads, some time after the topic.
         """
-        shards = self._runtime.shards
-        is_many = sum(shard.offsets.count_of_topics(topics) for shard in shards.values()) > DELETED_AT_ONCE
-        deletions = [(number, shard, shard.delete_topics(topics)) for number, shard in shards.items()]
-        if is_many and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self._carry_out_all, deletions)
+        shards, nursery = self._runtime.shards, self._runtime.nursery
+        count = sum(shard.offsets.count_of_topics(topics) for shard in shards.values())
+        in_turns = nursery is not None and count > DELETED_AT_ONCE
+        deletions = [
+            (number, shard, shard.delete_topics(topics, in_turns=in_turns)) for number, shard in shards.items()
+        ]
+        if nursery is not None and in_turns:
+            for number, shard, results in deletions:
+                self._runtime.carry_out_in_batches(number, shard, next(results))
+            nursery.start_soon(self._carry_out_all, deletions)
             return
         for number, shard, results in deletions:
             for result in results:

@@ -813,12 +813,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             and all(in_flight.is_tombstone((group_id, *partition)) for partition in in_flight.of_group(group_id))
         )
 
-    def delete_topics(self, topics: dict[str, bytes]) -> Iterator[GroupResult]:
+    def delete_topics(self, topics: dict[str, bytes], *, in_turns: bool = False) -> Iterator[GroupResult]:
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
 
         As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer. Each
         result is to be carried out before the next one is asked for. What is committed after the call stays: a topic
-        may have been created again.
+        may have been created again. With `in_turns` the first result has the tombstones of offsets that are pending or
+        in flight, and no others: it must be carried out with the call, before any commit for a new topic.
         """
         pieces = self.offsets.pieces_of_topics(topics, TOMBSTONES_PER_STEP)
         others = [
@@ -830,15 +831,19 @@ class GroupShard(CoordinatorShard[GroupResult]):
             is_known = committed is not None and committed.topic_id in (ZERO_UUID, topics[key[1]])
             if not is_known and key not in known:
                 others.append(key)
-        return self._deleted(topics, pieces, others)
+        return self._deleted(topics, pieces, others, in_turns)
 
     def _deleted(
         self,
         topics: dict[str, bytes],
         pieces: Iterable[tuple[str, str, list[tuple[int, CommittedOffset]]]],
         others: list[OffsetKey],
+        in_turns: bool,
     ) -> Iterator[GroupResult]:
         result = GroupResult()
+        if in_turns:
+            yield GroupResult(records=[offset_record(*key, None) for key in others])
+            others = []
         for group_id, topic, partitions in pieces:
             if len(result.records) + len(partitions) > TOMBSTONES_PER_STEP and result.records:
                 result.records += [offset_record(*key, None) for key in others]
