@@ -21,6 +21,7 @@ from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import CLEANED_SUFFIX, IndexBuilder, SealedSegment, Segment
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.key_filter import add_latest_offsets
 from pykbroker.protocol.records.layout import read_header
 
 if TYPE_CHECKING:
@@ -205,13 +206,17 @@ class CompactionWork:
 
     def _add_keys(self, batch: RecordBatch, latest: dict[bytes, int]) -> int:
         """Adds the offsets of a batch's keys to `latest`; returns the bytes of memory that its new keys take."""
-        size = 0
-        for record in batch.records():
-            if record.key is not None and record.offset >= self._plan.first_dirty_offset:
-                if record.key not in latest:
-                    size += len(record.key) + _ENTRY_OVERHEAD
-                latest[record.key] = record.offset
-        return size
+        first_offset = self._plan.first_dirty_offset
+        known = len(latest)
+        if batch.magic == 2:
+            key_bytes = add_latest_offsets(batch, first_offset, latest)
+        else:
+            key_bytes = 0
+            for record in batch.records():
+                if record.key is not None and record.offset >= first_offset:
+                    key_bytes += 0 if record.key in latest else len(record.key)
+                    latest[record.key] = record.offset
+        return key_bytes + (len(latest) - known) * _ENTRY_OVERHEAD
 
     def _groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
         """Groups of neighbouring segments that can become one: their total size and range of offsets fit a segment."""

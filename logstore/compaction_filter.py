@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.recovery import marker_of
-from pykbroker.protocol.records.batch import RecordBatch, build_batch
+from pykbroker.protocol.records.batch import RecordBatch, batch_with_fewer, build_batch
 from pykbroker.protocol.records.compression import NONE
 from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.key_filter import KeptRecords, records_to_keep
 from pykbroker.protocol.records.record import Record
+
+INT64_END: Final = 2**63
 
 
 class TransactionTracker:
@@ -68,7 +72,7 @@ class BatchFilter:
 
     def __init__(
         self,
-        latest: Mapping[bytes, int],
+        latest: dict[bytes, int],
         end_offset: int,
         last_offsets: Mapping[int, int],
         upper_offset: int,
@@ -87,37 +91,45 @@ class BatchFilter:
     def filtered(self, batch: RecordBatch) -> bytes | None:
         """The remaining bytes of a batch: all, fewer records, a header without records, or None.
 
-        A message of an old format, which can hold several records, stays as it is or goes.
+        A message of an old format, which can hold several records, stays as it is or goes. Raises a RecordError for
+        records that cannot be read.
         """
         if batch.magic < 2:
-            stays = batch.next_offset == self._upper_offset or any(self._stays(r, False) for r in batch.records())
+            stays = batch.next_offset == self._upper_offset or any(self._old_stays(r) for r in batch.records())
             return batch.to_bytes() if stays else None
-        horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
-        is_past = horizon_ms is not None and horizon_ms <= self._now_ms
+        is_past = batch.has_delete_horizon and batch.base_timestamp <= self._now_ms
         if batch.is_control:
-            is_spent = self._tracker.on_marker(batch)
-            kept = [] if is_spent and is_past else list(batch.records())
-            needs_horizon = is_spent and bool(kept)
-        else:
-            is_aborted = self._tracker.on_data(batch)
-            kept = [] if is_aborted else [r for r in batch.records() if self._stays(r, is_past)]
-            needs_horizon = any(record.value is None for record in kept)
-        if not kept:
-            if not self._must_keep_header(batch):
-                return None
-            return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
-        if needs_horizon and horizon_ms is None:
-            horizon_ms = self._now_ms + self._delete_retention_ms
-        elif len(kept) == batch.record_count:
-            return batch.to_bytes()
-        return _rebuilt(batch, kept, horizon_ms)
+            return self._filtered_marker(batch, is_past)
+        if self._tracker.on_data(batch):
+            return self._without_records(batch)
+        kept = records_to_keep(batch, self._end_offset, not is_past, self._latest)
+        if not kept.record_count:
+            return self._without_records(batch)
+        if kept.tombstones and not batch.has_delete_horizon:
+            return _rebuilt(batch, batch.records_in(kept.data, kept.record_count), self._horizon_ms())
+        return batch.to_bytes() if kept.record_count == batch.record_count else _shortened(batch, kept)
 
-    def _stays(self, record: Record, is_past: bool) -> bool:
+    def _filtered_marker(self, batch: RecordBatch, is_past: bool) -> bytes | None:
+        is_spent = self._tracker.on_marker(batch)
+        if (is_spent and is_past) or batch.record_count == 0:
+            return self._without_records(batch)
+        if is_spent and not batch.has_delete_horizon:
+            return _rebuilt(batch, batch.records(), self._horizon_ms())
+        return batch.to_bytes()
+
+    def _horizon_ms(self) -> int:
+        """The delete horizon of a batch that gets one now."""
+        return self._now_ms + self._delete_retention_ms
+
+    def _old_stays(self, record: Record) -> bool:
         if record.offset >= self._end_offset:
             return True
-        if record.key is None or self._latest.get(record.key, -1) > record.offset:
-            return False
-        return record.value is not None or not is_past
+        return record.key is not None and self._latest.get(record.key, -1) <= record.offset
+
+    def _without_records(self, batch: RecordBatch) -> bytes | None:
+        if not self._must_keep_header(batch):
+            return None
+        return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
 
     def _must_keep_header(self, batch: RecordBatch) -> bool:
         """True if an empty batch stays: for the producer's last sequence or epoch, or for the range's last offset."""
@@ -146,7 +158,22 @@ def _emptied(batch: RecordBatch) -> bytes:
     )
 
 
-def _rebuilt(batch: RecordBatch, kept: Sequence[Record], horizon_ms: int | None) -> bytes:
+def _shortened(batch: RecordBatch, kept: KeptRecords) -> bytes:
+    """The batch with fewer records, as Apache Kafka encodes it: the first record's timestamp becomes the base.
+
+    Where the base stays the same, so do the bytes of the records: a horizon is the base of all of them.
+    """
+    has_same_base = (kept.first_delta == 0 or batch.has_delete_horizon) and not batch.is_log_append_time
+    max_timestamp = batch.base_timestamp + kept.largest_delta
+    # Timestamps outside these bounds may overflow, as in Kafka. Kafka replaces what is not UTF-8 in a header's name.
+    is_usual = 0 <= batch.base_timestamp <= max_timestamp < INT64_END and kept.are_plain
+    if has_same_base and is_usual:
+        return batch_with_fewer(batch, kept.data, kept.record_count, max_timestamp)
+    horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
+    return _rebuilt(batch, batch.records_in(kept.data, kept.record_count), horizon_ms)
+
+
+def _rebuilt(batch: RecordBatch, kept: Iterable[Record], horizon_ms: int | None) -> bytes:
     return build_batch(
         kept,
         base_offset=batch.base_offset,

@@ -242,11 +242,11 @@ class RecordBatch:
         """A copy of the bytes behind the header, still compressed."""
         return bytes(self.buffer[self.position + HEADER_SIZE : self.position + self.size_bytes])
 
-    def records(self, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-        """The records, decompressed if the batch is compressed, with absolute offsets and timestamps.
+    def record_bytes(self, limit_bytes: int = LIMIT_BYTES) -> bytes:
+        """The bytes of the records, decompressed if the batch is compressed.
 
-        Raises a RecordError when the batch cannot be read, RecordTooLarge when it decompresses to more than
-        `limit_bytes`.
+        Raises a RecordError when they cannot be decompressed, InvalidRecord for a negative number of records,
+        RecordTooLarge when they decompress to more than `limit_bytes`.
         """
         record_count = self.record_count
         if record_count < 0:
@@ -256,8 +256,16 @@ class RecordBatch:
         # Kafka writes the emptied batches of compaction with their codec's bit but without any bytes.
         if codec != NONE and (record_count or payload):
             payload = decompress(codec, payload, limit_bytes)
+        return payload
+
+    def records(self, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
+        """The records, with absolute offsets and timestamps. Raises as `record_bytes`, or InvalidRecord on the way."""
+        return self.records_in(self.record_bytes(limit_bytes), self.record_count)
+
+    def records_in(self, data: bytes, record_count: int) -> Iterator[Record]:
+        """The records in `data`, which has the decompressed bytes of `record_count` records of this batch."""
         log_append_time = self.max_timestamp if self.is_log_append_time else None
-        return decode_records(payload, record_count, self.base_offset, self.base_timestamp, log_append_time)
+        return decode_records(data, record_count, self.base_offset, self.base_timestamp, log_append_time)
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
@@ -437,6 +445,18 @@ def _joined(covered: bytes, payload: bytes | bytearray, base_offset: int, leader
     crc = crc32c(payload, crc32c(covered))
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     return b"".join((TO_MAGIC.pack(base_offset, length, leader_epoch, 2), _UINT32.pack(crc), covered, payload))
+
+
+def batch_with_fewer(batch: RecordBatch, payload: bytes, record_count: int, max_timestamp: int) -> bytes:
+    """The batch with some of its records alone (compaction): `payload` has their decompressed bytes, unchanged.
+
+    Base timestamp and last offset delta stay, so the deltas in the records still hold.
+    """
+    base_offset, _, leader_epoch, _, _, attributes, *rest = HEADER.unpack_from(batch.buffer, batch.position)
+    attributes &= CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+    rest[2], rest[-1] = max_timestamp, record_count
+    payload = compress(batch.compression_codec, payload)
+    return _joined(ATTRIBUTES_TO_COUNT.pack(attributes, *rest), payload, base_offset, leader_epoch)
 
 
 def repack_batch(

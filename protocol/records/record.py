@@ -1,7 +1,7 @@
-"""Single records of format v2: for replay of internal topics, compaction, control batches and tools.
+"""Single records of format v2: for replay of internal topics, control batches and tools.
 
 Fetch does not use this module. Produce does so only for batches with a record that may be refused, or that are encoded
-again; all other batches are only scanned, by `record_scan.py`.
+again, and compaction only for batches that it encodes again; all other batches are only scanned, by `record_scan.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""State of this installation's hot loop, compiled or interpreted: pip does not report that it was not compiled."""
+"""State of this installation's hot loops, compiled or interpreted: pip does not report that they were not compiled."""
 
 from __future__ import annotations
 

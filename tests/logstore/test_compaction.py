@@ -708,3 +708,87 @@ def test_records_above_the_cleaned_part_stay_whatever_their_key() -> None:
     filtered = kept.filtered(RecordBatch(batch))
     assert filtered is not None
     assert [record.offset for record in RecordBatch(filtered).records()] == [3, 4, 5]
+
+
+def as_decoded(
+    batch: RecordBatch, latest: dict[bytes, int], end_offset: int, now_ms: int, retention_ms: int
+) -> bytes | None:
+    """The remaining bytes of a data batch, with each record read and written by itself."""
+    horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
+    is_past = horizon_ms is not None and horizon_ms <= now_ms
+    kept = [
+        record
+        for record in batch.records()
+        if record.offset >= end_offset
+        or (
+            record.key is not None
+            and latest.get(record.key, -1) <= record.offset
+            and not (record.value is None and is_past)
+        )
+    ]
+    if not kept:
+        return None
+    if horizon_ms is None and any(record.value is None for record in kept):
+        horizon_ms = now_ms + retention_ms
+    elif len(kept) == batch.record_count:
+        return batch.to_bytes()
+    return build_batch(
+        kept,
+        base_offset=batch.base_offset,
+        keep_offsets=True,
+        last_offset_delta=batch.last_offset_delta,
+        codec=batch.compression_codec,
+        timestamp_type=int(batch.is_log_append_time),
+        log_append_time=batch.max_timestamp,
+        delete_horizon_ms=horizon_ms,
+        leader_epoch=batch.partition_leader_epoch,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+    )
+
+
+KEYS = st.sampled_from([None, b"", b"a", b"b", b"c" * 70])
+TIMES = st.sampled_from([-1, 0, NOW_MS, NOW_MS + 1, NOW_MS - 70, 2**62])
+FILTERED = st.builds(
+    lambda key, time, value, headers: Record(0, time, key, value, headers),
+    KEYS,
+    TIMES,
+    st.sampled_from([None, b"v", b"v" * 200]),
+    st.sampled_from([(), (("name", b"1"),)]),
+)
+
+
+@given(
+    st.lists(FILTERED, min_size=1, max_size=8),
+    st.dictionaries(st.sampled_from([b"", b"a", b"b", b"c" * 70]), st.integers(95, 110)),
+    st.integers(95, 110),
+    st.integers(0, 4),
+    st.sampled_from([None, NOW_MS - 1, NOW_MS + 1]),
+    st.booleans(),
+)
+def test_what_stays_is_what_single_records_would_give(
+    records: list[Record],
+    latest: dict[bytes, int],
+    end_offset: int,
+    codec: int,
+    horizon_ms: int | None,
+    has_append_time: bool,
+) -> None:
+    """Bytes that are copied are those that writing each kept record anew gives."""
+    batch = RecordBatch(
+        build_batch(
+            records,
+            base_offset=100,
+            codec=codec,
+            delete_horizon_ms=horizon_ms,
+            timestamp_type=int(has_append_time),
+            log_append_time=NOW_MS,
+            producer_id=7,
+            producer_epoch=1,
+            base_sequence=3,
+        )
+    )
+    batch_filter = BatchFilter(latest, end_offset, {}, 0, NOW_MS, 1000, TransactionTracker([]))
+    assert batch_filter.filtered(batch) == as_decoded(batch, latest, end_offset, NOW_MS, 1000)

@@ -234,7 +234,7 @@ def _set_up_logging() -> None:
 
 
 def _log_compilation() -> None:
-    """Logs at DEBUG whether the hot loop was compiled."""
+    """Logs at DEBUG whether the hot loops were compiled."""
     import logging
 
     log = logging.getLogger(__name__)

@@ -163,3 +163,78 @@ def test_mutated_records() -> None:
                     del mutated[position]
         whole += agrees_with_the_reader(bytes(mutated), 3)
     assert 100 < whole < 19_000
+
+
+def noted(module: Any, data: bytes, record_count: int, first_offset: int) -> tuple[Any, dict[bytes, int]]:
+    latest = {b"key-0": 3}
+    return module.note_keys(data, 0, record_count, 1000, first_offset, latest), latest
+
+
+def kept(module: Any, data: bytes, record_count: int, keeps_tombstones: bool) -> tuple[Any, list[bytes]]:
+    pieces: list[bytes] = []
+    latest = {b"key-0": 1001, b"tombstone": 1002, b"": 1000}
+    return module.kept_records(data, 0, record_count, 1000, 1004, keeps_tombstones, latest, pieces), pieces
+
+
+def keys_agree_with_the_reader(data: bytes, record_count: int, first_offset: int = 1000) -> bool:
+    """True if the reader of single records can read `data`; the two passes of a compaction then find the same."""
+    found, latest = noted(imported, data, record_count, first_offset)
+    assert noted(interpreted, data, record_count, first_offset) == (found, latest)
+    for keeps_tombstones in (False, True):
+        assert kept(interpreted, data, record_count, keeps_tombstones) == kept(
+            imported, data, record_count, keeps_tombstones
+        )
+    end = found[1]
+    try:
+        records = list(decode_records(data[:end] if found[0] == imported.WHOLE else data, record_count, 1000, 0))
+    except InvalidRecord:
+        assert found[0] != imported.WHOLE
+        assert kept(imported, data, record_count, False)[0][0] == found[0]
+        return False
+    keys = {record.key: record.offset for record in records if record.key is not None if record.offset >= first_offset}
+    assert latest == {b"key-0": 3} | keys
+    assert found == (imported.WHOLE, end, sum(len(key) for key in keys if key != b"key-0"))
+    return True
+
+
+@given(st.binary(max_size=80), st.integers(0, 4))
+def test_keys_in_any_bytes(data: bytes, record_count: int) -> None:
+    keys_agree_with_the_reader(data, record_count)
+
+
+def test_keys_of_mutated_records() -> None:
+    rng = random.Random(167)
+    data = encode(SMALL)
+    whole = 0
+    for _ in range(5_000):
+        mutated = bytearray(data)
+        mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+        whole += keys_agree_with_the_reader(bytes(mutated), 3, rng.choice((0, 1001)))
+    assert 100 < whole < 4_900
+
+
+@pytest.mark.parametrize("module", [imported, interpreted], ids=["imported", "source"])
+def test_which_records_are_kept(module: Any) -> None:
+    """P-161: a later offset of the key removes a record, a missing key too; what lies above the end stays."""
+    data = [
+        encode_record(0, 7, b"key-0", b"an earlier one"),
+        encode_record(1, 5, b"key-0", b"the latest"),
+        encode_record(2, 90, b"tombstone", None),
+        encode_record(3, 9, None, b"no key"),
+        encode_record(4, -3, None, b"no key, above the end"),
+        encode_record(5, 8, b"key-0", b"above the end"),
+    ]
+    size = len(b"".join(data))
+    assert kept(module, b"".join(data), 6, True) == (
+        (imported.WHOLE, size, 4, 5, 90, 1, True),
+        [data[1] + data[2], data[4] + data[5]],
+    )
+    assert kept(module, b"".join(data), 6, False) == (
+        (imported.WHOLE, size, 3, 5, 8, 0, True),
+        [data[1], data[4] + data[5]],
+    )
+    assert kept(module, data[0], 1, True) == ((imported.WHOLE, len(data[0]), 0, 0, 0, 0, True), [])
+    with_header = encode_record(4, 0, b"k", b"v", (("name", None),))
+    with_attributes = with_header[:1] + b"\x01" + with_header[2:]
+    for record in (with_header, with_attributes, encode_record(4, 0, b"k", b"v").replace(b"\x00", b"\x01", 1)):
+        assert kept(module, record, 1, True) == ((imported.WHOLE, len(record), 1, 0, 0, 0, False), [record])
