@@ -399,7 +399,7 @@ def _place(count: int, replication_factor: int, image: ClusterImage, context: Pl
     for _ in range(count):
         replicas = placer.place()
         isr = _active(replicas, image)
-        if not isr:  # pragma: no cover  Kafka's check; the placer has put the first replica on a broker that serves
+        if not isr:  # pragma: no cover: Kafka's check; the placer has put the first replica on a broker that serves
             raise InvalidReplicationFactor("All brokers are currently fenced or in controlled shutdown.")
         assignments.append((replicas, isr))
         if not len(assignments) % PIECE:

@@ -175,7 +175,7 @@ def _fill(
                 turn, has_given = 0, False
             member_id = unfilled[turn]
             turn += 1
-            # Kafka looks at the members before the partition's turn and those that it got since.
+            # Kafka looks at the members that the partition had before its turn, not at those that it has got since.
             if member_id in sharers:
                 continue
             owned[member_id][partition] = None

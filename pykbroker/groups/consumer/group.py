@@ -132,9 +132,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return self.classic_member_count - excluded == len(self.members) - len(members)
 
     def is_waiting_for_partitions(self, member: ConsumerMember) -> bool:
-        """True if a partition of the member's target assignment is still owned by another member."""
-        if member.state is not MemberState.UNRELEASED_PARTITIONS:
-            return False
+        """True if a partition of the target assignment is still owned by another member; for UNRELEASED_PARTITIONS."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.owner_epoch(topic_id, partition) != NO_OWNER_EPOCH

@@ -88,6 +88,15 @@ def test_simple_gives_all_members_as_much(counts: list[int], seeds: list[int]) -
     assert assign_simple(again, topics, True) == result
 
 
+def test_simple_takes_partitions_of_which_too_many_members_have_each() -> None:
+    """No member has too much, but all three have the same partition; two are to have each. The first one moves."""
+    topic_id = TOPIC_IDS[0]
+    assigned = {topic_id: Partitions([0])}
+    members = {name: MemberSpec(None, None, frozenset((topic_id,)), assigned) for name in ("a", "b", "c")}
+    result = assign_simple(members, _topics([2]), True)
+    assert result == {"a": {topic_id: {1}}, "b": {topic_id: {0}}, "c": {topic_id: {0}}}
+
+
 @given(counts=COUNTS, seeds=SEEDS)
 @settings(max_examples=100, deadline=None)
 def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int]) -> None:
