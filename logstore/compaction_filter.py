@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.recovery import marker_of
@@ -105,12 +106,21 @@ class BatchFilter:
         if not kept:
             if not self._must_keep_header(batch):
                 return None
-            return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
+            if batch.record_count == 0:
+                return batch.to_bytes()
+            return _rebuilt(batch, (), codec=NONE, max_timestamp=batch.max_timestamp)
         if needs_horizon and horizon_ms is None:
             horizon_ms = self._now_ms + self._delete_retention_ms
         elif len(kept) == batch.record_count:
             return batch.to_bytes()
-        return _rebuilt(batch, kept, horizon_ms)
+        return _rebuilt(
+            batch,
+            kept,
+            keep_offsets=True,
+            codec=batch.compression_codec,
+            log_append_time=batch.max_timestamp,
+            delete_horizon_ms=horizon_ms,
+        )
 
     def _stays(self, record: Record, is_past: bool) -> bool:
         if record.offset >= self._end_offset:
@@ -129,37 +139,18 @@ class BatchFilter:
         return batch.last_offset == last if last >= 0 else batch.is_control and batch.producer_epoch == -1 - last
 
 
-def _emptied(batch: RecordBatch) -> bytes:
-    return build_batch(
-        (),
-        base_offset=batch.base_offset,
-        last_offset_delta=batch.last_offset_delta,
-        codec=NONE,
-        timestamp_type=int(batch.is_log_append_time),
-        max_timestamp=batch.max_timestamp,
-        leader_epoch=batch.partition_leader_epoch,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        is_control=batch.is_control,
-        is_transactional=batch.is_transactional,
-    )
-
-
-def _rebuilt(batch: RecordBatch, kept: Sequence[Record], horizon_ms: int | None) -> bytes:
+def _rebuilt(batch: RecordBatch, kept: Sequence[Record], **fields: Any) -> bytes:
+    """The batch with the kept records alone; `fields` are further ones of `build_batch`."""
     return build_batch(
         kept,
         base_offset=batch.base_offset,
-        keep_offsets=True,
         last_offset_delta=batch.last_offset_delta,
-        codec=batch.compression_codec,
         timestamp_type=int(batch.is_log_append_time),
-        log_append_time=batch.max_timestamp,
-        delete_horizon_ms=horizon_ms,
         leader_epoch=batch.partition_leader_epoch,
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
         is_control=batch.is_control,
         is_transactional=batch.is_transactional,
+        **fields,
     )
