@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, OPERATIONS, TOPIC
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.quotas.switch import QuotaSwitch
 
@@ -275,10 +275,11 @@ class RequestContext(Generic[S_co]):
             KafkaError: CLUSTER_AUTHORIZATION_FAILED.
         """
         if not self.authorize_cluster(operation):
-            name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
-            raise KafkaError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"Request {name} needs {OPERATIONS[operation]} permission."
-            )
+            from pykbroker.requests.api_table import camel_case
+            from pykbroker.security.authorization import refusal
+
+            name = camel_case(self.api_key.name.lower())
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal(name, operation))
 
     def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
         """The names on which the client may not do an operation. Without an authorizer `names` is not consumed."""
