@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from typing import Any
 
-from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
-from pykbroker.protocol.fields import Message
+from pykbroker.protocol.fields import Message, response_class
 
 TIMEOUT_S = 30.0
 
@@ -46,8 +44,7 @@ class WireClient:
     def receive(self) -> Any:
         """The answer to the oldest request that has none; every byte of it must belong to the message."""
         request_type, version = self._sent.pop(0)
-        module = importlib.import_module(f"pykbroker.protocol.messages.{ApiKey(request_type.KEY).name.lower()}")
-        response_type = getattr(module, request_type.__name__.removesuffix("Request") + "Response")
+        response_type = response_class(request_type)
         frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
         position = 5 if version in request_type.FLEXIBLE_VERSIONS else 4
         response, end = decode_from(response_type, version, frame, position)

@@ -25,8 +25,8 @@ from pykbroker.config.definitions import (
     READ_ONLY,
     SHORT,
     STRING,
-    ConfigDefinition,
     ConfigError,
+    ConfigKey,
     format_value,
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
@@ -89,7 +89,7 @@ def value_at(config: BrokerConfig, path: str) -> Any:
     return value
 
 
-def given(key: str, definition: ConfigDefinition) -> str | None:
+def given(key: str, definition: ConfigKey) -> str | None:
     return SINGLE_NODE_DEFAULTS.get(key, definition.default)
 
 
@@ -192,7 +192,7 @@ def test_kafka_lists_the_keys_of_the_table_with_these_types_and_defaults() -> No
 def test_every_key_without_an_effect_is_reported() -> None:
     """A key that this broker makes no use of must not be an attribute: it is named to the user instead."""
     effects = {key for key, row in KEYS.items() if row.has_effect}
-    own = {name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms}
+    own = {name for synonyms in BROKER_SYNONYMS.values() for name in synonyms}
     # Tiers of storage are not served, though a topic key inherits from these.
     assert own - effects == {"log.local.retention.bytes", "log.local.retention.ms"}
     for key, row in KEYS.items():
