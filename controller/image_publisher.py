@@ -20,8 +20,8 @@ from pykbroker.protocol.steps import Steps, finished
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 
 ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
-"""Prepares a subscriber for the next image (old, new), whose records are committed, in steps. Others may see before it
-is published what they may see in Kafka while its publishers apply an image, one thing after the other."""
+"""Prepares a subscriber, in steps, for the next image (old, new), whose records are committed. A part of the result may
+be seen before the image is published, as in Kafka, whose publishers apply an image one after another."""
 
 LARGE = 32
 """Number of new partitions, or of records, from which an image is prepared, or read from the log, in steps. A changed
@@ -108,7 +108,7 @@ class ImagePublisher:
         """The image after the log's records from `applied` to `end_offset`, in steps. It is not published.
 
         Returns:
-            The image, None without records; the place in the log from which it was read, and the one up to which.
+            The image, None without records; and the begin and the end of the part of the log that was read.
 
         Raises:
             StorageError: the records cannot be read.

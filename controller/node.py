@@ -42,6 +42,7 @@ from pykbroker.controller.voter_requests import VoterRequests
 from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.steps import Steps, finished
 
@@ -260,7 +261,7 @@ class ControllerNode:
         with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
             await pending.done.wait()
         if not pending.done.is_set():
-            raise CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
+            raise CommandRefused(ErrorCode.REQUEST_TIMED_OUT, TEXTS[ErrorCode.REQUEST_TIMED_OUT])
         failure, pending.failure = pending.failure, None
         if failure is not None:
             # Its traceback has frames with the pending command and with this local: neither may refer to it, or the

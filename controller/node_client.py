@@ -6,7 +6,6 @@ The first exchange on a connection is ApiVersions; requests then have the highes
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +16,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.fields import Message
+from pykbroker.protocol.fields import Message, response_class
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -212,10 +211,3 @@ def is_refused(error: BaseException | None) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_refused, error.exceptions))
     return isinstance(error, ConnectionRefusedError) or (error is not None and is_refused(error.__cause__))
-
-
-def response_class(request_class: type[Message]) -> type[Message]:
-    """Class of the responses to a class of requests; one module declares both."""
-    name = request_class.__name__.removesuffix("Request") + "Response"
-    found: type[Message] = getattr(sys.modules[request_class.__module__], name)
-    return found

@@ -10,7 +10,7 @@ until its response comes, and passes both to `message_from_response`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pykbroker.controller.control_records import control_of
@@ -20,6 +20,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.fields import response_class
 from pykbroker.protocol.messages import (
     add_raft_voter,
     begin_quorum_epoch,
@@ -106,14 +107,16 @@ def request_for_wire(
                 cluster_id=cluster_id,
                 voter_id=message.voter.node_id,
                 topics=[topic],
-                leader_endpoints=[
-                    begin_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in endpoints
-                ],
+                leader_endpoints=_addresses(begin_quorum_epoch.LeaderEndpoint, endpoints),
             )
         case raft.EndQuorumEpochRequest():
             return _end_request(message, cluster_id, endpoints)
         case raft.FetchRequest():
             return _fetch_request(message, cluster_id)
+
+
+def _addresses(kind: Any, endpoints: Iterable[VoterEndpoint]) -> list[Any]:
+    return [kind(name=name, host=host, port=port) for name, host, port in endpoints]
 
 
 def _vote_request(message: raft.VoteRequest, cluster_id: str) -> vote.VoteRequest:
@@ -144,9 +147,7 @@ def _voter_request(message: VoterRequest, cluster_id: str, change_timeout_ms: in
             timeout_ms=change_timeout_ms,
             voter_id=voter.key.node_id,
             voter_directory_id=voter.key.directory_id,
-            listeners=[
-                add_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints
-            ],
+            listeners=_addresses(add_raft_voter.Listener, voter.endpoints),
             ack_when_committed=False,
         )
     low, high = voter.kraft_versions
@@ -155,7 +156,7 @@ def _voter_request(message: VoterRequest, cluster_id: str, change_timeout_ms: in
         current_leader_epoch=message.epoch,
         voter_id=voter.key.node_id,
         voter_directory_id=voter.key.directory_id,
-        listeners=[update_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints],
+        listeners=_addresses(update_raft_voter.Listener, voter.endpoints),
         kraft_version_feature=update_raft_voter.KRaftVersionFeature(
             min_supported_version=low, max_supported_version=high
         ),
@@ -179,9 +180,7 @@ def _end_request(
     return end_quorum_epoch.EndQuorumEpochRequest(
         cluster_id=cluster_id,
         topics=[topic],
-        leader_endpoints=[
-            end_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in endpoints
-        ],
+        leader_endpoints=_addresses(end_quorum_epoch.LeaderEndpoint, endpoints),
     )
 
 
@@ -213,13 +212,13 @@ def message_from_request(request: Any, node_id: int, cluster_id: str, known: Kno
     Raises:
         Refusal: the request is for another cluster or another log, or its fields contradict one another.
     """
-    response_class = _RESPONSE_CLASSES[type(request)]
+    response_type = response_class(type(request))
     if request.cluster_id is not None and request.cluster_id != cluster_id:
-        refused = response_class(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        refused = response_type(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         raise Refusal(refused, f"the request is for cluster {request.cluster_id}, this is {cluster_id}")
     partition = _only_partition(request)
     if partition is None:
-        refused = response_class(error_code=ErrorCode.INVALID_REQUEST)
+        refused = response_type(error_code=ErrorCode.INVALID_REQUEST)
         raise Refusal(refused, f"the request is not about the one partition of {TOPIC}")
     message: Request | None = _READERS[type(request)](request, partition, node_id)
     if message is None:
@@ -302,14 +301,6 @@ _READERS: dict[type, Any] = {
     fetch.FetchRequest: _read_fetch,
 }
 
-_RESPONSE_CLASSES: dict[type, type[Any]] = {
-    vote.VoteRequest: vote.VoteResponse,
-    begin_quorum_epoch.BeginQuorumEpochRequest: begin_quorum_epoch.BeginQuorumEpochResponse,
-    end_quorum_epoch.EndQuorumEpochRequest: end_quorum_epoch.EndQuorumEpochResponse,
-    fetch.FetchRequest: fetch.FetchResponse,
-}
-
-
 # Responses, to the wire
 
 
@@ -360,19 +351,12 @@ def _response(request: Any, error: ErrorCode, known: KnownLeader) -> Any:
         )
         topic = fetch.FetchableTopicResponse(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[fetched])
         return fetch.FetchResponse(responses=[topic])
-    module: Any = _MODULES[type(request)]
+    module: Any = sys.modules[type(request).__module__]
     partition = module.PartitionDataResponse(
         partition_index=PARTITION, error_code=error, leader_id=leader_id, leader_epoch=epoch
     )
     topics = [module.TopicDataResponse(topic_name=TOPIC, partitions=[partition])]
-    return _RESPONSE_CLASSES[type(request)](topics=topics)
-
-
-_MODULES: dict[type, Any] = {
-    vote.VoteRequest: vote,
-    begin_quorum_epoch.BeginQuorumEpochRequest: begin_quorum_epoch,
-    end_quorum_epoch.EndQuorumEpochRequest: end_quorum_epoch,
-}
+    return response_class(type(request))(topics=topics)
 
 
 # Responses, from the wire

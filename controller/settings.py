@@ -15,20 +15,21 @@ from pykbroker.named_tuple import NamedTuple
 class ControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
 
-    data_directory        directory that contains `__cluster_metadata-0` (`metadata.log.dir`)
-    voters                the configured voters (`controller.quorum.voters`); others observe. Empty for a
-                          dynamic quorum, whose voters are in log and snapshots (KIP-853)
-    directory_id          16 bytes, the directory's id
-    endpoints             the listeners for a VotersRecord; empty for a node that cannot become such a voter
-    bootstrap_count       number of `controller.quorum.bootstrap.servers`; for `PeerLinks` -2, -3, ...
-    partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    append_linger_ms      time that commands are gathered for one write (`controller.quorum.append.linger.ms`)
-    snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
-    snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; checked when something is written; 0 for never
-    unclean_election      `unclean.leader.election.enable`
-    min_insync_replicas   `min.insync.replicas`
-    bootstrap_levels      feature levels that a new cluster begins with
-    running_tick_ms       interval at which RunningClock checks that the process runs; 0 for a node without others
+    Attributes:
+        data_directory: directory that contains `__cluster_metadata-0` (`metadata.log.dir`).
+        voters: the configured voters (`controller.quorum.voters`); other nodes observe. Empty for a dynamic quorum,
+            whose voters are in log and snapshots (KIP-853).
+        directory_id: 16 bytes, the directory's id.
+        endpoints: the listeners for a VotersRecord; empty for a node that cannot become a voter of a dynamic quorum.
+        bootstrap_count: number of `controller.quorum.bootstrap.servers`; for `PeerLinks` -2, -3, ...
+        partition_count_default, replication_factor_default: `num.partitions`, `default.replication.factor`.
+        append_linger_ms: time that commands are gathered for one write (`controller.quorum.append.linger.ms`).
+        snapshot_bytes: `metadata.log.max.record.bytes.between.snapshots`.
+        snapshot_interval_ms: `metadata.log.max.snapshot.interval.ms`; checked when something is written; 0 for never.
+        unclean_election: `unclean.leader.election.enable`.
+        min_insync_replicas: `min.insync.replicas`.
+        bootstrap_levels: feature levels that a new cluster begins with.
+        running_tick_ms: interval at which RunningClock checks that the process runs; 0 for a node without others.
     """
 
     node_id: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -289,7 +288,9 @@ def test_a_waiting_reader_is_woken_by_the_marker(bootstrap: str, name: str, make
             "bootstrap.servers": bootstrap,
             "group.id": "unused",
             "isolation.level": COMMITTED,
-            "fetch.wait.max.ms": 20_000,
+            # Far longer than this test waits for the record.
+            "fetch.wait.max.ms": 250_000,
+            "socket.timeout.ms": 300_000,
             "enable.auto.commit": False,
         }
     )
@@ -299,12 +300,10 @@ def test_a_waiting_reader_is_woken_by_the_marker(bootstrap: str, name: str, make
     producer.send(topic, b"v")
     producer.flush()
     assert consumer.poll(1) is None
-    began = time.monotonic()
     producer.commit()
     message = consumer.poll(TIMEOUT_S)
     assert message is not None
     assert message.value() == b"v"
-    assert time.monotonic() - began < 10, "a wait of twenty seconds was ended early"
     consumer.close()
 
 

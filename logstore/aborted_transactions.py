@@ -11,7 +11,6 @@ from struct import Struct
 from typing import Final
 
 from pykbroker.logstore.errors import StorageError
-from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import IndexFile
 from pykbroker.named_tuple import NamedTuple
 
@@ -33,9 +32,6 @@ class AbortedTransactions(IndexFile):
     __slots__ = ()
 
     entry_size = _ENTRY.size
-
-    def __init__(self, path: str, filesystem: FileSystem) -> None:
-        super().__init__(path, filesystem)
 
     def add(self, transaction: AbortedTransaction) -> None:
         """Adds a transaction whose marker is behind all others. It is written to the file at once, if possible."""

@@ -62,6 +62,10 @@ class DirectoryCheckpoints:
     def _has(self, key: TopicPartition) -> bool:
         return key in self.logs or key in self.futures
 
+    def own_entries(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The entries of partitions that have a log or a copy of one here."""
+        return {key: offset for key, offset in offsets.items() if self._has(key)}
+
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
         try:
@@ -169,7 +173,7 @@ class DirectoryCheckpoints:
             return
         for name in names:
             noted = self._read_checkpoint(name)
-            left = {key: offset for key, offset in noted.items() if self._has(key)}
+            left = self.own_entries(noted)
             if len(left) < len(noted):
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
         self._removed.clear()

@@ -77,7 +77,7 @@ class LogDirectories:
                 return directory_id
         return None
 
-    def with_path(self, path: str) -> bytes | None:
+    def id_of_path(self, path: str) -> bytes | None:
         """Id of the online directory that holds a file; None if none does."""
         for directory_id, directory in self.online.items():
             if path == directory.path or path.startswith(f"{directory.path}/"):
@@ -230,7 +230,7 @@ class LogDirectories:
 
     def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
         """As `LogDirectory.drop_future`, in each directory."""
-        _each(self, lambda directory: directory.drop_future(topic, partition, now_ms))
+        self._each(lambda directory: directory.drop_future(topic, partition, now_ms))
 
     def replace_by_future(self, topic: str, partition: int, now_ms: int) -> PartitionLog:
         """Makes the copy of a log, which must have all of it, the log of its partition; the old one is deleted.
@@ -314,13 +314,13 @@ class LogDirectories:
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
         """As `LogDirectory.finish_directories`, for each directory."""
-        return any(_each(self, lambda directory: directory.finish_directories(now_ms, count_max)))
+        return any(self._each(lambda directory: directory.finish_directories(now_ms, count_max)))
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
         """As `LogDirectory.delete_log`."""
         self._unreachable.discard((topic, partition))
         self._preferred.pop((topic, partition), None)
-        _each(self, lambda directory: directory.delete_log(topic, partition, now_ms))
+        self._each(lambda directory: directory.delete_log(topic, partition, now_ms))
 
     def mark_stray(self, log: PartitionLog) -> None:
         """As `LogDirectory.mark_stray`, in the directory that has it."""
@@ -328,7 +328,7 @@ class LogDirectories:
 
     def delete_due_logs(self, now_ms: int, delay_ms: int, count_max: int = 1 << 62) -> int:
         """As `LogDirectory.delete_due_logs`, for each directory."""
-        return sum(_each(self, lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
+        return sum(self._each(lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
 
     def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
         """Gives up a directory until the next start; returns the partitions whose logs were in it.
@@ -353,35 +353,17 @@ class LogDirectories:
             offsets[key] = offset
             if len(offsets) % ENTRIES_PER_STEP == 0:
                 yield None
-        failure: StorageError | None = None
-        for directory in list(self.online.values()):
-            try:
-                yield from directory.write_checkpoints(
-                    [
-                        (key, offset)
-                        for key, offset in offsets.items()
-                        if key in directory.logs or key in directory.futures
-                    ]
-                )
-            except StorageError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        yield from self._steps_of_each(
+            lambda directory: directory.write_checkpoints(directory.own_entries(offsets).items())
+        )
 
     def write_log_starts(self) -> Iterator[BlockingStep]:
         """As `LogDirectory.write_log_starts`, for each directory."""
-        failure: StorageError | None = None
-        for directory in list(self.online.values()):
-            try:
-                yield from directory.write_log_starts()
-            except StorageError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        yield from self._steps_of_each(LogDirectory.write_log_starts)
 
     def checkpoint_log_start_offsets(self) -> None:
         """As `LogDirectory.checkpoint_log_start_offsets`, for each directory."""
-        _each(self, LogDirectory.checkpoint_log_start_offsets)
+        self._each(LogDirectory.checkpoint_log_start_offsets)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks of the last checkpoints, without those that cannot be read."""
@@ -401,34 +383,18 @@ class LogDirectories:
 
     def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
         """As `LogDirectory.write_cleaner_offsets`, for each directory; `offsets` is called for each."""
-        failure: StorageError | None = None
-        for directory in list(self.online.values()):
-            logs = directory.logs
-
-            def of_directory(logs: Mapping[TopicPartition, PartitionLog] = logs) -> dict[TopicPartition, int]:
-                return {key: offset for key, offset in offsets().items() if key in logs}
-
-            try:
-                yield from directory.write_cleaner_offsets(of_directory)
-            except StorageError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        yield from self._steps_of_each(
+            lambda directory: directory.write_cleaner_offsets(
+                lambda: {key: offset for key, offset in offsets().items() if key in directory.logs}
+            )
+        )
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Clean stop of each directory, also if that of another one fails. Raises StorageError."""
-        _each(
-            self,
+        self._each(
             lambda directory: directory.close(
-                broker_epoch,
-                None
-                if high_watermarks is None
-                else {
-                    key: offset
-                    for key, offset in high_watermarks.items()
-                    if key in directory.logs or key in directory.futures
-                },
-            ),
+                broker_epoch, None if high_watermarks is None else directory.own_entries(high_watermarks)
+            )
         )
 
     def abandon(self) -> None:
@@ -436,16 +402,17 @@ class LogDirectories:
         for directory in self.online.values():
             directory.abandon()
 
+    def _each(self, work: Callable[[LogDirectory], R]) -> list[R]:
+        """Results of `work` for each directory; an error of one is raised after the work on the others."""
+        return list(self._steps_of_each(lambda directory: iter([work(directory)])))
 
-def _each(directories: LogDirectories, work: Callable[[LogDirectory], R]) -> list[R]:
-    """Results of `work` for each directory; an error of one is raised after the work on the others."""
-    results: list[R] = []
-    failure: StorageError | None = None
-    for directory in list(directories.online.values()):
-        try:
-            results.append(work(directory))
-        except StorageError as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return results
+    def _steps_of_each(self, work: Callable[[LogDirectory], Iterator[R]]) -> Iterator[R]:
+        """The steps of `work` for each directory; an error of one is raised after the work on the others."""
+        failure: StorageError | None = None
+        for directory in list(self.online.values()):
+            try:
+                yield from work(directory)
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure

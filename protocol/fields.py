@@ -19,6 +19,7 @@ imported: 0.5 ms a class, a hundred classes, in a process that has to answer 250
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
@@ -244,6 +245,13 @@ def default_struct(message_type: type[Message]) -> Message:
     if value is None:
         value = _default_structs[message_type] = message_type()
     return value
+
+
+def response_class(request_class: type[Message]) -> type[Any]:
+    """Class of the responses to a class of requests; one module declares both."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    found: type[Any] = getattr(sys.modules[request_class.__module__], name)
+    return found
 
 
 def _compile_init(cls: type[Message]) -> Any:

@@ -13,10 +13,13 @@ class CloseConnection(Exception):
 
 
 class KafkaError(Exception):
-    """An error code with a message, raised below a handler and turned into its response."""
+    """An error code with a message, raised by a handler or below it and turned into the error response of the request.
 
-    def __init__(self, error_code: ErrorCode, message: str) -> None:
-        super().__init__(message)
+    A message of None is null in the response.
+    """
+
+    def __init__(self, error_code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or error_code.name)
         self.error_code = error_code
         self.message = message
 

@@ -52,7 +52,8 @@ class AlterClientQuotas(NamedTuple):
 
     An error of one entity does not affect the others.
 
-    unknown_hosts   names of `ip` entities that are neither addresses nor resolvable host names
+    Attributes:
+        unknown_hosts: names of `ip` entities that are neither addresses nor resolvable host names.
 
     Raises:
         CommandRefused: POLICY_VIOLATION when more than 10,000 records would be written.

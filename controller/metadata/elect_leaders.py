@@ -33,10 +33,11 @@ class ElectionResult(NamedTuple):
 class ElectLeaders(NamedTuple):
     """Elects leaders; the result is a list of (topic, ElectionResults) in request order.
 
-    election_type   0 elects the first replica of each partition, if it is in sync and active; 1 elects any active
-                    replica of a leaderless partition, which may lose records
-    topics          (topic, partitions) pairs; None for all partitions, of which the result then leaves out those with
-                    ELECTION_NOT_NEEDED
+    Attributes:
+        election_type: 0 elects the first replica of each partition, if it is in sync and active; 1 elects any active
+            replica of a leaderless partition, which may lose records.
+        topics: (topic, partitions) pairs; None for all partitions, of which the result then leaves out those with
+            ELECTION_NOT_NEEDED.
 
     Raises:
         CommandRefused: INVALID_REQUEST for another election type; POLICY_VIOLATION when more than 10,000

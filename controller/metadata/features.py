@@ -144,7 +144,8 @@ UNSAFE_DOWNGRADE = 3
 class FeatureUpdate(NamedTuple):
     """The level of a feature to finalize, 0 to delete it.
 
-    upgrade_type: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
+    Attributes:
+        upgrade_type: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
     """
 
     name: str
@@ -158,7 +159,8 @@ class UpdateFeatures(NamedTuple):
     Its message is Kafka's for the first invalid update, in the order of Kafka's map; of two updates of a feature the
     last one counts. The handler puts Kafka's introduction in front of the message.
 
-    kraft_version: the quorum's level of kraft.version, which is not in the image.
+    Attributes:
+        kraft_version: the quorum's level of kraft.version, which is not in the image.
     """
 
     updates: Sequence[FeatureUpdate]

@@ -37,6 +37,7 @@ from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, co
 from pykbroker.java_order import utf16_length
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.log_messages.metadata_records import (
     ConfigRecord,
     PartitionRecord,
@@ -67,9 +68,10 @@ TOO_MANY_RECORDS = "Unable to perform excessively large batch operation."
 class NewTopic(NamedTuple):
     """One topic to create. A count of -1 means the broker's default.
 
-    assignments: (partition, broker ids in order of preference) pairs; partition_count and replication_factor must then
-        be -1. Empty if the controller places the replicas.
-    configs: (key, value) pairs; the value None is refused, as in Kafka.
+    Attributes:
+        assignments: (partition, broker ids in order of preference) pairs; partition_count and replication_factor must
+            then be -1. Empty if the controller places the replicas.
+        configs: (key, value) pairs; the value None is refused, as in Kafka.
     """
 
     name: str
@@ -399,7 +401,7 @@ def _place(count: int, replication_factor: int, image: ClusterImage, context: Pl
     for _ in range(count):
         replicas = placer.place()
         isr = _active(replicas, image)
-        if not isr:  # pragma: no cover  Kafka's check; the placer has put the first replica on a broker that serves
+        if not isr:  # pragma: no cover: Kafka's check; the placer has put the first replica on a broker that serves
             raise InvalidReplicationFactor("All brokers are currently fenced or in controlled shutdown.")
         assignments.append((replicas, isr))
         if not len(assignments) % PIECE:
@@ -457,7 +459,7 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
         return ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
     if topic is None:
         if reference.name is not None:
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TEXTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
         return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     return NO_ERROR
 

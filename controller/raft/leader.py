@@ -23,20 +23,18 @@ from pykbroker.controller.raft.replica import Replica, RoleState
 from pykbroker.controller.raft.roles import NEVER_MS, ReplicaDescription, Role
 from pykbroker.controller.raft.voter_changes import VoterChanges
 from pykbroker.controller.raft.voter_history import ControlRecord, KRaftVersion
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
 OBSERVER_SESSION_TIMEOUT_MS = 300_000
 """Time since its last Fetch after which an observer is no longer described, as in Kafka."""
 
 
-class WaitingFetch:
+class WaitingFetch(NamedTuple):
     """A Fetch that cannot be answered with records or a new high watermark yet."""
 
-    __slots__ = ("answer_at_ms", "request")
-
-    def __init__(self, request: FetchRequest, answer_at_ms: int) -> None:
-        self.request = request
-        self.answer_at_ms = answer_at_ms
+    request: FetchRequest
+    answer_at_ms: int
 
 
 class Leader(RoleState):

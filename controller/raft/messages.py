@@ -25,11 +25,12 @@ NO_LEADER = -1
 class Entries(NamedTuple):
     """Consecutive records of one epoch, written as one batch.
 
-    base_offset   offset of the first record
-    record_count  number of offsets that they take
-    payload       opaque to raft: on the leader that of the proposal, None for a control batch; on a follower the batch
-                  as the leader sent it
-    control       the records of a control batch, each at the next offset
+    Attributes:
+        base_offset: offset of the first record.
+        record_count: number of offsets that they take.
+        payload: opaque to raft: on the leader that of the proposal, None for a control batch; on a follower the batch
+            as the leader sent it.
+        control: the records of a control batch, each at the next offset.
     """
 
     base_offset: int
@@ -99,9 +100,10 @@ class EndQuorumEpochResponse(NamedTuple):
 class FetchRequest(NamedTuple):
     """Asks for the records from `log_end.offset` on. All records before it are durable at `replica`.
 
-    high_watermark   of the replica: the leader answers at once if its own is higher (KIP-1166)
-    max_wait_ms      how long the leader may wait for records
-    max_bytes        bytes of records wanted; a first batch that is larger is sent all the same
+    Attributes:
+        high_watermark: of the replica; the leader answers at once if its own is higher (KIP-1166).
+        max_wait_ms: how long the leader may wait for records.
+        max_bytes: bytes of records wanted; a first batch that is larger is sent all the same.
     """
 
     source: int

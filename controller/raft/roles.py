@@ -21,20 +21,21 @@ class RandomSource(Protocol):
 class RaftSettings(NamedTuple):
     """Kafka's settings `controller.quorum.*`.
 
-    election_timeout_ms   a voter without a leader becomes prospective after a random time from this to below twice
-                          this, so that two seldom do at the same time
-    fetch_timeout_ms      a follower becomes prospective after so long without a response of its leader; a leader
-                          resigns when a majority has not fetched for one and a half times this
-    retry_ms              a request without a response is sent again after this
-    retry_backoff_ms      pause of a node that looks for the leader before it asks the next voter
-    lost_leader_ms        a voter that knows that there is no leader becomes prospective after a random time below this:
-                          the leader's machine refuses connections, so nothing listens there any more, or a majority
-                          does not know a leader. 0 waits for the other two timeouts, as Kafka does
-    election_backoff_max_ms   longest pause of a voter, other than the first successor, after a leader has resigned
-    fetch_wait_max_ms     longest time that a Fetch waits for records at the leader
-    fetch_max_bytes       bytes of records that a follower requests at a time
-    request_timeout_ms    time limit of a change of the voters
-    auto_join             the node asks to become a voter if it can be one (`controller.quorum.auto.join.enable`)
+    Attributes:
+        election_timeout_ms: a voter without a leader becomes prospective after a random time from this to below twice
+            this, so that two seldom do at the same time.
+        fetch_timeout_ms: a follower becomes prospective after so long without a response of its leader; a leader
+            resigns when a majority has not fetched for one and a half times this.
+        retry_ms: a request without a response is sent again after this.
+        retry_backoff_ms: pause of a node that looks for the leader before it asks the next voter.
+        lost_leader_ms: a voter that knows that there is no leader becomes prospective after a random time below this:
+            the leader's machine refuses connections, so nothing listens there any more, or a majority does not know a
+            leader. 0 waits for the other two timeouts, as Kafka does.
+        election_backoff_max_ms: longest pause of a voter, other than the first successor, after a leader has resigned.
+        fetch_wait_max_ms: longest time that a Fetch waits for records at the leader.
+        fetch_max_bytes: bytes of records that a follower requests at a time.
+        request_timeout_ms: time limit of a change of the voters.
+        auto_join: the node asks to become a voter if it can be one (`controller.quorum.auto.join.enable`).
     """
 
     election_timeout_ms: int = 1000

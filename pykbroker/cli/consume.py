@@ -187,8 +187,9 @@ def _assign(
     first, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
     later = consumer.offsets_for_times(dict.fromkeys(assigned, start[1])) if start[0] == "timestamp" else {}
     _check_start(topic, start, first, ends, later)
-    for where in assigned:
-        consumer.seek(where, _first_offset(start, first[where], ends[where], later.get(where)))
+    for topic_partition in assigned:
+        first_offset, end = first[topic_partition], ends[topic_partition]
+        consumer.seek(topic_partition, _first_offset(start, first_offset, end, later.get(topic_partition)))
     return dict(ends) if until_end else None
 
 
@@ -207,20 +208,21 @@ def _check_start(
         note(f"topic {topic} has no record at or after that time")
     if kind != "offset":
         return
-    behind = [where for where in ends if number > ends[where]]
+    ranges = {
+        partition: f"partition {partition.partition} {_range_words(first[partition], ends[partition])}"
+        for partition in sorted(ends)
+    }
+    behind = [partition for partition in ranges if number > ends[partition]]
     if behind and len(behind) == len(ends):
-        ranges = ", ".join(
-            f"partition {where.partition} " + _range_words(first[where], ends[where]) for where in sorted(ends)
-        )
         raise CliError(
-            f"offset {number} is behind the end of topic {topic}: {ranges}; "
+            f"offset {number} is behind the end of topic {topic}: {', '.join(ranges.values())}; "
             "--offset latest waits for the records to come"
         )
-    for where in behind:
-        note(f"partition {where.partition} {_range_words(first[where], ends[where])}: begins at its end, {ends[where]}")
-    for where in sorted(first):
-        if number < first[where]:
-            note(f"partition {where.partition} has no offset {number} any more: begins at its first, {first[where]}")
+    for partition in behind:
+        note(f"{ranges[partition]}: begins at its end, {ends[partition]}")
+    for partition, offset in sorted(first.items()):
+        if number < offset:
+            note(f"partition {partition.partition} has no offset {number} any more: begins at its first, {offset}")
 
 
 def _range_words(first: int, end: int) -> str:
@@ -259,15 +261,15 @@ def _print_records(
     waiting: dict[Any, list[Any]] = {}
     try:
         while max_messages is None or count < max_messages:
-            if ends is not None and all(consumer.position(where) >= end for where, end in ends.items()):
+            if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
                 break
             most = _POLL_RECORDS if max_messages is None else min(max_messages - count, _POLL_RECORDS)
             poll_ms = _POLL_MS if consumer.assignment() else _JOIN_MS
             if idle_s is not None:
                 poll_ms = min(poll_ms, max(_POLL_MS, round(idle_s * 1000)))
             waiting = {
-                where: [record for record in records if ends is None or record.offset < ends[where]]
-                for where, records in consumer.poll(timeout_ms=poll_ms, max_records=most).items()
+                partition: [record for record in records if ends is None or record.offset < ends[partition]]
+                for partition, records in consumer.poll(timeout_ms=poll_ms, max_records=most).items()
             }
             if waiting:
                 idle_since = time.monotonic()
@@ -280,9 +282,9 @@ def _print_records(
                     count += 1
     except KeyboardInterrupt:
         # The usual way to stop the command.
-        for where, records in waiting.items():
+        for partition, records in waiting.items():
             if records:
-                consumer.seek(where, records[0].offset)
+                consumer.seek(partition, records[0].offset)
     return count
 
 

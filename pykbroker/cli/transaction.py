@@ -10,7 +10,6 @@ import click
 
 from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.client.hanging_transactions import find_hanging, owner_of
-from pykbroker.cli.client.transactions import STATES
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
@@ -18,6 +17,7 @@ from pykbroker.cli.options import cluster_options, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.transactions.states import STATES_BY_TITLE
 
 _PRODUCER_COLUMNS = (
     "topic",
@@ -40,7 +40,7 @@ def transaction() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES, case_sensitive=False),
+    type=click.Choice(list(STATES_BY_TITLE), case_sensitive=False),
     help="Only in this state; repeatable.",
 )
 @click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only of this producer; repeatable.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
-from pykbroker.config.definitions import LIST, ConfigDefinition
+from pykbroker.config.definitions import LIST, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
@@ -172,7 +172,7 @@ def _parse(resource_type: int, name: str, text: str) -> Any:
     return definition.parse(name, text)
 
 
-def _definition(resource_type: int, name: str) -> ConfigDefinition | None:
+def _definition(resource_type: int, name: str) -> ConfigKey | None:
     if resource_type == TOPIC_RESOURCE:
         return TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
     if resource_type == BROKER_RESOURCE:

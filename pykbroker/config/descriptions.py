@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
-from pykbroker.config.definitions import ConfigDefinition, format_value
+from pykbroker.config.definitions import ConfigKey, format_value
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.definitions.topic import (
+    BROKER_SYNONYMS,
+    INTERNAL_TOPIC_CONFIGS,
+    TOPIC_CONFIGS,
+    factor_to_topic_unit,
+)
 from pykbroker.config.dynamic_changes import usable_levels
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
@@ -23,11 +28,7 @@ DEFAULT_SOURCE = 5
 CLIENT_METRICS_SOURCE = 7
 GROUP_SOURCE = 8
 
-_UNITS_OF_ONE_SETTING = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
+_UNITS_OF_ONE_SETTING = tuple(names for names in BROKER_SYNONYMS.values() if factor_to_topic_unit(names[-1]) > 1)
 # The second key is a synonym of the first, not the reverse: the scheduler's interval is also a setting of its own.
 _FLUSH_INTERVALS = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
@@ -90,12 +91,12 @@ class ConfigViews:
                 entries.append(ConfigEntry(name, value, source, False, definition.is_sensitive, definition.type, []))
         return entries
 
-    def _inherited(self, name: str, definition: ConfigDefinition) -> tuple[str | None, int]:
+    def _inherited(self, name: str, definition: ConfigKey) -> tuple[str | None, int]:
         """Text and source of a topic key that is inherited from this broker."""
         for texts, source in self._levels[:-1]:
-            for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+            for synonym in BROKER_SYNONYMS.get(name, ()):
                 if synonym in texts:
-                    text = texts[synonym]
+                    text, factor = texts[synonym], factor_to_topic_unit(synonym)
                     return (text if factor == 1 else str(max(int(text) * factor, -1))), source
         return definition.default, DEFAULT_SOURCE
 
@@ -114,7 +115,7 @@ class ConfigViews:
                 value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:
-                synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])
+                synonyms = self._synonyms(BROKER_SYNONYMS[name][0])
             if text is not None:
                 synonyms.insert(0, Synonym(name, value, TOPIC_SOURCE))
             entries.append(_entry(name, value, definition, synonyms, is_read_only=False))
@@ -225,7 +226,7 @@ def _units_of(name: str) -> tuple[str, ...]:
 def _entry(
     name: str,
     value: str | None,
-    definition: ConfigDefinition | None,
+    definition: ConfigKey | None,
     synonyms: list[Synonym],
     *,
     is_read_only: bool,

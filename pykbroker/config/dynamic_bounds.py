@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError, default_text
-from pykbroker.config.definitions import CLASS, ConfigDefinition, class_not_found
+from pykbroker.config.definitions import CLASS, PER_BROKER, ConfigKey, class_not_found
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX
@@ -35,36 +35,9 @@ _REMOTE_POOLS = (
 _POOL_PER_LISTENER = "num.network.threads"
 _LIMITS_PER_LISTENER = ("max.connections", "max.connection.creation.rate")
 _LISTENER_KEYS = frozenset(
-    {
-        *_LIMITS_PER_LISTENER,
-        _POOL_PER_LISTENER,
-        "listener.security.protocol.map",
-        "listeners",
-        "principal.builder.class",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.principal.to.local.rules",
-        "sasl.kerberos.service.name",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.mechanism.inter.broker.protocol",
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.engine.factory.class",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-    }
+    {key for key, definition in BROKER_CONFIGS.items() if definition.update_mode == PER_BROKER}
+    - {*ONLY_PER_LISTENER, "cordoned.log.dirs"}
+    | {*_LIMITS_PER_LISTENER, _POOL_PER_LISTENER}
 )
 """Keys without a listener's prefix with whose change Kafka looks at the settings of all listeners."""
 _CHANGING_PER_LISTENER = frozenset({*ONLY_PER_LISTENER, *_LIMITS_PER_LISTENER, _POOL_PER_LISTENER})
@@ -83,7 +56,7 @@ _KAFKAS_REPORTERS = frozenset(
     {"org.apache.kafka.common.metrics.JmxReporter", "org.apache.kafka.tools.PushHttpMetricsReporter"}
 )
 """Classes of Kafka itself, which have no effect here."""
-_LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms)
+_LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name in synonyms)
 
 
 def refusal_of_change(static: BrokerConfig, current: BrokerConfig, new: BrokerConfig) -> str | None:
@@ -103,7 +76,7 @@ def refusal_of_change(static: BrokerConfig, current: BrokerConfig, new: BrokerCo
     return None if reason is None else _of_a_part(reason)
 
 
-def check_type(key: str, text: str, definition: ConfigDefinition) -> None:
+def check_type(key: str, text: str, definition: ConfigKey) -> None:
     """Checks the text of a setting by its definition, and a class by what can be known of Java's.
 
     Raises:

@@ -13,7 +13,12 @@ from typing import Any
 
 from pykbroker.config.definitions import ConfigError, format_value
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
-from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.definitions.topic import (
+    BROKER_SYNONYMS,
+    INTERNAL_TOPIC_CONFIGS,
+    TOPIC_CONFIGS,
+    factor_to_topic_unit,
+)
 from pykbroker.config.listener_addresses import (
     LISTENER_PREFIX,
     ListenerAddress,
@@ -318,13 +323,14 @@ def _unset_topic_defaults() -> dict[str, str]:
 
 @functools.cache
 def _topic_key_of_synonym() -> dict[str, str]:
-    return {synonym: name for name, synonyms in BROKER_SYNONYMS.items() for synonym, _ in synonyms}
+    return {synonym: name for name, synonyms in BROKER_SYNONYMS.items() for synonym in synonyms}
 
 
 def _topic_default(name: str, texts: Mapping[str, str]) -> str:
-    for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+    for synonym in BROKER_SYNONYMS.get(name, ()):
         value = value_of(synonym, texts)
         if value is not None:
+            factor = factor_to_topic_unit(synonym)
             if factor != 1 or name == "retention.ms":
                 # Kafka's broker treats each negative retention as unlimited.
                 value = -1 if value < 0 else value * factor

@@ -7,11 +7,11 @@ dynamic settings, and keys of one listener. DescribeConfigs (`descriptions`) and
 
 from __future__ import annotations
 
-from pykbroker.config.definitions import LONG, PER_BROKER, READ_ONLY, ConfigDefinition, Range
+from pykbroker.config.definitions import AT_LEAST_0, LONG, LONG_MAX, PER_BROKER, READ_ONLY, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
 from pykbroker.config.listener_addresses import base_of_listener_key
 
-_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
+_THROTTLE = ConfigKey(LONG, LONG_MAX, AT_LEAST_0)
 """The row of each key in DYNAMIC_ONLY_CONFIGS."""
 
 _CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
@@ -34,7 +34,7 @@ ONLY_PER_LISTENER = frozenset(
 """Keys and certificates, which Kafka can change only with a listener's prefix."""
 
 
-def definition_of_broker_key(name: str) -> ConfigDefinition | None:
+def definition_of_broker_key(name: str) -> ConfigKey | None:
     """The definition of a broker key or of the key that it overrides for a listener."""
     if name in DYNAMIC_ONLY_CONFIGS:
         return _THROTTLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pykbroker.config.definitions import ConfigDefinition
+from pykbroker.config.definitions import ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
 from pykbroker.named_tuple import NamedTuple
@@ -84,7 +84,8 @@ class ControllerValues(Frozen):
 class DelegationTokenValues(Frozen):
     """Delegation tokens (KIP-48).
 
-    secret_key: secret from which the tokens' HMACs are made; None if there are no tokens.
+    Attributes:
+        secret_key: secret from which the tokens' HMACs are made; None if there are no tokens.
     """
 
     expiry_check_interval_ms: int
@@ -186,15 +187,16 @@ class MetadataLogValues(Frozen):
 class NetworkValues(Frozen):
     """Listeners: the addresses that a node binds, and those that it advertises.
 
-    listeners: addresses to bind for clients and brokers; empty unless the node is a broker.
-    controller_listeners: addresses to bind that `controller.listener.names` names; empty if the node is only a broker,
-        and on a single node without any.
-    advertised_listeners: `advertised.listeners` by listener name, as given; empty if it is not set. The addresses for
-        clients and nodes that follow from it are in pykbroker/metadata/advertised_listeners.py.
-    advertised_controller_listeners: the same of the controller's listeners.
-    inter_broker_listener: name of the listener for other brokers: `inter.broker.listener.name`, else the name of the
-        protocol.
-    security_protocols: listener name -> security protocol; names are in upper case.
+    Attributes:
+        listeners: addresses to bind for clients and brokers; empty unless the node is a broker.
+        controller_listeners: addresses to bind that `controller.listener.names` names; empty if the node is only a
+            broker, and on a single node without any.
+        advertised_listeners: `advertised.listeners` by listener name, as given; empty if it is not set. The addresses
+            for clients and nodes that follow from it are in pykbroker/metadata/advertised_listeners.py.
+        advertised_controller_listeners: the same of the controller's listeners.
+        inter_broker_listener: name of the listener for other brokers: `inter.broker.listener.name`, else the name of
+            the protocol.
+        security_protocols: listener name -> security protocol; names are in upper case.
     """
 
     advertised_controller_listeners: Mapping[str, ListenerAddress]
@@ -209,9 +211,10 @@ class NetworkValues(Frozen):
 class QuorumValues(Frozen):
     """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.
 
-    voters: node id -> (host, port) from `controller.quorum.voters`; empty if the voters are in the log, only this node
-        if neither voters nor bootstrap servers are set.
-    bootstrap_servers: (host, port) of controllers; their responses name the other controllers.
+    Attributes:
+        voters: node id -> (host, port) from `controller.quorum.voters`; empty if the voters are in the log, only this
+            node if neither voters nor bootstrap servers are set.
+        bootstrap_servers: (host, port) of controllers; their responses name the other controllers.
     """
 
     append_linger_ms: int
@@ -265,10 +268,11 @@ NODE_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GS
 class NodeLogin(NamedTuple):
     """A login of this node at other nodes.
 
-    mechanism: SASL mechanism.
-    options: options of its login module: `username`, `password`, `tokenauth`, ...
-    settings: keys that begin with `sasl.oauthbearer.`, those of the listener first; for GSSAPI
-        `sasl.kerberos.service.name`.
+    Attributes:
+        mechanism: SASL mechanism.
+        options: options of its login module: `username`, `password`, `tokenauth`, ...
+        settings: keys that begin with `sasl.oauthbearer.`, those of the listener first; for GSSAPI
+            `sasl.kerberos.service.name`.
     """
 
     mechanism: str
@@ -282,9 +286,10 @@ class NodeLogin(NamedTuple):
 class SecurityValues(Frozen):
     """Authorizer and SASL.
 
-    super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which are not keys of Kafka's broker
-        itself; empty and False without an authorizer.
-    node_logins: logins of this node at other nodes, by name of a SASL listener between nodes.
+    Attributes:
+        super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which are not keys of Kafka's broker
+            itself; empty and False without an authorizer.
+        node_logins: logins of this node at other nodes, by name of a SASL listener between nodes.
     """
 
     allow_everyone_if_no_acl_found: bool
@@ -347,7 +352,8 @@ class SocketValues(Frozen):
 class TopicValues(Frozen):
     """Creation of topics, and default settings of topics.
 
-    defaults: every topic key with its text, from the broker keys that a topic inherits from.
+    Attributes:
+        defaults: every topic key with its text, from the broker keys that a topic inherits from.
     """
 
     auto_create_enable: bool
@@ -380,9 +386,10 @@ class TransactionValues(Frozen):
 class ConfigValues(Frozen):
     """All settings of one node.
 
-    static_properties: keys and texts as given, without blanks around them.
-    unknown_keys: given keys that Kafka does not know.
-    ineffective_keys: given keys that Kafka knows and this broker does not act on.
+    Attributes:
+        static_properties: keys and texts as given, without blanks around them.
+        unknown_keys: given keys that Kafka does not know.
+        ineffective_keys: given keys that Kafka knows and this broker does not act on.
     """
 
     node_id: int
@@ -447,7 +454,7 @@ class ConfigValues(Frozen):
         return default_text(key) if text is None else text
 
 
-def broker_definition(key: str) -> ConfigDefinition | None:
+def broker_definition(key: str) -> ConfigKey | None:
     """Definition of a broker key, listed by Kafka or not; None for an unknown key."""
     return BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
 

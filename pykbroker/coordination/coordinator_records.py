@@ -7,6 +7,7 @@ A null value is a tombstone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.codec import decode, decode_versioned, encode_behind, encode_versioned
@@ -26,9 +27,19 @@ class CoordinatorRecord(NamedTuple):
     value_version: int
 
 
-def kinds_of(*pairs: tuple[type[Message], type[Message]]) -> Kinds:
-    """The types of records with these classes of key and value."""
-    return {key.KEY: (key, value) for key, value in pairs}
+def kinds_of(*modules: ModuleType) -> Kinds:
+    """The types of records that modules of `protocol.log_messages` declare: each `...Key` with its `...Value`."""
+    return {
+        key.KEY: (key, getattr(module, f"{name.removesuffix('Key')}Value"))
+        for module in modules
+        for name, key in vars(module).items()
+        if name.endswith("Key")
+    }
+
+
+def key_types(module: ModuleType) -> tuple[type[Message], ...]:
+    """Classes of the keys that a module of `protocol.log_messages` declares."""
+    return tuple(key for key, _ in kinds_of(module).values())
 
 
 def encode_record(key: Message, value: Message | None, value_version: int) -> tuple[bytes, bytes | None]:

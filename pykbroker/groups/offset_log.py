@@ -13,13 +13,15 @@ from pykbroker.groups.classic.members import Member
 from pykbroker.groups.classic.subscription import subscribed_topics
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey
 from pykbroker.groups.result import LogRecord, Tombstones
-from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
-from pykbroker.protocol.log_messages import share_group_records as share_records
-from pykbroker.protocol.log_messages import streams_group_records as streams_records
+from pykbroker.protocol.log_messages import (
+    consumer_group_records,
+    consumer_offsets,
+    share_group_records,
+    streams_group_records,
+)
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
-    LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -86,42 +88,7 @@ def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
     return None if record is None else LogRecord(*record)
 
 
-OFFSETS_KINDS = kinds_of(
-    (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
-    (OffsetCommitKey, OffsetCommitValue),
-    (GroupMetadataKey, GroupMetadataValue),
-    (consumer_records.ConsumerGroupMetadataKey, consumer_records.ConsumerGroupMetadataValue),
-    (consumer_records.ConsumerGroupPartitionMetadataKey, consumer_records.ConsumerGroupPartitionMetadataValue),
-    (consumer_records.ConsumerGroupMemberMetadataKey, consumer_records.ConsumerGroupMemberMetadataValue),
-    (
-        consumer_records.ConsumerGroupTargetAssignmentMetadataKey,
-        consumer_records.ConsumerGroupTargetAssignmentMetadataValue,
-    ),
-    (
-        consumer_records.ConsumerGroupTargetAssignmentMemberKey,
-        consumer_records.ConsumerGroupTargetAssignmentMemberValue,
-    ),
-    (
-        consumer_records.ConsumerGroupCurrentMemberAssignmentKey,
-        consumer_records.ConsumerGroupCurrentMemberAssignmentValue,
-    ),
-    (consumer_records.ConsumerGroupRegularExpressionKey, consumer_records.ConsumerGroupRegularExpressionValue),
-    (share_records.ShareGroupMemberMetadataKey, share_records.ShareGroupMemberMetadataValue),
-    (share_records.ShareGroupMetadataKey, share_records.ShareGroupMetadataValue),
-    (share_records.ShareGroupTargetAssignmentMetadataKey, share_records.ShareGroupTargetAssignmentMetadataValue),
-    (share_records.ShareGroupTargetAssignmentMemberKey, share_records.ShareGroupTargetAssignmentMemberValue),
-    (share_records.ShareGroupCurrentMemberAssignmentKey, share_records.ShareGroupCurrentMemberAssignmentValue),
-    (share_records.ShareGroupStatePartitionMetadataKey, share_records.ShareGroupStatePartitionMetadataValue),
-    (streams_records.StreamsGroupMetadataKey, streams_records.StreamsGroupMetadataValue),
-    (streams_records.StreamsGroupMemberMetadataKey, streams_records.StreamsGroupMemberMetadataValue),
-    (
-        streams_records.StreamsGroupTargetAssignmentMetadataKey,
-        streams_records.StreamsGroupTargetAssignmentMetadataValue,
-    ),
-    (streams_records.StreamsGroupTargetAssignmentMemberKey, streams_records.StreamsGroupTargetAssignmentMemberValue),
-    (streams_records.StreamsGroupCurrentMemberAssignmentKey, streams_records.StreamsGroupCurrentMemberAssignmentValue),
-    (streams_records.StreamsGroupTopologyKey, streams_records.StreamsGroupTopologyValue),
-)
+OFFSETS_KINDS = kinds_of(consumer_offsets, consumer_group_records, share_group_records, streams_group_records)
 """The types of records of `__consumer_offsets`: classic groups and offsets, and modern groups."""
 
 

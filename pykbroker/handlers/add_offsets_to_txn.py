@@ -12,6 +12,7 @@ from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykbroker.requests.context import BrokerContext
+from pykbroker.transactions.states import ProducerIdentity
 
 PRODUCER_FENCED_VERSION = 2
 
@@ -25,13 +26,9 @@ async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsT
     services = context.services
     topic = services.metadata.topic(OFFSETS_TOPIC)
     partition_count = services.config.groups.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-    error = await services.transactions.add_partitions(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [(OFFSETS_TOPIC, coordinator_partition(request.group_id, partition_count))],
-        client_version=0,
-    )
+    producer = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
+    offsets_partition = (OFFSETS_TOPIC, coordinator_partition(request.group_id, partition_count))
+    error = await services.transactions.add_partitions(producer, [offsets_partition], client_version=0)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return AddOffsetsToTxnResponse(error_code=error)

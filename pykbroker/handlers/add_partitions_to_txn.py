@@ -25,6 +25,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 )
 from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.requests.context import BrokerContext
+from pykbroker.transactions.states import ProducerIdentity
 
 PRODUCER_FENCED_VERSION = 2
 FROM_BROKERS_VERSION = 4
@@ -58,7 +59,7 @@ async def _results(
     context: BrokerContext, transaction: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Error code of each partition of one transaction."""
-    identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    producer = ProducerIdentity(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     partitions = list(
         dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions)
     )
@@ -70,9 +71,9 @@ async def _results(
         return _by_topic({partition: bad.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions})
     transactions = context.services.transactions
     if transaction.verify_only:
-        return _by_topic(await transactions.verify(*identity, partitions, add=False))
+        return _by_topic(await transactions.verify(producer, partitions, add=False))
     client_version = TV_0 if is_client else TV_2
-    error = await transactions.add_partitions(*identity, partitions, client_version=client_version)
+    error = await transactions.add_partitions(producer, partitions, client_version=client_version)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return await _same_for_all(transaction, error)

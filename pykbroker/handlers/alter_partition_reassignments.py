@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_partition_reassignments import (
@@ -18,8 +18,7 @@ from pykbroker.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from pykbroker.requests.controller_calls import TOO_LATE, is_too_late, submit
-from pykbroker.security.authorization import refusal
+from pykbroker.requests.controller_calls import is_too_late, submit_command
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -30,13 +29,11 @@ async def handle_alter_partition_reassignments(
     context: NodeContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Starts or cancels each reassignment independently; one may go on long after the response (P-157)."""
-    if not context.authorize_cluster(ALTER):
-        text = refusal("AlterPartitionReassignments", ALTER)
-        return _failure(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text))
+    context.require_cluster(ALTER)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_message="")
     if is_too_late(request.timeout_ms):
-        return _failure(request, TOO_LATE)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     command = AlterPartitionReassignments(
         [
             (
@@ -47,9 +44,7 @@ async def handle_alter_partition_reassignments(
         ],
         request.allow_replication_factor_change,
     )
-    results, error = await submit(context, command, request.timeout_ms)
-    if results is None:
-        return _failure(request, error)
+    results = await submit_command(context, command, request.timeout_ms)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
@@ -66,25 +61,5 @@ async def handle_alter_partition_reassignments(
                 ],
             )
             async for name, of_topic in EachInTurns(results)
-        ],
-    )
-
-
-def _failure(request: AlterPartitionReassignmentsRequest, error: ApiError) -> AlterPartitionReassignmentsResponse:
-    """Response with the same error for the whole request and for each partition."""
-    return AlterPartitionReassignmentsResponse(
-        error_code=error.code,
-        error_message=error.message,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=partition.partition_index, error_code=error.code, error_message=error.message
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
         ],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.errors import KafkaError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -29,11 +30,11 @@ async def handle_alter_share_group_offsets(
 ) -> AlterShareGroupOffsetsResponse:
     """Sets the offsets of partitions that exist; those that the client may not read come first, as in Kafka (P-191)."""
     if not share_groups_enabled(context.services.metadata.image):
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, TEXTS[ErrorCode.UNSUPPORTED_VERSION])
     if not context.authorize(READ, GROUP, request.group_id):
-        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
     metadata = context.services.metadata
-    refused = context.refused(READ, TOPIC, (topic.topic_name for topic in request.topics))
+    refused = await context.refused_in_turns(READ, TOPIC, (topic.topic_name for topic in request.topics))
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None:
@@ -42,7 +43,7 @@ async def handle_alter_share_group_offsets(
     try:
         errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
     except GroupError as refusal:
-        return _refused(refusal.code, refusal.message)
+        raise KafkaError(refusal.code, refusal.message or TEXTS.get(refusal.code)) from None
     response = AlterShareGroupOffsetsResponse()
     altered: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
@@ -69,7 +70,3 @@ async def handle_alter_share_group_offsets(
             response.responses.append(answer)
     response.responses += altered
     return response
-
-
-def _refused(code: ErrorCode, message: str | None = None) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or TEXTS.get(code))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER, ANY, CLUSTER, CLUSTER_NAME, MATCH
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.requests.controller_calls import submit
-from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -27,14 +27,12 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
         known_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
         async for new in EachInTurns(request.creations)
     ]
-    count = len(request.creations)
     if context.services.authorizer is None:
-        return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
-    if not context.authorize_cluster(ALTER):
-        return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("CreateAcls", ALTER))
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
+    context.require_cluster(ALTER)
     if any(_is_for_filters_only(new) for new in request.creations):
         # As in Kafka, whose classes raise an exception for these values that is not handled.
-        return _same_for_all(count, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     from pykbroker.controller.metadata.acls import CreateAcls
     from pykbroker.controller.metadata.image import Acl
 
@@ -68,7 +66,3 @@ def _reason_invalid(new: AclCreation) -> str | None:
     if new.resource_type == CLUSTER and new.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     return None if new.resource_name else "Invalid empty resource name"
-
-
-def _same_for_all(count: int, code: ErrorCode, message: str | None) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(error_code=code, error_message=message) for _ in range(count)])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
-from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
+from pykbroker.requests.controller_calls import charge_of, is_too_late, submit_command
 
 if TYPE_CHECKING:
-    from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
     from pykbroker.requests.context import NodeContext
 
@@ -40,10 +40,8 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         charge_of(context),
     )
     if is_too_late(request.timeout_ms) and any(counts[topic.name] == 1 for topic in command.topics):
-        return _failure(request, TOO_LATE)
-    results, error = await submit(context, command, request.timeout_ms)
-    if results is None:
-        return _failure(request, error)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    results = await submit_command(context, command, request.timeout_ms)
     response = CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
@@ -56,13 +54,3 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused
     ]
     return response
-
-
-def _failure(request: CreatePartitionsRequest, error: ApiError) -> CreatePartitionsResponse:
-    """Response with the same error for all topics."""
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
-            for topic in request.topics
-        ]
-    )

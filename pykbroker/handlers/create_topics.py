@@ -14,17 +14,17 @@ from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
-from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
+from pykbroker.requests.controller_calls import charge_of, is_too_late, submit_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pykbroker.config.descriptions import ConfigEntry
-    from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
     from pykbroker.requests.context import NodeContext
@@ -51,10 +51,8 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
         charge_of(context),
     )
     if is_too_late(request.timeout_ms) and _has_work(command):
-        return _failure(request, TOO_LATE)
-    results, error = await submit(context, command, request.timeout_ms)
-    if results is None:
-        return _failure(request, error)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    results = await submit_command(context, command, request.timeout_ms)
     configs = _CreatedConfigs(context)
     response = CreateTopicsResponse(topics=[_result(context, result, configs) async for result in EachInTurns(results)])
     response.topics += [
@@ -64,16 +62,6 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
         for name in refused
     ]
     return response
-
-
-def _failure(request: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
-    """Response with the same error for all topics."""
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
-            for topic in request.topics
-        ]
-    )
 
 
 def _has_work(command: CreateTopics) -> bool:

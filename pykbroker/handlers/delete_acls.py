@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsResponse
 from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_CHANGE, known_elements
-from pykbroker.requests.controller_calls import submit
-from pykbroker.security.authorization import refusal
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.acls import AclDeletion
@@ -27,11 +27,9 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
         known_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
         for asked in request.filters
     ]
-    count = len(request.filters)
     if context.services.authorizer is None:
-        return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
-    if not context.authorize_cluster(ALTER):
-        return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("DeleteAcls", ALTER))
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
+    context.require_cluster(ALTER)
     from pykbroker.controller.metadata.acls import AclFilter, DeleteAcls
 
     filters = [
@@ -48,9 +46,7 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
             request.filters, elements, strict=True
         )
     ]
-    results, failure = await submit(context, DeleteAcls(filters), context.services.config.request_timeout_ms)
-    if results is None:
-        return _same_for_all(count, failure.code, failure.message)
+    results = await submit_command(context, DeleteAcls(filters))
     return DeleteAclsResponse(filter_results=[_result(deletion) for deletion in results])
 
 
@@ -71,10 +67,4 @@ def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
             )
             for acl in deletion.acls
         ],
-    )
-
-
-def _same_for_all(count: int, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in range(count)]
     )

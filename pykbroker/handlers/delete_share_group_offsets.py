@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.errors import KafkaError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -27,15 +28,15 @@ async def handle_delete_share_group_offsets(
 ) -> DeleteShareGroupOffsetsResponse:
     """Deletes the offsets of topics (P-191)."""
     if not share_groups_enabled(context.services.metadata.image):
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, TEXTS[ErrorCode.UNSUPPORTED_VERSION])
     if not context.authorize(DELETE, GROUP, request.group_id):
-        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused = context.refused(READ, TOPIC, (topic.topic_name for topic in request.topics))
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+    refused = await context.refused_in_turns(READ, TOPIC, (topic.topic_name for topic in request.topics))
     names = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
     try:
         deleted, failed, without_offsets = await context.services.groups.share.delete_offsets(request.group_id, names)
     except GroupError as error:
-        return _refused(error.code, error.message)
+        raise KafkaError(error.code, error.message or TEXTS.get(error.code)) from None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
         DeleteShareGroupOffsetsResponseTopic(
@@ -61,7 +62,3 @@ def _topic(context: BrokerContext, topic_id: bytes, code: ErrorCode) -> DeleteSh
         error_code=code,
         error_message=TEXTS.get(code),
     )
-
-
-def _refused(code: ErrorCode, message: str | None = None) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or TEXTS.get(code))

@@ -18,7 +18,7 @@ from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.controller_calls import TOO_LATE, charge_of, is_too_late, submit
+from pykbroker.requests.controller_calls import charge_of, is_too_late, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
         count == 1 and (name is None) != (topic_id == ZERO_UUID)
         for (name, topic_id), count in Counter(references).items()
     ):
-        return _refused(references, TOO_LATE)
+        return _refused(references, ApiError(ErrorCode.REQUEST_TIMED_OUT))
     all_references = references
     unauthorized: list[DeletableTopicResult] = []
     if not context.authorize_cluster(DELETE):

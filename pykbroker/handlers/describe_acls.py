@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.turns import Turn
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from pykbroker.requests.acl_requests import NO_AUTHORIZER_TO_DESCRIBE, known_elements
-from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -27,11 +27,8 @@ async def handle_describe_acls(context: NodeContext, request: DescribeAclsReques
     )
     services = context.services
     if services.authorizer is None:
-        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_DESCRIBE)
-    if not context.authorize_cluster(DESCRIBE):
-        return DescribeAclsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("DescribeAcls", DESCRIBE)
-        )
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_DESCRIBE)
+    context.require_cluster(DESCRIBE)
     from pykbroker.controller.metadata.acls import AclFilter
 
     wanted = AclFilter(

@@ -56,7 +56,7 @@ async def handle_describe_configs(context: NodeContext, request: DescribeConfigs
     As in Kafka those that the client may not see come last.
     """
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
-        return _refused(request)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, MALFORMED_TEXT)
     services = context.services
     image = services.metadata.image
     views = ConfigViews(services.config, services.metadata.config, image, services.node_id)
@@ -104,21 +104,6 @@ def _described(
     else:
         result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
     return result
-
-
-def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """INVALID_REQUEST for every resource: one unknown resource type fails the whole request."""
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message=MALFORMED_TEXT,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
 
 
 def _entries(

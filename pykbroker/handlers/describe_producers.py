@@ -14,6 +14,7 @@ from pykbroker.errors import error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -55,11 +56,8 @@ def _describe(context: BrokerContext, topic: str, index: int) -> PartitionRespon
     if partition is None:
         image = context.services.metadata.topic(topic)
         if image is None:
-            return PartitionResponse(
-                partition_index=index,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                error_message="This server does not host this topic-partition.",
-            )
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return PartitionResponse(partition_index=index, error_code=code, error_message=TEXTS[code])
         return PartitionResponse(partition_index=index, error_code=missing_partition_error(context, topic, index))
     try:
         producers = partition.log.producers.producers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.protocol.acl_codes import CLUSTER, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
     Listener,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
     from pykbroker.requests.context import NodeContext
 
-UNKNOWN_TEXT = "This server does not host this topic-partition."
 NOT_LEADER_TEXT = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader. For "
     "requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
@@ -48,7 +48,11 @@ async def handle_describe_quorum(context: NodeContext, request: DescribeQuorumRe
                 TopicDataResponse(
                     topic_name=topic.topic_name,
                     partitions=[
-                        _failure(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TEXT)
+                        _failure(
+                            partition.partition_index,
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            TEXTS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+                        )
                         for partition in topic.partitions
                     ],
                 )

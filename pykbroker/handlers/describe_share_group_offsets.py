@@ -63,7 +63,7 @@ async def _describe(
         )
     if asked.topics is None:
         return await _describe_all(context, asked.group_id)
-    refused = context.refused(DESCRIBE, TOPIC, (topic.topic_name for topic in asked.topics))
+    refused = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.topic_name for topic in asked.topics))
     # By topic id, in the order of the request; the values are dicts because a topic may be named several times.
     partitions: dict[bytes, dict[int, None]] = {}
     missing: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -109,7 +109,7 @@ async def _describe_all(context: BrokerContext, group_id: str) -> DescribeShareG
         )
     metadata = context.services.metadata
     names = {topic_id: topic.name for topic_id in initialized if (topic := metadata.topic_by_id(topic_id)) is not None}
-    refused = context.refused(DESCRIBE, TOPIC, names.values())
+    refused = await context.refused_in_turns(DESCRIBE, TOPIC, names.values())
     visible = {topic_id: sorted(initialized[topic_id]) for topic_id, name in names.items() if name not in refused}
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=await _summaries(context, group_id, visible)

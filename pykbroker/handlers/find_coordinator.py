@@ -70,7 +70,7 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
     services = context.services
     if key_type == GROUP:
         if not context.authorize(DESCRIBE, acl_codes.GROUP, key):
-            return _none(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+            return _none(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
         return _find_leader(context, key, OFFSETS_TOPIC, services.groups.request_topic_creation)
     if key_type == TRANSACTION:
         if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, key):

@@ -197,7 +197,8 @@ class ProduceSteps:
             self._error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
             return
         if producers:
-            from pykbroker.requests.transaction_verification import ProducerIdentity, verify_and_retry
+            from pykbroker.requests.transaction_verification import verify_and_retry
+            from pykbroker.transactions.states import ProducerIdentity
 
             identity = ProducerIdentity(transactional_id, *producers.pop())
             services, client = self._context.services, self._client_generation()

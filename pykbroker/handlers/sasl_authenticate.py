@@ -30,6 +30,6 @@ async def handle_sasl_authenticate(context: NodeContext, request: SaslAuthentica
     try:
         answer, lifetime_ms = await answer_token(context.services, connection, bytes(request.auth_bytes))
     except KafkaError as error:
-        await delay_failed_login(context.services, connection, error.message)
+        await delay_failed_login(context.services, connection, str(error))
         return SaslAuthenticateResponse(error_code=error.error_code, error_message=error.message)
     return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)

@@ -29,6 +29,6 @@ async def handle_sasl_handshake(context: NodeContext, request: SaslHandshakeRequ
     try:
         sasl.choose(request.mechanism, context.api_version)
     except KafkaError as error:
-        await delay_failed_login(context.services, context.connection, error.message)
+        await delay_failed_login(context.services, context.connection, str(error))
         return SaslHandshakeResponse(error_code=error.error_code, mechanisms=sasl.mechanisms)
     return SaslHandshakeResponse(mechanisms=sasl.mechanisms)

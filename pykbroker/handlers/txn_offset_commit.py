@@ -28,7 +28,8 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from pykbroker.protocol.records.batch import NO_SEQUENCE
-from pykbroker.requests.transaction_verification import ClientGeneration, ProducerIdentity, verify
+from pykbroker.requests.transaction_verification import ClientGeneration, verify
+from pykbroker.transactions.states import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import UnregisterBroker
 from pykbroker.protocol.acl_codes import ALTER
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerResponse
 from pykbroker.requests.controller_calls import submit
-from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
 
 async def handle_unregister_broker(context: NodeContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Removes the broker from the metadata, from all in-sync sets and from all leaderships."""
-    if not context.authorize_cluster(ALTER):
-        return UnregisterBrokerResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UnregisterBroker", ALTER)
-        )
+    context.require_cluster(ALTER)
     command = UnregisterBroker(request.broker_id)
     _, error = await submit(context, command, context.services.config.request_timeout_ms)
     # Kafka leaves the message at the field's default, which is empty.

@@ -15,12 +15,12 @@ from pykbroker.controller.metadata.features import (
     FeatureUpdate,
     UpdateFeatures,
 )
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import submit_command
 from pykbroker.requests.voter_change_errors import text_of_upgrade
-from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_features import UpdateFeaturesRequest
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 UPGRADE_TYPE_VERSION = 1
 NO_RESULTS_VERSION = 2
 
+_OF_ONE_FEATURE = "The update failed for all features since the following feature had an error: "
+
 
 async def handle_update_features(context: NodeContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Changes the levels; if one is refused, the error message names its feature."""
-    if not context.authorize_cluster(ALTER):
-        return UpdateFeaturesResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UpdateFeatures", ALTER)
-        )
+    context.require_cluster(ALTER)
     updates = [
         FeatureUpdate(
             update.feature,
@@ -47,19 +46,10 @@ async def handle_update_features(context: NodeContext, request: UpdateFeaturesRe
         for update in request.feature_updates
     ]
     command = UpdateFeatures(updates, request.validate_only, context.services.controller.kraft_version)
-    result, error = await submit(context, command, request.timeout_ms)
-    if result is not None and result.is_failure:
-        return UpdateFeaturesResponse(
-            error_code=result.code,
-            error_message=(
-                f"The update failed for all features since the following feature had an error: {result.message}"
-            ),
-        )
-    if error.is_failure:
-        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-    why_not = await _raise_kraft_version(context, request, updates)
-    if why_not is not None:
-        return why_not
+    result = await submit_command(context, command, request.timeout_ms)
+    if result.is_failure:
+        raise KafkaError(result.code, f"{_OF_ONE_FEATURE}{result.message}")
+    await _raise_kraft_version(context, request, updates)
     response = UpdateFeaturesResponse(error_message=None)
     if context.api_version < NO_RESULTS_VERSION:
         response.results = [
@@ -71,8 +61,8 @@ async def handle_update_features(context: NodeContext, request: UpdateFeaturesRe
 
 async def _raise_kraft_version(
     context: NodeContext, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
-) -> UpdateFeaturesResponse | None:
-    """Raises kraft.version, a control record of the quorum and not of the metadata (KIP-853). None on success."""
+) -> None:
+    """Raises kraft.version, a control record of the quorum and not of the metadata (KIP-853)."""
     controller = context.services.controller
     for update in {update.name: update for update in updates}.values():
         if update.name != KRAFT_VERSION or update.upgrade_type != UPGRADE:
@@ -81,17 +71,10 @@ async def _raise_kraft_version(
             update.level, request.timeout_ms, validate_only=request.validate_only
         )
         if answer.failure is not None:
-            return UpdateFeaturesResponse(
-                error_code=answer.error,
-                error_message=(
-                    "The update failed for all features since the following feature had an error: "
-                    f"{text_of_upgrade(answer.failure, update.level)}"
-                ),
-            )
+            raise KafkaError(answer.error, _OF_ONE_FEATURE + text_of_upgrade(answer.failure, update.level))
         if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if answer.error is not ErrorCode.NONE:
-            return UpdateFeaturesResponse(error_code=answer.error, error_message=None)
+            raise KafkaError(answer.error)
         if not await controller.applied(answer.end_offset, request.timeout_ms):
-            return UpdateFeaturesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
-    return None
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)

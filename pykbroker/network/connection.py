@@ -208,7 +208,7 @@ class Connection:
 
         Nearly every small reply fits into the socket, and needs no coroutine.
         """
-        return False
+        raise NotImplementedError
 
     async def _send_timed(self, chunks: list[Any]) -> None:
         """Sends a reply, and counts the time for the quota of its client."""

@@ -4,7 +4,7 @@ As in Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a list
 `max.connection.creation.rate` the listener does not accept, and clients wait in the backlog. A connection above
 `max.connections.per.ip` is closed at once, one above the quota of its address when its throttle time is over. An
 inter-broker listener beside others accepts above the broker's limit; the least recently used connection of another
-listener is then closed. So are as many as are too many when `max.connections` becomes lower.
+listener is then closed. When `max.connections` becomes lower, the connections above it are closed in the same order.
 """
 
 from __future__ import annotations

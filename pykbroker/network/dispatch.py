@@ -197,8 +197,8 @@ def _give_quota(quotas: NodeQuotas, context: NodeContext, size_bytes: int) -> No
 def _forwarded_reply(context: NodeContext, request: Any, reply: bytes, has_tags: bool) -> list[Any]:
     """The active controller's reply, with the throttle time of this broker if that is longer."""
     if context.quota is not None:
-        from pykbroker.controller.node_client import response_class
         from pykbroker.protocol.codec import encode
+        from pykbroker.protocol.fields import response_class
         from pykbroker.protocol.headers import read_response_header
 
         _, position = read_response_header(reply, has_tags)
@@ -273,7 +273,7 @@ async def _in_place_of_a_token(
         kind = next((other for other in APIS_OF if key in APIS_OF[other]), kind)
     api = APIS_OF[kind].get(key)
     if api is None:
-        raise CloseConnection(error.message)
+        raise CloseConnection(str(error))
     request_type, _ = handlers_of[kind].get(key) or load(api, kind)
     if api.lowest <= version <= api.highest or _is_enabled_unstable(services, api, version):
         request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
@@ -283,7 +283,7 @@ async def _in_place_of_a_token(
         raise _unsupported_version(api, version, kind)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     response = failed(context, request, error)
-    await delay_failed_login(services, connection, error.message)
+    await delay_failed_login(services, connection, str(error))
     return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
 
 
@@ -294,8 +294,8 @@ async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: 
     try:
         answer, _ = await answer_token(services, connection, token)
     except KafkaError as error:
-        await delay_failed_login(services, connection, error.message)
-        raise CloseConnection(error.message) from None
+        await delay_failed_login(services, connection, str(error))
+        raise CloseConnection(str(error)) from None
     return [len(answer).to_bytes(4, "big") + answer]
 
 

@@ -242,7 +242,7 @@ def make_services(
         quotas=parts.quotas,
     )
     services = BrokerServices(
-        node,
+        **vars(node),
         partitions=partitions,
         groups=coordinators.groups,
         transactions=coordinators.transactions,

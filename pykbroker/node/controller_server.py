@@ -55,7 +55,7 @@ def controller_services(parts: NodeParts, active_controller: ActiveController | 
         principal_builder=make_principal_builder(parts.config),
         tls=parts.host.tls,
     )
-    return ControllerServices(node, peers=parts.peers, active_controller=active_controller)
+    return ControllerServices(**vars(node), peers=parts.peers, active_controller=active_controller)
 
 
 class ControllerServer:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.node.process_memory import FreedMemory
 
@@ -46,9 +48,6 @@ NEVER_MS = 1 << 62
 
 OFFLINE_INTERVAL_S = 2.0
 """Seconds between two attempts to open logs that could not be opened."""
-
-LOGS_PER_TURN = 50
-"""Logs that a task handles before it yields to other tasks."""
 
 DIRECTORIES_INTERVAL_S = 0.5
 
@@ -134,8 +133,17 @@ async def _every(
         await trio.sleep(interval_ms / 1000)
 
 
+@contextmanager
+def _failures_logged(services: BrokerServices, what: str) -> Iterator[None]:
+    """Logs an error of a log, and has the log directory checked: no client may have used it since it failed."""
+    try:
+        yield
+    except LogError as error:
+        _report(services, error)
+        log.error("%s: %s", what, error)
+
+
 def _report(services: BrokerServices, error: LogError) -> None:
-    """Has the log directory checked after a failure: no client may have used it since it failed."""
     if isinstance(error, StorageError):
         services.partitions.environment.storage_failures.report(error)
 
@@ -143,21 +151,18 @@ def _report(services: BrokerServices, error: LogError) -> None:
 async def _delete_old_segments(services: BrokerServices) -> None:
     """Retention by time and size (P-164) of every log; an error of one log is logged and does not stop the others."""
     now_ms = services.clock.now_ms()
-    for number, partition in enumerate(list(services.partitions.all())):
-        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
-        try:
+    async for partition in EachInTurns(list(services.partitions.all())):
+        with _failures_logged(services, f"retention of {partition} failed"):
             count = partition.log.delete_old_segments(now_ms, partition.high_watermark)
-        except LogError as error:
-            _report(services, error)
-            log.error("retention of %s failed: %s", partition, error)
-            continue
-        if count:
-            log.info(
-                "%s: %d segment(s) deleted by retention, log start is %d", partition, count, partition.log_start_offset
-            )
-        if partition.future is not None:
-            _delete_old_segments_of(partition.future, now_ms, partition)
+            if count:
+                log.info(
+                    "%s: %d segment(s) deleted by retention, log start is %d",
+                    partition,
+                    count,
+                    partition.log_start_offset,
+                )
+            if partition.future is not None:
+                _delete_old_segments_of(partition.future, now_ms, partition)
 
 
 def _delete_old_segments_of(future: PartitionLog, now_ms: int, partition: Partition) -> None:
@@ -178,18 +183,13 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
     Active segments are not flushed, as in Kafka: their bytes in the page cache survive a crash of the process, and
     replicas protect against a crash of the machine.
     """
-    for number, partition in enumerate(list(services.partitions.all())):
-        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
+    async for partition in EachInTurns(list(services.partitions.all())):
         if partition.log.has_unflushed_segments:
             await _flush(services, partition.log, include_active=False)
         if partition.future is not None and partition.future.has_unflushed_segments:
             await _flush(services, partition.future, include_active=False)
-    try:
+    with _failures_logged(services, "checkpoints could not be written"):
         await _run_steps(services, services.log_directory.write_checkpoints(high_watermarks(services)))
-    except LogError as error:
-        _report(services, error)
-        log.error("checkpoints could not be written: %s", error)
 
 
 async def _delete_removed(initial_delay_ms: int, services: BrokerServices) -> None:
@@ -208,29 +208,18 @@ async def _delete_removed(initial_delay_ms: int, services: BrokerServices) -> No
 async def _delete_due(services: BrokerServices, delay_ms: int) -> None:
     """Deletes what is due; an error of one log is logged and does not stop the others."""
     directory = services.log_directory
-    for number, partition_log in enumerate(list(directory)):
-        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
-        try:
+    async for partition_log in EachInTurns(list(directory)):
+        with _failures_logged(services, "a removed file could not be deleted"):
             partition_log.delete_due_files(services.clock.now_ms())
-        except LogError as error:
-            _report(services, error)
-            log.error("a removed file could not be deleted: %s", error)
-    try:
+    with _failures_logged(services, "a deleted log could not be removed"):
         while directory.delete_due_logs(services.clock.now_ms(), delay_ms, DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
-    except LogError as error:
-        _report(services, error)
-        log.error("a deleted log could not be removed: %s", error)
 
 
 async def _checkpoint_log_starts(services: BrokerServices) -> None:
     """Writes the checkpoint of the log start offsets that DeleteRecords has moved."""
-    try:
+    with _failures_logged(services, "the checkpoint of log starts could not be written"):
         await _run_steps(services, services.log_directory.write_log_starts())
-    except LogError as error:
-        _report(services, error)
-        log.error("the checkpoint of log starts could not be written: %s", error)
 
 
 async def _run_steps(services: BrokerServices, steps: Iterator[BlockingStep | None]) -> None:
@@ -283,16 +272,13 @@ class FlushSchedule:
 
 
 async def _flush(services: BrokerServices, partition_log: PartitionLog, *, include_active: bool) -> None:
-    try:
+    with _failures_logged(services, f"flushing {partition_log} failed"):
         work = partition_log.begin_flush(include_active=include_active)
         if work is not None:
             try:
                 await services.run_in_thread(work.run)
             finally:
                 work.finish()
-    except LogError as error:
-        _report(services, error)
-        log.error("flushing %s failed: %s", partition_log, error)
 
 
 def high_watermarks(services: BrokerServices) -> Iterator[tuple[tuple[str, int], int]]:
@@ -303,9 +289,7 @@ def high_watermarks(services: BrokerServices) -> Iterator[tuple[tuple[str, int],
 async def _expire_producers(services: BrokerServices) -> None:
     """Removes the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
     now_ms = services.clock.now_ms()
-    for number, partition in enumerate(list(services.partitions.all())):
-        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
+    async for partition in EachInTurns(list(services.partitions.all())):
         partition.log.remove_expired_producers(now_ms)
 
 
@@ -339,7 +323,7 @@ async def _clean_logs(services: BrokerServices) -> None:
             from pykbroker.logstore.log_cleaner import LogCleaner
 
             cleaner = LogCleaner(services.log_directory)
-        try:
+        with _failures_logged(services, "compaction failed and will be tried again"):
             while (work := cleaner.begin(services.clock.now_ms(), stable_offset)) is not None:
                 services.partitions.cleaned = work.topic_partition
                 try:
@@ -348,9 +332,6 @@ async def _clean_logs(services: BrokerServices) -> None:
                     services.partitions.cleaned = None
                     cleaner.finish(work, services.clock.now_ms())
                 await _run_steps(services, cleaner.write_checkpoint())
-        except LogError as error:
-            _report(services, error)
-            log.error("compaction failed and will be tried again: %s", error)
 
 
 def _may_be_compacted(partition_log: PartitionLog) -> bool:

@@ -20,7 +20,7 @@ _OFFERING: Final = ("trio", "trio.lowlevel")
 """Packages in which the names of late parts are looked up."""
 
 
-class _Mark:  # pragma: no cover  tests import trio in processes of their own
+class _Mark:  # pragma: no cover: tests import trio in processes of their own
     """A name of a late part."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -28,7 +28,7 @@ class _Mark:  # pragma: no cover  tests import trio in processes of their own
         self.name = name
 
 
-class _LatePart(ModuleType):  # pragma: no cover  tests import trio in processes of their own
+class _LatePart(ModuleType):  # pragma: no cover: tests import trio in processes of their own
     """Stands for a late part while trio is imported."""
 
     def __getattr__(self, name: str) -> Any:
@@ -38,7 +38,7 @@ class _LatePart(ModuleType):  # pragma: no cover  tests import trio in processes
         return _Mark(self.__name__, name)
 
 
-def import_with_late_parts() -> None:  # pragma: no cover  tests import trio in processes of their own
+def import_with_late_parts() -> None:  # pragma: no cover: tests import trio in processes of their own
     """Imports trio; parts of it follow when they are used.
 
     A trio whose modules use a late part while they are imported is imported as usual.
@@ -59,7 +59,7 @@ def import_with_late_parts() -> None:  # pragma: no cover  tests import trio in 
         _remove_marks(module)
 
 
-def _remove_marks(module: ModuleType) -> None:  # pragma: no cover  tests import trio in processes of their own
+def _remove_marks(module: ModuleType) -> None:  # pragma: no cover: tests import trio in processes of their own
     """Replaces marks in a module: by a look-up at their first use in the offering packages, elsewhere at once."""
     names = vars(module)
     late = {name: value for name, value in names.items() if isinstance(value, _Mark)}

@@ -29,7 +29,7 @@ _ATTRS: Final = "attr._make"
 _CTYPES_UTIL: Final = "ctypes.util"
 
 
-class StandIn(ModuleType):  # pragma: no cover  tests import trio in processes of their own
+class StandIn(ModuleType):  # pragma: no cover: tests import trio in processes of their own
     """A module that is imported when one of its names is first looked up."""
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +45,7 @@ class StandIn(ModuleType):  # pragma: no cover  tests import trio in processes o
         return getattr(found, name)
 
 
-def import_trio() -> None:  # pragma: no cover  tests import trio in processes of their own
+def import_trio() -> None:  # pragma: no cover: tests import trio in processes of their own
     """Imports trio, if it is not imported yet."""
     if "trio" in sys.modules:
         return
@@ -68,7 +68,7 @@ def import_trio() -> None:  # pragma: no cover  tests import trio in processes o
 
 
 @contextmanager
-def _kept_bytecode() -> Iterator[None]:  # pragma: no cover  tests import trio in processes of their own
+def _kept_bytecode() -> Iterator[None]:  # pragma: no cover: tests import trio in processes of their own
     """Methods that attrs makes in the block are compiled once, and their bytecode is kept for other starts.
 
     attrs makes classes of its own already while it is imported, so its module gets our functions before it is executed.
@@ -89,7 +89,7 @@ def _kept_bytecode() -> Iterator[None]:  # pragma: no cover  tests import trio i
     texts.save()
 
 
-class _FinderOfAttrs:  # pragma: no cover  tests import trio in processes of their own
+class _FinderOfAttrs:  # pragma: no cover: tests import trio in processes of their own
     """Finds the module of attrs that makes classes, and puts names into it before it is executed."""
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -112,11 +112,11 @@ class _FinderOfAttrs:  # pragma: no cover  tests import trio in processes of the
         return spec
 
 
-def _same_hash(value: object) -> int:  # pragma: no cover  tests import trio in processes of their own
+def _same_hash(value: object) -> int:  # pragma: no cover: tests import trio in processes of their own
     return zlib.crc32(value.encode()) if isinstance(value, str) else hash(value)
 
 
-def _without_ldconfig(  # pragma: no cover  tests import trio in processes of their own
+def _without_ldconfig(  # pragma: no cover: tests import trio in processes of their own
     stand_ins: dict[str, StandIn],
 ) -> ModuleType | None:
     """Adds a stand-in for ctypes.util; returns the package ctypes, or None where ldconfig is needed."""
@@ -130,7 +130,7 @@ def _without_ldconfig(  # pragma: no cover  tests import trio in processes of th
     return ctypes
 
 
-def _answer_for_modules(  # pragma: no cover  tests import trio in processes of their own
+def _answer_for_modules(  # pragma: no cover: tests import trio in processes of their own
     stand_ins: dict[str, StandIn],
 ) -> list[tuple[StandIn, str, Any]]:
     """Gives stand-ins the functions that are called during the import; returns them, to be removed after it."""
@@ -149,9 +149,9 @@ def _answer_for_modules(  # pragma: no cover  tests import trio in processes of 
     return answers
 
 
-def _python_implementation() -> str:  # pragma: no cover  tests import trio in processes of their own
+def _python_implementation() -> str:  # pragma: no cover: tests import trio in processes of their own
     return {"cpython": "CPython", "pypy": "PyPy"}.get(sys.implementation.name, sys.implementation.name)
 
 
-def _no_signature(_: object) -> None:  # pragma: no cover  tests import trio in processes of their own
+def _no_signature(_: object) -> None:  # pragma: no cover: tests import trio in processes of their own
     raise ValueError("no signature during the import of trio")

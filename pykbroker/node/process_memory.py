@@ -78,7 +78,7 @@ def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
     return changed
 
 
-def restart_for_brokers() -> None:  # pragma: no cover  it replaces the process
+def restart_for_brokers() -> None:  # pragma: no cover: it replaces the process
     """Executes this process again with `environment_for_brokers`, the same process id and the same arguments.
 
     Returns at once if the process has this environment already. Python reads PYTHONMALLOC only before it starts, so a
@@ -95,7 +95,7 @@ def has_glibc() -> bool:
     """True if the C library of this process is glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (AttributeError, OSError, ValueError):  # pragma: no cover  another C library
+    except (AttributeError, OSError, ValueError):  # pragma: no cover: another C library
         return False
 
 
@@ -116,7 +116,7 @@ class Idleness:
         return before is not None and processor_s - before[1] < IDLE_SHARE * (now_s - before[0])
 
 
-class FreedMemory:  # pragma: no cover  tested in a process of its own
+class FreedMemory:  # pragma: no cover: tested in a process of its own
     """Returns freed memory to the system. Call `give_back` every few seconds.
 
     A busy process returns it after growth. Memory that is in use for long and then freed is no growth: 2,000 partitions
@@ -186,7 +186,7 @@ class SettledObjects:
     def begin(self) -> None:
         """Settles all present objects, and from now on the survivors of each full collection."""
         gc.freeze()
-        if not self._thresholds_before[2]:  # pragma: no cover  Python without a third generation
+        if not self._thresholds_before[2]:  # pragma: no cover: Python without a third generation
             return
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._on_collection)
@@ -198,7 +198,7 @@ class SettledObjects:
             gc.callbacks.remove(self._on_collection)
         gc.set_threshold(*self._thresholds_before)
 
-    def collect_if_due(  # pragma: no cover  tested in a process of its own
+    def collect_if_due(  # pragma: no cover: tested in a process of its own
         self, now_s: float, processor_s: float
     ) -> bool:
         """Makes a thorough collection if it is due and the process was idle since the last call; True if it did.
@@ -230,7 +230,7 @@ class SettledObjects:
         if phase == "stop" and info["generation"] == _FULL and not self._is_thorough:
             # The list is short: older survivors have settled.
             survivors = len(gc.get_objects(generation=_FULL))
-            if survivors >= SETTLED_OBJECTS:  # pragma: no cover  tested in a process of its own
+            if survivors >= SETTLED_OBJECTS:  # pragma: no cover: tested in a process of its own
                 gc.freeze()
                 self._settled_since_collection += survivors
 
@@ -245,12 +245,12 @@ def anonymous_bytes() -> int | None:
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             _, resident, shared, *_ = map(int, statm.read().split())
-    except OSError:  # pragma: no cover  a system without /proc
+    except OSError:  # pragma: no cover: a system without /proc
         return None
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _trim() -> None:  # pragma: no cover  tested in a process of its own
+def _trim() -> None:  # pragma: no cover: tested in a process of its own
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -95,14 +95,14 @@ class ForkServer:
             if not events:
                 self._prepare_next()
             for key, _ in events:
-                if key.fileobj is self._wakeups:  # pragma: no cover  runs in the prepared process
+                if key.fileobj is self._wakeups:  # pragma: no cover: runs in the prepared process
                     self._empty_wakeups()
                 else:
                     is_connected = self._serve_request()
             self._reap()
         self._end_all()
 
-    def _empty_wakeups(self) -> None:  # pragma: no cover  runs in the prepared process
+    def _empty_wakeups(self) -> None:  # pragma: no cover: runs in the prepared process
         with suppress(BlockingIOError):
             while self._wakeups.recv(4096):
                 pass
@@ -133,11 +133,11 @@ class ForkServer:
         try:
             head, descriptors, _, _ = socket.recv_fds(self._connection, _LENGTH.size, DESCRIPTORS_PER_REQUEST)
             request = self._receive_rest(head)
-        except OSError:  # pragma: no cover  the process that used it was killed
+        except OSError:  # pragma: no cover: the process that used it was killed
             return False
         if request is None:
             return False
-        if "temporary" in request:  # pragma: no cover  runs in the prepared process
+        if "temporary" in request:  # pragma: no cover: runs in the prepared process
             self._directories.add(request["temporary"])
         if "words" in request:
             self._start_broker(request, *descriptors)
@@ -157,7 +157,7 @@ class ForkServer:
             data += piece
         return data
 
-    def _start_broker(  # pragma: no cover  runs in the prepared process
+    def _start_broker(  # pragma: no cover: runs in the prepared process
         self, request: Any, stdin: int, output: int, channel_descriptor: int
     ) -> None:
         channel = socket.socket(fileno=channel_descriptor)
@@ -187,7 +187,7 @@ class ForkServer:
         _send(channel, {"pid": pid}, pidfd)
         os.close(pidfd)
 
-    def _run_broker_in_fork(self, request: Any, channel: socket.socket) -> int:  # pragma: no cover  runs in a fork
+    def _run_broker_in_fork(self, request: Any, channel: socket.socket) -> int:  # pragma: no cover: runs in a fork
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["directory"])
@@ -201,7 +201,7 @@ class ForkServer:
 
     # The end of brokers
 
-    def _reap(self) -> None:  # pragma: no cover  runs in the prepared process
+    def _reap(self) -> None:  # pragma: no cover: runs in the prepared process
         while self._channels:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -211,7 +211,7 @@ class ForkServer:
             _send(channel, {"status": os.waitstatus_to_exitcode(status)})
             channel.close()
 
-    def _end_all(self) -> None:  # pragma: no cover  runs in the prepared process
+    def _end_all(self) -> None:  # pragma: no cover: runs in the prepared process
         """Ends the remaining brokers, whose standard input has ended already, and removes the directories."""
         deadline = time.monotonic() + END_TIMEOUT_S
         for pid in self._channels:
@@ -228,13 +228,13 @@ class ForkServer:
         for directory in self._directories:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _selector_has_wakeup(self, timeout_s: float) -> bool:  # pragma: no cover  runs in the prepared process
+    def _selector_has_wakeup(self, timeout_s: float) -> bool:  # pragma: no cover: runs in the prepared process
         if self._connection in self._selector.get_map():
             self._selector.unregister(self._connection)
         return bool(self._selector.select(timeout_s))
 
 
-def _send(  # pragma: no cover  runs in the prepared process
+def _send(  # pragma: no cover: runs in the prepared process
     channel: socket.socket, message: dict[str, Any], *descriptors: int
 ) -> None:
     # The process that used the broker may have closed its end.

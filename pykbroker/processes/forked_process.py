@@ -130,7 +130,7 @@ class ForkedProcess:
             return True
         return False
 
-    def close_inherited(self) -> None:  # pragma: no cover  runs in a fork
+    def close_inherited(self) -> None:  # pragma: no cover: runs in a fork
         """Closes the copy of the broker's input that a fork of this process has: the broker ends when none is open."""
         # Another thread may have held it.
         self._lock = threading.Lock()

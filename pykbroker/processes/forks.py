@@ -35,7 +35,7 @@ def fork(run: Callable[[], int], *, stdin: int, output: int, leave: Callable[[],
         text_file.flush()
     try:
         pid = os.fork()
-        if pid == 0:  # pragma: no cover  runs in a fork
+        if pid == 0:  # pragma: no cover: runs in a fork
             _run_in_fork(run, stdin, output, leave)
     finally:
         os.close(stdin)
@@ -43,7 +43,7 @@ def fork(run: Callable[[], int], *, stdin: int, output: int, leave: Callable[[],
     return pid
 
 
-def _run_in_fork(  # pragma: no cover  runs in a fork
+def _run_in_fork(  # pragma: no cover: runs in a fork
     run: Callable[[], int], stdin: int, output: int, leave: Callable[[], None]
 ) -> NoReturn:
     code = EXIT_BROKEN
@@ -67,7 +67,7 @@ def _run_in_fork(  # pragma: no cover  runs in a fork
         os._exit(code)
 
 
-def _redirect_standard_streams(stdin: int, output: int) -> None:  # pragma: no cover  runs in a fork
+def _redirect_standard_streams(stdin: int, output: int) -> None:  # pragma: no cover: runs in a fork
     """Makes `stdin` descriptor 0 and `output` descriptors 1 and 2, and opens the files of `sys` on them.
 
     Lines are written at once.

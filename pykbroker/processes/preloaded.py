@@ -167,7 +167,7 @@ def prepare(step: str | CodecStep) -> None:
     (codec.prepare_to_read if step.is_read else codec.prepare_to_write)(message_type, step.version)
 
 
-def prepare_all() -> None:  # pragma: no cover  runs in the process that starts several nodes
+def prepare_all() -> None:  # pragma: no cover: runs in the process that starts several nodes
     """Imports the modules and compiles the codecs that are needed at a start."""
     for step in AT_START:
         prepare(step)

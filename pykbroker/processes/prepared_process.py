@@ -142,7 +142,7 @@ def _end(
     """Ends a prepared process and the brokers that are left, and waits for it."""
     connection.close()
     output.close()
-    if owner != os.getpid():  # pragma: no cover  runs in a fork
+    if owner != os.getpid():  # pragma: no cover: runs in a fork
         # A fork of the process that started it: that process still uses it.
         popen.returncode = 0
         for broker in list(brokers):
@@ -152,7 +152,7 @@ def _end(
         broker.close_stdin()
     try:
         popen.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:  # pragma: no cover  it does not answer any more
+    except subprocess.TimeoutExpired:  # pragma: no cover: it does not answer any more
         popen.kill()
         popen.wait()
 
@@ -180,7 +180,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
         return found
 
 
-def _forget() -> None:  # pragma: no cover  runs in a fork
+def _forget() -> None:  # pragma: no cover: runs in a fork
     """Drops the copies of connections that a fork of this process has: one left open would outlive this process."""
     _Prepared.lock = threading.Lock()
     _Prepared.by_start.clear()

@@ -81,7 +81,7 @@ class FailedDirectories:
             self._wake = trio.Event()
             reported, self._reported = self._reported, []
             for error in reported:
-                directory_id = self._directories.with_path(error.path)
+                directory_id = self._directories.id_of_path(error.path)
                 if directory_id is not None:
                     self._check(directory_id, error, partitions)
 

@@ -14,7 +14,7 @@ from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError, StorageError, UnexpectedAppendOffset
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.records.batch import iter_batches
-from pykbroker.protocol.records.errors import CorruptRecord, RecordError
+from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import PartitionData
@@ -142,10 +142,8 @@ class FollowedPartition:
         end = partition_log.log_end_offset
         if end != partition_log.log_start_offset:
             return -1
-        try:
-            first = next(iter_batches(records), None)
-        except CorruptRecord:
-            return -1
+        # They are whole batches: the append has looked at their headers before their offsets.
+        first = next(iter_batches(records), None)
         return first.base_offset if first is not None and first.base_offset < end < first.next_offset else -1
 
     def _truncate(self, epoch: int, end_offset: int, now_ms: int) -> None:

@@ -25,23 +25,28 @@ NEVER_FLEXIBLE = 32768
 class Api(NamedTuple):
     """One API: its key, the versions served, the first version with compact lengths and tagged fields.
 
-    `advertised_lowest` differs from `lowest` only for Produce: old librdkafka requires version 0 there, although no
-    version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers' listeners have their own
-    handler. `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
-    `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics (P-203). `unstable`: a
-    version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).
+    `advertised_from`: lowest version in ApiVersions if that is not `lowest`. Only for Produce, of which old librdkafka
+    requires version 0, although none below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers'
+    listeners have their own handler. `is_forwardable`: a broker may send it to the controller for a client, inside an
+    Envelope (KIP-590). `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics
+    (P-203). `unstable`: a version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).
     """
 
     key: ApiKey
     lowest: int
     highest: int
     flexible_from: int
-    advertised_lowest: int
-    listeners: tuple[ListenerKind, ...]
-    is_own_at_controller: bool
-    is_forwardable: bool
-    needs_telemetry: bool
-    unstable: int | None
+    listeners: tuple[ListenerKind, ...] = (ListenerKind.BROKER,)
+    advertised_from: int | None = None
+    is_own_at_controller: bool = False
+    is_forwardable: bool = False
+    needs_telemetry: bool = False
+    unstable: int | None = None
+
+    @property
+    def advertised_lowest(self) -> int:
+        """The lowest version in ApiVersions."""
+        return self.lowest if self.advertised_from is None else self.advertised_from
 
     def highest_with(self, *, unstable: bool) -> int:
         """The highest version of a node with `unstable.api.versions.enable` (`unstable`) or without it."""
@@ -53,116 +58,99 @@ class Api(NamedTuple):
         return self.key.name.lower()
 
 
-def _api(
-    key: ApiKey,
-    lowest: int,
-    highest: int,
-    flexible_from: int,
-    listeners: tuple[ListenerKind, ...] = (ListenerKind.BROKER,),
-    *,
-    advertised_lowest: int | None = None,
-    own: bool = False,
-    forwardable: bool = False,
-    telemetry: bool = False,
-    unstable: int | None = None,
-) -> Api:
-    advertised = lowest if advertised_lowest is None else advertised_lowest
-    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable, telemetry, unstable)
-
-
 _BOTH = (ListenerKind.BROKER, ListenerKind.CONTROLLER)
 _CONTROLLER = (ListenerKind.CONTROLLER,)
 
 _ALL = (
-    _api(ApiKey.PRODUCE, 3, 13, 9, advertised_lowest=0),
-    _api(ApiKey.FETCH, 4, 18, 12, _BOTH, own=True),
-    _api(ApiKey.LIST_OFFSETS, 1, 11, 6),
-    _api(ApiKey.METADATA, 0, 13, 9),
-    _api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
-    _api(ApiKey.OFFSET_FETCH, 1, 10, 6),
-    _api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
-    _api(ApiKey.JOIN_GROUP, 0, 9, 6),
-    _api(ApiKey.HEARTBEAT, 0, 4, 4),
-    _api(ApiKey.LEAVE_GROUP, 0, 5, 4),
-    _api(ApiKey.SYNC_GROUP, 0, 5, 4),
-    _api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
-    _api(ApiKey.LIST_GROUPS, 0, 5, 3),
-    _api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER_FLEXIBLE, _BOTH),
-    _api(ApiKey.API_VERSIONS, 0, 4, 3, _BOTH),
-    _api(ApiKey.CREATE_TOPICS, 2, 7, 5, _BOTH, forwardable=True),
-    _api(ApiKey.DELETE_TOPICS, 1, 6, 4, _BOTH, forwardable=True),
-    _api(ApiKey.DELETE_RECORDS, 0, 2, 2),
-    _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, unstable=6),
-    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
-    _api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
-    _api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
-    _api(ApiKey.END_TXN, 0, 5, 3),
-    _api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
-    _api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
-    _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, _BOTH),
-    _api(ApiKey.CREATE_ACLS, 1, 3, 2, _BOTH, forwardable=True),
-    _api(ApiKey.DELETE_ACLS, 1, 3, 2, _BOTH, forwardable=True),
-    _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, _BOTH),
-    _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, _BOTH, forwardable=True),
-    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2),
-    _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
-    _api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, _BOTH),
-    _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, _BOTH, forwardable=True),
-    _api(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, forwardable=True),
-    _api(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, 2, _BOTH, forwardable=True),
-    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, 2, _BOTH, forwardable=True),
-    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, own=True),
-    _api(ApiKey.DELETE_GROUPS, 0, 2, 2),
-    _api(ApiKey.ELECT_LEADERS, 0, 2, 2, _BOTH, forwardable=True),
-    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, _BOTH, forwardable=True),
-    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, _BOTH, forwardable=True),
-    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, _BOTH, forwardable=True),
-    _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
-    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
-    _api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, _BOTH, forwardable=True),
-    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, own=True),
-    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, forwardable=True),
-    _api(ApiKey.VOTE, 0, 2, 0, _CONTROLLER),
-    _api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
-    _api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
-    _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, _BOTH, forwardable=True),
-    _api(ApiKey.ALTER_PARTITION, 2, 3, 0, _CONTROLLER),
-    _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, _BOTH, forwardable=True),
-    _api(ApiKey.ENVELOPE, 0, 0, 0, _CONTROLLER),
-    _api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, _CONTROLLER),
-    _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, _BOTH, own=True),
-    _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
-    _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
-    _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
-    _api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _CONTROLLER, forwardable=True),
-    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
-    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
-    _api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
-    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, telemetry=True),
-    _api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, telemetry=True),
-    _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _CONTROLLER),
-    _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
-    _api(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _CONTROLLER),
-    _api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
-    _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, forwardable=True),
-    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
-    _api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
-    _api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
-    _api(ApiKey.SHARE_FETCH, 1, 2, 0),
-    _api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
-    _api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BOTH, forwardable=True),
-    _api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BOTH, forwardable=True),
-    _api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _CONTROLLER),
-    _api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0),
-    _api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0),
-    _api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0),
-    _api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0),
-    _api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0),
-    _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
-    _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
-    _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
-    _api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0),
-    _api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, 0),
+    Api(ApiKey.PRODUCE, 3, 13, 9, advertised_from=0),
+    Api(ApiKey.FETCH, 4, 18, 12, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.LIST_OFFSETS, 1, 11, 6),
+    Api(ApiKey.METADATA, 0, 13, 9),
+    Api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
+    Api(ApiKey.OFFSET_FETCH, 1, 10, 6),
+    Api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+    Api(ApiKey.JOIN_GROUP, 0, 9, 6),
+    Api(ApiKey.HEARTBEAT, 0, 4, 4),
+    Api(ApiKey.LEAVE_GROUP, 0, 5, 4),
+    Api(ApiKey.SYNC_GROUP, 0, 5, 4),
+    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+    Api(ApiKey.LIST_GROUPS, 0, 5, 3),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER_FLEXIBLE, _BOTH),
+    Api(ApiKey.API_VERSIONS, 0, 4, 3, _BOTH),
+    Api(ApiKey.CREATE_TOPICS, 2, 7, 5, _BOTH, is_forwardable=True),
+    Api(ApiKey.DELETE_TOPICS, 1, 6, 4, _BOTH, is_forwardable=True),
+    Api(ApiKey.DELETE_RECORDS, 0, 2, 2),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, unstable=6),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
+    Api(ApiKey.END_TXN, 0, 5, 3),
+    Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
+    Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, _BOTH),
+    Api(ApiKey.CREATE_ACLS, 1, 3, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.DELETE_ACLS, 1, 3, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, _BOTH),
+    Api(ApiKey.ALTER_CONFIGS, 0, 2, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
+    Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, _BOTH),
+    Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+    Api(ApiKey.ELECT_LEADERS, 0, 2, 2, _BOTH, is_forwardable=True),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, _BOTH, is_forwardable=True),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, _BOTH, is_forwardable=True),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.VOTE, 0, 2, 0, _CONTROLLER),
+    Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
+    Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
+    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.ALTER_PARTITION, 2, 3, 0, _CONTROLLER),
+    Api(ApiKey.UPDATE_FEATURES, 0, 2, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.ENVELOPE, 0, 0, 0, _CONTROLLER),
+    Api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, _CONTROLLER),
+    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+    Api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _CONTROLLER, is_forwardable=True),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
+    Api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, needs_telemetry=True),
+    Api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, needs_telemetry=True),
+    Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _CONTROLLER),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+    Api(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _CONTROLLER),
+    Api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
+    Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
+    Api(ApiKey.SHARE_FETCH, 1, 2, 0),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
+    Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BOTH, is_forwardable=True),
+    Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _CONTROLLER),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0),
+    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, 0),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}

@@ -76,7 +76,7 @@ async def alter_each(
     if is_controller:
         resources = _without_repetitions(resources, once)
     errors: list[ApiError | None] = []
-    places: list[int] = []
+    ranks: list[int] = []
     turn = Turn()
     for resource in resources:
         if turn.is_over:
@@ -84,9 +84,9 @@ async def alter_each(
         is_repeated = counts[resource.resource_type, resource.resource_name] > 1 and (
             not is_controller or resource.resource_type in once
         )
-        error, place = _checked(context, resource, decide, is_repeated=is_repeated, changes_loggers=changes_loggers)
+        error, rank = _checked(context, resource, decide, is_repeated=is_repeated, changes_loggers=changes_loggers)
         errors.append(error)
-        places.append(place if is_controller else 0)
+        ranks.append(rank if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
     responses: list[Response] = []
@@ -103,7 +103,7 @@ async def alter_each(
                 resource_name=resource.resource_name,
             )
         )
-    return [responses[number] for number in sorted(range(len(responses)), key=places.__getitem__)]
+    return [responses[number] for number in sorted(range(len(responses)), key=ranks.__getitem__)]
 
 
 def _checked(
@@ -114,7 +114,7 @@ def _checked(
     is_repeated: bool,
     changes_loggers: bool,
 ) -> tuple[ApiError | None, int]:
-    """Result of a resource, None if the controller decides it; and its place in the response of a controller's port."""
+    """Result of a resource, None if the controller decides it; and its rank in the order of a controller's response."""
     is_controller = context.listener_kind is ListenerKind.CONTROLLER
     if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}."), 0
@@ -187,7 +187,7 @@ def check_broker_settings(
     except ItemRefused as refused:
         return refused.error
     error = check_settings(values, name, services.config, services.metadata.image)
-    if services.tls is not None and not error.is_failure:
+    if not error.is_failure:
         error = check_tls(services, values, name)
     return error if error.is_failure else None
 

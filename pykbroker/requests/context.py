@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, dataclass_transform
 
 from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, OPERATIONS, TOPIC
+from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.quotas.switch import QuotaSwitch
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Awaitable, Callable, Collection, Iterable
+    from random import Random
     from typing import Self
 
     from pykbroker.config.broker_config import BrokerConfig
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.producer_ids import ProducerIds
     from pykbroker.protocol.api_keys import ApiKey
     from pykbroker.protocol.fields import Message
+    from pykbroker.quotas.switch import QuotaSwitch
     from pykbroker.quotas.throttling import RequestQuota
     from pykbroker.replication.directory_moves import DirectoryMoves
     from pykbroker.replication.fetch_sessions import FetchSessions
@@ -48,7 +49,15 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 
-class NodeServices:
+@dataclass_transform(kw_only_default=True)
+class Parts:
+    """Attributes given by keyword. A subclass declares them, and their defaults, by annotations, which mypy checks."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+class NodeServices(Parts):
     """The parts of a node that every handler may use, on a broker's listener or on a controller's.
 
     Attributes:
@@ -61,38 +70,20 @@ class NodeServices:
         tls: certificates of the node's listeners; None on a node without TLS.
     """
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        cluster_id: str,
-        node_id: int,
-        metadata: MetadataCache,
-        controller: ControllerNode,
-        log_directory: LogDirectory | LogDirectories,
-        clock: WallClock,
-        random: random.Random,
-        run_in_thread: RunInThread,
-        authorizer: StandardAuthorizer | CustomAuthorizer | None,
-        principal_builder: CheckedPrincipalBuilder | None,
-        channel: ControllerChannel | None = None,
-        quotas: QuotaSwitch | None,
-        tls: NodeTls | None,
-    ) -> None:
-        self.config = config
-        self.cluster_id = cluster_id
-        self.node_id = node_id
-        self.metadata = metadata
-        self.controller = controller
-        self.log_directory = log_directory
-        self.clock = clock
-        self.random = random
-        self.run_in_thread = run_in_thread
-        self.authorizer = authorizer
-        self.principal_builder = principal_builder
-        self.channel = channel
-        self.quotas = QuotaSwitch() if quotas is None else quotas
-        self.tls = tls
+    config: BrokerConfig
+    cluster_id: str
+    node_id: int
+    metadata: MetadataCache
+    controller: ControllerNode
+    log_directory: LogDirectory | LogDirectories
+    clock: WallClock
+    random: Random
+    run_in_thread: RunInThread
+    authorizer: StandardAuthorizer | CustomAuthorizer | None
+    principal_builder: CheckedPrincipalBuilder | None
+    channel: ControllerChannel | None = None
+    quotas: QuotaSwitch
+    tls: NodeTls | None
 
     def without_authorizer(self) -> Self:
         """The same services for a client that may do everything."""
@@ -111,37 +102,19 @@ class BrokerServices(NodeServices):
         directory_moves: moves of replicas between log directories; None with a single one.
     """
 
-    def __init__(
-        self,
-        node: NodeServices,
-        *,
-        partitions: Partitions,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-        share_state: ShareCoordinator,
-        shares: LazySharePartitions,
-        producer_ids: ProducerIds,
-        fetch_sessions: FetchSessions,
-        telemetry: ClientTelemetry,
-        background: BackgroundTasks,
-        broker_clients: BrokerClients | None,
-        directory_moves: DirectoryMoves | None,
-        leader_throttle: ReplicationThrottle | None,
-    ) -> None:
-        super().__init__(**vars(node))
-        self.partitions = partitions
-        self.groups = groups
-        self.transactions = transactions
-        self.share_state = share_state
-        self.shares = shares
-        self.producer_ids = producer_ids
-        self.fetch_sessions = fetch_sessions
-        self.telemetry = telemetry
-        self.background = background
-        self.broker_clients = broker_clients
-        self.directory_moves = directory_moves
-        self.leader_throttle = leader_throttle
-        self.repeated_produce: RepeatedRequests | None = None
+    partitions: Partitions
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    share_state: ShareCoordinator
+    shares: LazySharePartitions
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    telemetry: ClientTelemetry
+    background: BackgroundTasks
+    broker_clients: BrokerClients | None
+    directory_moves: DirectoryMoves | None
+    leader_throttle: ReplicationThrottle | None
+    repeated_produce: RepeatedRequests | None = None
 
 
 class ControllerServices(NodeServices):
@@ -152,10 +125,8 @@ class ControllerServices(NodeServices):
         active_controller: sessions and elections of the active controller; None without other brokers to watch.
     """
 
-    def __init__(self, node: NodeServices, *, peers: Peers | None, active_controller: ActiveController | None) -> None:
-        super().__init__(**vars(node))
-        self.peers = peers
-        self.active_controller = active_controller
+    peers: Peers | None
+    active_controller: ActiveController | None
 
 
 REFUSALS_MAX = 100
@@ -164,21 +135,18 @@ REFUSALS_MAX = 100
 S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
-class UnfinishedResponse:
+class UnfinishedResponse(NamedTuple):
     """A response without its last result, which a handler returns to let the client's next request begin meanwhile.
 
     `dispatch` makes an UnfinishedReply of it.
 
-    Args:
+    Attributes:
         response: the response's message.
         finish: waits, and puts the result into the response.
     """
 
-    __slots__ = ("finish", "response")
-
-    def __init__(self, response: Message, finish: Callable[[], Awaitable[None]]) -> None:
-        self.response = response
-        self.finish = finish
+    response: Message
+    finish: Callable[[], Awaitable[None]]
 
 
 class RequestContext(Generic[S_co]):
@@ -275,10 +243,11 @@ class RequestContext(Generic[S_co]):
             KafkaError: CLUSTER_AUTHORIZATION_FAILED.
         """
         if not self.authorize_cluster(operation):
-            name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
-            raise KafkaError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"Request {name} needs {OPERATIONS[operation]} permission."
-            )
+            from pykbroker.requests.api_table import camel_case
+            from pykbroker.security.authorization import refusal
+
+            name = camel_case(self.api_key.name.lower())
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal(name, operation))
 
     def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
         """The names on which the client may not do an operation. Without an authorizer `names` is not consumed."""

@@ -29,12 +29,11 @@ async def submit(context: NodeContext, command: Command[R], timeout_ms: int) -> 
 
 
 def is_too_late(timeout_ms: int) -> bool:
-    """True for a client's timeout that is over at once: Kafka's controller then does nothing (P-487)."""
+    """True for a client's timeout that is over at once: Kafka's controller then does nothing (P-487).
+
+    The error is REQUEST_TIMED_OUT without a text.
+    """
     return timeout_ms <= 0
-
-
-TOO_LATE = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-"""The error of such a request, which has no text."""
 
 
 async def forwarded(context: NodeContext, request: Message) -> Any:
@@ -50,8 +49,8 @@ async def forwarded(context: NodeContext, request: Message) -> Any:
     channel = context.services.channel
     if channel is None or channel.is_local:
         return None
-    from pykbroker.controller.node_client import response_class
     from pykbroker.protocol.codec import decode_from, encode
+    from pykbroker.protocol.fields import response_class
     from pykbroker.protocol.headers import read_response_header, request_header
 
     version = context.api_version if context.api_key == request.KEY else request.VERSIONS.highest
@@ -75,16 +74,17 @@ def has_moved(context: NodeContext, failure: ApiError) -> bool:
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
 
-async def submit_command(context: NodeContext, command: Command[R]) -> R:
-    """Submits a command and returns its result.
+async def submit_command(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
+    """Submits a command and returns its result. A timeout of None is `request.timeout.ms`.
 
     Raises:
-        KafkaError: the whole command was refused, or timed out after `request.timeout.ms`.
+        KafkaError: the whole command was refused or timed out.
     """
     try:
-        return await context.services.controller.submit(command, context.services.config.request_timeout_ms)
+        limit_ms = context.services.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await context.services.controller.submit(command, limit_ms)
     except CommandRefused as refused:
-        raise KafkaError(refused.error.code, refused.error.message or "") from None
+        raise KafkaError(refused.error.code, refused.error.message) from None
 
 
 def active_controller_of(context: ControllerContext) -> ActiveController:

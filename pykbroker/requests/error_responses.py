@@ -8,13 +8,12 @@ the error. Imported at the first failure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
-from pykbroker.protocol.fields import Field, Message
+from pykbroker.protocol.fields import Field, Message, response_class
 
 # Kafka repeats the error for each part of the request only if the response has no error code on top. These APIs have it
 # on top and in the parts, up to the given version.
@@ -65,8 +64,7 @@ def error_response(request: Message, version: int, error_code: int, message: str
         return None
     if key in _TEXT_OF_CODE:
         message = TEXTS.get(ErrorCode(error_code), message)
-    name = type(request).__name__.removesuffix("Request")
-    response_type: type[Message] = getattr(import_module(type(request).__module__), f"{name}Response")
+    response_type = response_class(type(request))
     parts: Any = request
     if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
         parts = [topic for directory in getattr(request, "dirs", ()) for topic in directory.topics]

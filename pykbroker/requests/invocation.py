@@ -48,7 +48,8 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     from pykbroker.requests.error_responses import error_response
 
     what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
-    code, message = ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    message: str | None = SERVER_ERROR_MESSAGE
     if isinstance(error, KafkaError):
         code, message = error.error_code, error.message
     else:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerServices
+    from pykbroker.transactions.states import ProducerIdentity
 
 FIRST_PAUSE_MS = 1
 """Pause before the first retry. Kafka pauses for 20 ms each time; markers on other brokers take a few."""
@@ -43,14 +44,6 @@ class ClientGeneration(IntEnum):
 
     EPOCH_BUMPS = 2
     """Begins every transaction with a new epoch; the broker adds the partitions (transaction.version 2)."""
-
-
-class ProducerIdentity(NamedTuple):
-    """The producer of a transaction."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
 
 
 class Verified(NamedTuple):
@@ -124,7 +117,7 @@ async def verify(
                 verified.verifications[topic_partition] = verification
     if verified.verifications:
         topic_partitions = list(verified.verifications)
-        answers = await services.transactions.verify_anywhere(*identity, topic_partitions, add=supports_epoch_bump)
+        answers = await services.transactions.verify_anywhere(identity, topic_partitions, add=supports_epoch_bump)
         for topic_partition, code in answers.items():
             if code is not ErrorCode.NONE:
                 verified.errors[topic_partition] = _known_to(client, code)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.raft.local_messages import ChangeAnswer, ChangeFailure, Reason
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.requests.controller_calls import inconsistent_cluster
 
@@ -44,7 +45,7 @@ def error_of_change(answer: ChangeAnswer, key: ReplicaKey, what: str) -> tuple[E
     """
     if answer.failure is not None:
         return answer.error, _text_of_change(answer.failure, _show(key), what)
-    return answer.error, "The request timed out." if answer.error is ErrorCode.REQUEST_TIMED_OUT else None
+    return answer.error, TEXTS[answer.error] if answer.error is ErrorCode.REQUEST_TIMED_OUT else None
 
 
 def _text_of_change(failure: ChangeFailure, voter: str, what: str) -> str:

@@ -25,6 +25,7 @@ from pykbroker.protocol.acl_codes import (
     WRITE,
 )
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,9 +48,9 @@ EVERY_OPERATION = {resource_type: bit_field(operations) for resource_type, opera
 
 
 AUTHORIZATION_FAILED = {
-    TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
-    GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
-    CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+    TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TEXTS[ErrorCode.TOPIC_AUTHORIZATION_FAILED]),
+    GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED]),
+    CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, TEXTS[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]),
 }
 """Error code and Kafka's text of a refusal, by resource type."""
 

@@ -22,11 +22,12 @@ SAMPLE_NAME = "hardcode"
 class Action(NamedTuple):
     """An action of a client, in Kafka's words.
 
-    principal: such as ``User:alice``.
-    host: address of the client.
-    operation: ``READ``, ``WRITE``, ``DESCRIBE``, ... No operation implies another one.
-    resource_type: ``TOPIC``, ``GROUP``, ``CLUSTER``, ``TRANSACTIONAL_ID``, ``DELEGATION_TOKEN`` or ``USER``.
-    resource_name: name of the resource; that of the only CLUSTER is ``kafka-cluster``.
+    Attributes:
+        principal: such as ``User:alice``.
+        host: address of the client.
+        operation: ``READ``, ``WRITE``, ``DESCRIBE``, ... No operation implies another one.
+        resource_type: ``TOPIC``, ``GROUP``, ``CLUSTER``, ``TRANSACTIONAL_ID``, ``DELEGATION_TOKEN`` or ``USER``.
+        resource_name: name of the resource; that of the only CLUSTER is ``kafka-cluster``.
     """
 
     principal: str

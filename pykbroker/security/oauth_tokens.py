@@ -22,10 +22,11 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 class SignedTokenRules(NamedTuple):
     """Rules of Kafka's BrokerJwtValidator.
 
-    audiences          `sasl.oauthbearer.expected.audience`; a token that names audiences is refused without them
-    issuer             `sasl.oauthbearer.expected.issuer`; None for any
-    clock_skew_s       `sasl.oauthbearer.clock.skew.seconds`
-    scope_claim, sub_claim   names of claims
+    Attributes:
+        audiences: `sasl.oauthbearer.expected.audience`; a token that names audiences is refused without them.
+        issuer: `sasl.oauthbearer.expected.issuer`; None for any.
+        clock_skew_s: `sasl.oauthbearer.clock.skew.seconds`.
+        scope_claim, sub_claim: names of claims.
     """
 
     audiences: Sequence[str] = ()

@@ -31,7 +31,8 @@ class ValidToken(NamedTuple):
 class InvalidToken(Exception):
     """A token that is refused. The text is for the log.
 
-    missing_scope: the scope that a client needs, as Kafka writes it, if that is the reason.
+    Attributes:
+        missing_scope: the scope that a client needs, as Kafka writes it, if that is the reason.
     """
 
     def __init__(self, reason: str, missing_scope: str | None = None) -> None:

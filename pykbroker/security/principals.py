@@ -24,12 +24,13 @@ NO_LISTENERS: Mapping[str, None] = MappingProxyType({})
 class AuthenticationContext(NamedTuple):
     """A client that has logged in, or has connected to a listener without SASL.
 
-    listener_name, client_host: the listener, and the client's address.
-    mechanism: the SASL mechanism; without one `CERTIFICATE` on a listener with TLS, else `PLAINTEXT`.
-    principal: the principal that the connection would have without a builder, such as ``User:alice``.
-    extensions: SASL extensions of the login (OAUTHBEARER).
-    authorization_id: the user's name as the mechanism gives it: for GSSAPI the whole principal, such as
-        ``alice/host@REALM``; "" without a login.
+    Attributes:
+        listener_name, client_host: the listener, and the client's address.
+        mechanism: the SASL mechanism; without one `CERTIFICATE` on a listener with TLS, else `PLAINTEXT`.
+        principal: the principal that the connection would have without a builder, such as ``User:alice``.
+        extensions: SASL extensions of the login (OAUTHBEARER).
+        authorization_id: the user's name as the mechanism gives it: for GSSAPI the whole principal, such as
+            ``alice/host@REALM``; "" without a login.
     """
 
     listener_name: str

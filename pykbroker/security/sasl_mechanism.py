@@ -22,13 +22,14 @@ class InvalidCredentials(Exception):
 class Authenticated(NamedTuple):
     """The result of a successful exchange.
 
-    user: name of the user, without the type of the principal.
-    credential_ends_ms: time of day at which the credential ends, in ms; None if it does not end.
-    is_token: True for a login by delegation token (KIP-48).
-    extensions: validated SASL extensions, for a principal builder.
-    authorization_id: the full name of the client where `user` is made of it by rules (GSSAPI); "" otherwise.
-    refusal: the reason why the client has no principal, although its login succeeds. Its next request ends the
-        connection (P-321).
+    Attributes:
+        user: name of the user, without the type of the principal.
+        credential_ends_ms: time of day at which the credential ends, in ms; None if it does not end.
+        is_token: True for a login by delegation token (KIP-48).
+        extensions: validated SASL extensions, for a principal builder.
+        authorization_id: the full name of the client where `user` is made of it by rules (GSSAPI); "" otherwise.
+        refusal: the reason why the client has no principal, although its login succeeds. Its next request ends the
+            connection (P-321).
     """
 
     user: str
@@ -60,11 +61,12 @@ class Exchange(Protocol):
 class Mechanism(NamedTuple):
     """A mechanism that a listener offers.
 
-    make: makes the exchange of one login.
-    max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
-        (`connections.max.reauth.ms`, KIP-368).
-    prepare: awaited with the exchange and each token, before the token is evaluated; None if there is nothing to wait
-        for.
+    Attributes:
+        make: makes the exchange of one login.
+        max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
+            (`connections.max.reauth.ms`, KIP-368).
+        prepare: awaited with the exchange and each token, before the token is evaluated; None if there is nothing to
+            wait for.
     """
 
     make: Callable[[], Exchange]

@@ -67,10 +67,11 @@ class TokenCredential(NamedTuple):
 class ScramCredentials(NamedTuple):
     """The credentials of one mechanism, as they are at the moment of a call.
 
-    of_user: the credential of a user; None if the user has none.
-    of_token: the credential of a delegation token by its id; None if there is no such token.
-    decoy: a credential for a user or token that does not exist: the same one for the same name, in a form that
-        cannot be distinguished from a real one.
+    Attributes:
+        of_user: the credential of a user; None if the user has none.
+        of_token: the credential of a delegation token by its id; None if there is no such token.
+        decoy: a credential for a user or token that does not exist: the same one for the same name, in a form that
+            cannot be distinguished from a real one.
     """
 
     of_user: Callable[[str], ScramCredential | None]

@@ -21,9 +21,7 @@ from pykbroker.share_state.state import SharePartitionKey, StateBatch
 
 VERSION = 0
 
-SHARE_STATE_KINDS = coordinator_records.kinds_of(
-    (ShareSnapshotKey, ShareSnapshotValue), (ShareUpdateKey, ShareUpdateValue)
-)
+SHARE_STATE_KINDS = coordinator_records.kinds_of(messages)
 """The types of records of `__share_group_state`."""
 
 

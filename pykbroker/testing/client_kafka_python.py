@@ -43,7 +43,7 @@ def _register_closing_sockets() -> bool:
     """
     try:
         from kafka.net import KafkaNetSocket
-    except ImportError:  # pragma: no cover  kafka-python 2, which is not installed beside 3
+    except ImportError:  # pragma: no cover: kafka-python 2, which is not installed beside 3
         # kafka-python 2 has another network layer, which closes its sockets.
         return False
 
@@ -78,7 +78,7 @@ class KafkaPython:
         with _errors(f"topic {name} was not created"), closing(_admin(access, timeout_s)) as admin:
             try:
                 new_topic = KafkaTopic(name, partitions, replication_factor, topic_configs=dict(config))
-            except KafkaError:  # pragma: no cover  kafka-python 2, which is not installed beside 3
+            except KafkaError:  # pragma: no cover: kafka-python 2, which is not installed beside 3
                 # kafka-python 2.0 cannot leave the factor to the broker.
                 new_topic = KafkaTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
             deadline = time.monotonic() + timeout_s
@@ -174,7 +174,7 @@ def _read(consumer: Any, topic: str, count: int | None, deadline: float, from_be
     return found
 
 
-def _default_factor(admin: Any) -> int:  # pragma: no cover  kafka-python 2, which is not installed beside 3
+def _default_factor(admin: Any) -> int:  # pragma: no cover: kafka-python 2, which is not installed beside 3
     node_id = admin.describe_cluster()["brokers"][0]["node_id"]
     key = "default.replication.factor"
     (answer,) = admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, node_id, {key: None})])
@@ -183,7 +183,7 @@ def _default_factor(admin: Any) -> int:  # pragma: no cover  kafka-python 2, whi
 
 
 def _describe(admin: Any, group: str) -> tuple[str, int]:
-    if hasattr(admin, "describe_consumer_groups"):  # pragma: no cover  kafka-python 2, which is not installed beside 3
+    if hasattr(admin, "describe_consumer_groups"):  # pragma: no cover: kafka-python 2, which is not installed beside 3
         # kafka-python 2
         (found,) = admin.describe_consumer_groups([group])
         return found.state.lower(), len(found.members)

@@ -78,13 +78,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_own_broker = arguments.config is not None or arguments.tls is not None
     needs = {"kafka_broker": is_own_broker, "kafka_cluster": is_own_broker or arguments.nodes is not None}
     for name, is_own in needs.items():
-        if is_own and name in metafunc.fixturenames:  # pragma: no cover  tests run pytest in processes
+        if is_own and name in metafunc.fixturenames:  # pragma: no cover: tests run pytest in processes
             # Before pytest 8.4 it cannot be kept out of the test's name.
             metafunc.parametrize(name, [arguments], indirect=True, ids=[getattr(pytest, "HIDDEN_PARAM", _MARKER)])
 
 
 @pytest.fixture(scope="session")
-def _kafka_session_broker(  # pragma: no cover  tests run pytest in processes
+def _kafka_session_broker(  # pragma: no cover: tests run pytest in processes
     pytestconfig: pytest.Config,
 ) -> Iterator[Callable[[], LocalBroker]]:
     """Gives the broker of the session, started at the first use; it outlives tests that have their own."""
@@ -103,7 +103,7 @@ def _kafka_session_broker(  # pragma: no cover  tests run pytest in processes
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(  # pragma: no cover  tests run pytest in processes
+def kafka_broker(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
     """Gives a running `pykbroker.LocalBroker`: the same for all tests without `config` or `tls` in a marker."""
@@ -117,7 +117,7 @@ def kafka_broker(  # pragma: no cover  tests run pytest in processes
 
 
 @pytest.fixture
-def kafka_fresh_broker(  # pragma: no cover  tests run pytest in processes
+def kafka_fresh_broker(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest,
 ) -> Iterator[LocalBroker]:
     """Gives a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
@@ -127,7 +127,7 @@ def kafka_fresh_broker(  # pragma: no cover  tests run pytest in processes
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster(  # pragma: no cover  tests run pytest in processes
+def kafka_cluster(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest,
 ) -> Iterator[LocalCluster]:
     """Gives a running cluster, a `pykbroker.LocalCluster`.
@@ -152,7 +152,7 @@ def kafka_cluster(  # pragma: no cover  tests run pytest in processes
 
 
 @pytest.fixture
-def kafka_topic(  # pragma: no cover  tests run pytest in processes
+def kafka_topic(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest, kafka_broker: LocalBroker
 ) -> str:
     """Gives the name of a new topic on `kafka_broker`, which begins with the name of the test."""
@@ -160,7 +160,7 @@ def kafka_topic(  # pragma: no cover  tests run pytest in processes
 
 
 @pytest.fixture
-def kafka_cluster_topic(  # pragma: no cover  tests run pytest in processes
+def kafka_cluster_topic(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest, kafka_cluster: LocalCluster
 ) -> str:
     """Gives the name of a new topic on `kafka_cluster`, which begins with the name of the test."""
@@ -177,10 +177,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
         for name in _SHOWN_IN_REPORTS:
             # A suite may have a fixture of its own with this name.
             if type(values.get(name)).__module__.startswith("pykbroker.testing."):
-                report.sections += _log_sections(name, values[name])  # pragma: no cover  tests run pytest in processes
+                report.sections += _log_sections(name, values[name])  # pragma: no cover: tests run pytest in processes
 
 
-def _log_sections(name: str, value: Any) -> list[tuple[str, str]]:  # pragma: no cover  tests run pytest in processes
+def _log_sections(name: str, value: Any) -> list[tuple[str, str]]:  # pragma: no cover: tests run pytest in processes
     nodes = getattr(value, "node_ids", None)
     logs = [(name, value.log)] if nodes is None else [(f"{name} node {at}", value.node(at).log) for at in nodes]
     return [
@@ -190,7 +190,7 @@ def _log_sections(name: str, value: Any) -> list[tuple[str, str]]:  # pragma: no
     ]
 
 
-def _start_broker(  # pragma: no cover  tests run pytest in processes
+def _start_broker(  # pragma: no cover: tests run pytest in processes
     config: pytest.Config, arguments: MarkerArguments
 ) -> LocalBroker:
     from pykbroker.testing.local_broker import LocalBroker
@@ -205,7 +205,7 @@ def _start_broker(  # pragma: no cover  tests run pytest in processes
             raise
 
 
-def _new_topic(  # pragma: no cover  tests run pytest in processes
+def _new_topic(  # pragma: no cover: tests run pytest in processes
     request: pytest.FixtureRequest, client: LocalClient
 ) -> str:
     import re
@@ -225,10 +225,10 @@ def _new_topic(  # pragma: no cover  tests run pytest in processes
 class _failures:  # noqa: N801  used as a function; contextlib is not imported at pytest's start
     """Shows the text of a broker's failure without a traceback."""
 
-    def __enter__(self) -> None:  # pragma: no cover  tests run pytest in processes
+    def __enter__(self) -> None:  # pragma: no cover: tests run pytest in processes
         pass
 
-    def __exit__(  # pragma: no cover  tests run pytest in processes
+    def __exit__(  # pragma: no cover: tests run pytest in processes
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
         from pykbroker.testing.local_client import LocalBrokerError
@@ -237,7 +237,7 @@ class _failures:  # noqa: N801  used as a function; contextlib is not imported a
             _refuse(str(error))
 
 
-def _refuse(text: str) -> NoReturn:  # pragma: no cover  tests run pytest in processes
+def _refuse(text: str) -> NoReturn:  # pragma: no cover: tests run pytest in processes
     """Fails the collection or the fixture with this text and no traceback."""
     pytest.fail(text, pytrace=False)
 
@@ -245,7 +245,7 @@ def _refuse(text: str) -> NoReturn:  # pragma: no cover  tests run pytest in pro
 # Settings
 
 
-def _settings(  # pragma: no cover  tests run pytest in processes
+def _settings(  # pragma: no cover: tests run pytest in processes
     config: pytest.Config, own: Mapping[str, str | float] | None
 ) -> dict[str, str | float]:
     """The settings of a broker: those of the ini file, overridden by `own`."""
@@ -267,20 +267,20 @@ def _settings(  # pragma: no cover  tests run pytest in processes
     return settings
 
 
-def _has_tls(  # pragma: no cover  tests run pytest in processes
+def _has_tls(  # pragma: no cover: tests run pytest in processes
     config: pytest.Config, arguments: MarkerArguments
 ) -> bool:
     return bool(config.getini("pykbroker_tls")) if arguments.tls is None else arguments.tls
 
 
-def _ini_number(config: pytest.Config, name: str) -> int:  # pragma: no cover  tests run pytest in processes
+def _ini_number(config: pytest.Config, name: str) -> int:  # pragma: no cover: tests run pytest in processes
     text = config.getini(name)
     if not text.isdecimal() or int(text) < 1:
         _refuse(f"{name} = {text}: expected a number from 1 on")
     return int(text)
 
 
-def _marker_arguments(  # pragma: no cover  tests run pytest in processes
+def _marker_arguments(  # pragma: no cover: tests run pytest in processes
     node: pytest.Item | pytest.Collector,
 ) -> MarkerArguments:
     """The arguments of the markers of a test, its class and its module, checked."""

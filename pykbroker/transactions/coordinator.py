@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TransactionResult,
         TransactionShard,
     )
+    from pykbroker.transactions.states import ProducerIdentity
     from pykbroker.transactions.transaction import Outcome, Transaction
 
 log = logging.getLogger(__name__)
@@ -270,28 +271,17 @@ class TransactionCoordinator:
             shard.create(transactional_id, producer_id, timeout_ms, self._runtime.now_ms())
 
     async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        client_version: int,
+        self, producer: ProducerIdentity, partitions: Iterable[TopicPartition], *, client_version: int
     ) -> ErrorCode:
         """Adds partitions to the transaction, all or none; the first ones begin it (P-131)."""
+        transactional_id, producer_id, epoch = producer
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), client_version, self.level)
+        event = AddPartitions(producer_id, epoch, frozenset(partitions), client_version, self.level)
         return (await self._carry_out(transactional_id, event)).error
 
     async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        add: bool,
+        self, producer: ProducerIdentity, partitions: Sequence[TopicPartition], *, add: bool
     ) -> dict[TopicPartition, ErrorCode]:
         """Verifies partitions for a leader that is to append records of a transaction (P-135): an error code for each.
 
@@ -299,15 +289,14 @@ class TransactionCoordinator:
         TRANSACTION_ABORTABLE for those that are not.
         """
         if add:
-            error = await self.add_partitions(
-                transactional_id, producer_id, producer_epoch, partitions, client_version=TV_2
-            )
+            error = await self.add_partitions(producer, partitions, client_version=TV_2)
             return dict.fromkeys(partitions, error)
-        return self._verify(transactional_id, producer_id, producer_epoch, partitions)
+        return self._verify(producer, partitions)
 
     def _verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+        self, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
+        transactional_id = producer.transactional_id
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         try:
@@ -317,7 +306,7 @@ class TransactionCoordinator:
         transaction = shard.transactions.get(transactional_id)
         if transaction is None:
             return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        error = transaction.verify(producer_id, producer_epoch)
+        error = transaction.verify(producer.producer_id, producer.producer_epoch)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
         known = transaction.current.partitions
@@ -327,25 +316,19 @@ class TransactionCoordinator:
         }
 
     async def verify_anywhere(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        add: bool,
+        self, producer: ProducerIdentity, partitions: Sequence[TopicPartition], *, add: bool
     ) -> dict[TopicPartition, ErrorCode]:
         """As `verify`, by the id's coordinator on this broker or another one."""
-        leader = self._runtime.leader(transactional_id)
+        leader = self._runtime.leader(producer.transactional_id)
         if leader is None or leader == self._node_id or self._runtime.nursery is None:
-            return await self.verify(transactional_id, producer_id, producer_epoch, partitions, add=add)
+            return await self.verify(producer, partitions, add=add)
         if leader < 0:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         from pykbroker.transactions.remote_verification import PendingVerification, RemoteVerification
 
         if self._remote is None:
             self._remote = RemoteVerification(self._connect, self._config.request_timeout_ms)
-        verification = PendingVerification(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
+        verification = PendingVerification(producer, partitions, is_adding=add)
         return await self._remote.ask(self._runtime.nursery, leader, verification)
 
     def _is_live(self, broker_id: int) -> bool:

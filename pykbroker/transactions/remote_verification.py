@@ -25,6 +25,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.topic_partition import TopicPartition
+    from pykbroker.transactions.states import ProducerIdentity
 
 log = logging.getLogger(__name__)
 
@@ -36,28 +37,10 @@ Answers = dict["TopicPartition", ErrorCode]
 class PendingVerification:
     """Verification of one transaction's partitions, or their addition; completes with an error code for each."""
 
-    __slots__ = (
-        "_answered",
-        "_answers",
-        "is_adding",
-        "partitions",
-        "producer_epoch",
-        "producer_id",
-        "transactional_id",
-    )
+    __slots__ = ("_answered", "_answers", "is_adding", "partitions", "producer")
 
-    def __init__(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        is_adding: bool,
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
+    def __init__(self, producer: ProducerIdentity, partitions: Sequence[TopicPartition], *, is_adding: bool) -> None:
+        self.producer = producer
         self.partitions = partitions
         self.is_adding = is_adding
         self._answers: Answers = {}
@@ -79,9 +62,7 @@ class PendingVerification:
         for name, number in self.partitions:
             topics.setdefault(name, []).append(number)
         return AddPartitionsToTxnTransaction(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
+            **self.producer._asdict(),
             verify_only=not self.is_adding,
             topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
         )
@@ -126,10 +107,10 @@ class RemoteVerification:
         batch: Batch = {}
         later: list[PendingVerification] = []
         for verification in self._waiting[broker_id]:
-            if verification.transactional_id in batch or len(batch) >= TRANSACTIONS_PER_REQUEST:
+            if verification.producer.transactional_id in batch or len(batch) >= TRANSACTIONS_PER_REQUEST:
                 later.append(verification)
             else:
-                batch[verification.transactional_id] = verification
+                batch[verification.producer.transactional_id] = verification
         self._waiting[broker_id] = later
         return batch
 

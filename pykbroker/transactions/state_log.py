@@ -6,10 +6,11 @@ from pykbroker.coordination.coordinator_records import decode_record as decode_c
 from pykbroker.coordination.coordinator_records import encode_record, kinds_of
 from pykbroker.protocol.codec import encode_versioned
 from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.log_messages import transaction_log
 from pykbroker.protocol.log_messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from pykbroker.transactions.states import ENDED, ENDING, LoggedState, TransactionState
 
-TRANSACTION_KINDS = kinds_of((TransactionLogKey, TransactionLogValue))
+TRANSACTION_KINDS = kinds_of(transaction_log)
 """The one type of records of `__transaction_state`."""
 
 FLEXIBLE_VALUE_LEVEL = 1

@@ -48,6 +48,14 @@ ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_AB
 """States of a transaction whose decision is durable; its markers are being written."""
 
 
+class ProducerIdentity(NamedTuple):
+    """The producer of a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
 class LoggedState(NamedTuple):
     """Value of a record of `__transaction_state`; `last_producer_epoch` is kept in memory alone, as in Kafka.
 

@@ -258,3 +258,12 @@ def test_a_broker_that_begins_to_serve_does_not_lead_from_a_directory_that_it_re
     cluster.world.do(FenceBroker(1, cluster.epoch(1)))
     assert cluster.heartbeat(1, offline_log_dirs=[directory_id(101)]).after is UNFENCED
     assert cluster.leader("t") == -1
+
+
+def test_a_broker_whose_leaderships_have_not_moved_yet_waits() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", 1, 2)
+    heartbeat = Heartbeat(1, cluster.epoch(1), cluster.world.image.offset, False, True)
+    cluster.heartbeats.note(heartbeat, STOPPING, cluster.world.image.offset)
+    assert cluster.leader("t") == 1
+    assert cluster.heartbeats.next_state(cluster.world.image, heartbeat) is STOPPING

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from pykbroker.controller.node import ControllerNode, ControllerSettings
-from pykbroker.controller.node_client import NodeAddress, OpenStream, response_class
+from pykbroker.controller.node_client import NodeAddress, OpenStream
 from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
@@ -22,6 +22,7 @@ from pykbroker.handlers.remove_raft_voter import handle_remove_raft_voter
 from pykbroker.handlers.update_raft_voter import handle_update_raft_voter
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.fields import response_class
 from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_request_header, response_header
 from pykbroker.protocol.messages.api_versions import (

@@ -12,7 +12,7 @@ from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.differential.explained import explanation_of
 from tests.differential.plain import differences
 from tests.differential.script import Step
-from tests.differential.world import World
+from tests.differential.world import ANSWER_TIMEOUT_S, World
 
 NOT_COORDINATOR_YET = (14, 15, 16)
 
@@ -52,7 +52,7 @@ class Pair:
     def prepare(self) -> None:
         """Waits until both coordinate groups."""
         for world in self.worlds:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + ANSWER_TIMEOUT_S
             while True:
                 world.call(FindCoordinatorRequest(coordinator_keys=["any"]), 4)
                 world.call(FindCoordinatorRequest(coordinator_keys=["any"], key_type=1), 4)

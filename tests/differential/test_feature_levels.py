@@ -78,7 +78,7 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def change(world: World, feature: str, level: int, kind: int, *, validate_only: bool = False) -> None:
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
-    request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=5_000, validate_only=validate_only)
+    request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=60_000, validate_only=validate_only)
     world.call(request, 1)
 
 

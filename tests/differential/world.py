@@ -25,7 +25,7 @@ from tests.differential.barrier import Barrier
 from tests.differential.members_told import MembersTold
 from tests.differential.plain import Names
 from tests.differential.script import GUEST_HOST, GUESTS, HOST, Records, Ref, Step, batch_bytes
-from tests.differential.wire import CLOSED, SILENCE, Connection, api_of, message_type
+from tests.differential.wire import CLOSED, SILENCE, SOMETIMES_SILENT, Connection, api_of, message_type
 
 CHANGES = {
     "create_topics",
@@ -50,8 +50,10 @@ GROUP_APIS = MAY_WAIT | {"leave_group", "heartbeat", "delete_groups"}
 PATIENCE_S = 0.4
 """After this long an answer that may wait for others is taken to do so."""
 
-ANSWER_TIMEOUT_S = 4.0
-START_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 120.0
+"""Longest wait for what must come; only a broker that is at fault takes so long."""
+SILENCE_S = 4.0
+"""After this long a request is taken to get no answer, if it may be one that gets none."""
 RETRIES = {
     # errors that tell of a change which is still going on inside the broker
     14,  # COORDINATOR_LOAD_IN_PROGRESS
@@ -87,7 +89,7 @@ class World:
         self.names = Names(address)
         self._connections: dict[int, Connection] = {}
         self._control = Connection(address)
-        self._barrier = Barrier(self._ask)
+        self._barrier = Barrier(self.ask)
         self._forget()
 
     def _forget(self) -> None:
@@ -116,13 +118,13 @@ class World:
         """Hangs up and deletes the run's topics, so that thousands of runs do not fill the broker."""
         self._hang_up()
         names = sorted(name for name in self._topics if name.startswith(self.names.tilde))
-        self._ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
+        self.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
         if self._has_guests:
             # The entries for guests are about everybody's cluster and topics; those for the control connection go last.
             for host in (GUEST_HOST, HOST):
                 entries = DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, host_filter=host)
                 entries.operation = entries.permission_type = 1
-                self._ask(DeleteAclsRequest(filters=[entries]), 3)
+                self.ask(DeleteAclsRequest(filters=[entries]), 3)
         if self._client_metrics:
             # These are about every client, those of other scripts too.
             gone = [AlterableConfig(name=key, config_operation=DELETE_CONFIG) for key in CLIENT_METRICS_CONFIGS]
@@ -130,7 +132,7 @@ class World:
                 AlterConfigsResource(resource_type=CLIENT_METRICS_RESOURCE, resource_name=name, configs=gone)
                 for name in sorted(self._client_metrics)
             ]
-            self._ask(IncrementalAlterConfigsRequest(resources=resources), 1)
+            self.ask(IncrementalAlterConfigsRequest(resources=resources), 1)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -142,8 +144,11 @@ class World:
         self._control.close()
 
     def ask(self, request: Message, version: int) -> Any:
-        """One request whose answer is not noted; it may take long, as the first ones after a start do."""
-        return self._ask(request, version, START_TIMEOUT_S)
+        """One request on the control connection, whose answer is not noted."""
+        self._control.send(api_of(request), version, request, -1)
+        answer = self._control.receive(ANSWER_TIMEOUT_S)
+        assert isinstance(answer, Message), f"{request}: {answer}"
+        return answer
 
     def _hang_up(self) -> None:
         for connection in self._connections.values():
@@ -176,11 +181,11 @@ class World:
                 # Nothing is answered to this; whether the connection lives shows the next request.
                 connection.receive_nothing()
                 connection.send("api_versions", 0, message_type("api_versions", "Request")(), number)
-                answer = connection.receive(ANSWER_TIMEOUT_S)
+                answer = connection.receive(SILENCE_S)
                 self.answers[number] = (str(step), CLOSED if answer is CLOSED else "the connection stays")
                 self._advance(number)
                 break
-            answer = self._collect(connection, PATIENCE_S if step.api in MAY_WAIT else ANSWER_TIMEOUT_S)
+            answer = self._collect(connection, _patience_s(step))
             if time.monotonic() > deadline or not _has_error(answer, RETRIES):
                 break
             time.sleep(0.02)
@@ -212,7 +217,7 @@ class World:
 
     def _learn_topics(self, names: Iterable[str]) -> None:
         asked = [MetadataRequestTopic(name=name) for name in names]
-        found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)
+        found = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)
         for topic in found.topics:
             known = self._topics.get(topic.name)
             if topic.error_code == 0 and known != topic.topic_id:
@@ -221,11 +226,12 @@ class World:
 
     def _await_markers(self, transactional_id: str) -> None:
         """Waits until a transaction that was ended has its markers: the coordinator answers before."""
-        deadline = time.monotonic() + RETRY_S
-        while time.monotonic() < deadline:
-            answer = self._ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            answer = self.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
             if not answer.transaction_states[0].transaction_state.startswith("Prepare"):
                 return
+            assert time.monotonic() < deadline, f"a transaction does not end: {answer}"
             time.sleep(0.01)
 
     def _await_background(self, api: str, request: Any, answer: Any) -> None:
@@ -246,12 +252,12 @@ class World:
     def _await_share_states(self, group_id: str, names: set[str]) -> None:
         """Waits until the group has a state for each partition of the topics that exist."""
         asked = [MetadataRequestTopic(name=name) for name in sorted(names)]
-        found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics if asked else ()
+        found = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics if asked else ()
         counts = {topic.name: len(topic.partitions) for topic in found if topic.error_code == 0}
         group = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
         deadline = time.monotonic() + BACKGROUND_S
         while counts and time.monotonic() < deadline:
-            described = self._ask(DescribeShareGroupOffsetsRequest(groups=[group]), 0).groups[0].topics
+            described = self.ask(DescribeShareGroupOffsetsRequest(groups=[group]), 0).groups[0].topics
             have = {topic.topic_name: len(topic.partitions) for topic in described}
             counts = {name: count for name, count in counts.items() if have.get(name, 0) < count}
             time.sleep(0.01)
@@ -262,16 +268,10 @@ class World:
         deadline = time.monotonic() + BACKGROUND_S
         missing = bool(asked)
         while missing and time.monotonic() < deadline:
-            found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics
+            found = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics
             missing = any(topic.error_code == 3 for topic in found)
             time.sleep(0.02)
         self.settle(names)
-
-    def _ask(self, request: Message, version: int, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        self._control.send(api_of(request), version, request, -1)
-        answer = self._control.receive(timeout_s)
-        assert isinstance(answer, Message), answer
-        return answer
 
     def _collect(self, connection: Connection, timeout_s: float) -> Any:
         waiting = connection.waiting
@@ -407,6 +407,13 @@ class World:
     def _advance(self, number: int) -> None:
         for key, following in self._sent.get(number, ()):
             self._sequences[key] = following
+
+
+def _patience_s(step: Step) -> float:
+    """Seconds after which no answer to a step is taken for its result."""
+    if step.api in MAY_WAIT:
+        return PATIENCE_S
+    return SILENCE_S if step.damage or step.api in SOMETIMES_SILENT else ANSWER_TIMEOUT_S
 
 
 def _has_error(answer: Any, codes: set[int]) -> bool:

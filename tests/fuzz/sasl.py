@@ -83,8 +83,8 @@ class Login:
         sent: the same, with whole logins as texts.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+    def __init__(self, address: tuple[str, int], timeout_s: float = TIMEOUT_S) -> None:
+        self.socket = socket.create_connection(address, timeout=timeout_s)
         self.port: int = self.socket.getsockname()[1]
         self.frames: list[bytes] = []
         self.sent: list[Step] = []

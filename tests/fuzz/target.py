@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pykbroker.protocol.error_codes import ErrorCode
@@ -226,14 +227,37 @@ class Target:
         """Seconds until the answer to a new client, and the broker's processor time during them, in seconds."""
         began, cpu_before = time.monotonic(), self.cpu_s()
         try:
-            with socket.create_connection(self.address, timeout=timeout_s) as probe:
-                probe.settimeout(timeout_s)
-                probe.sendall(bytes.fromhex("0000001200120000000000010008") + b"liveness")
-                if not probe.recv(4096):
+            with self.new_client(timeout_s) as client:
+                if not client.recv(4096):
                     return float("inf"), self.cpu_s() - cpu_before
         except OSError:
             return float("inf"), self.cpu_s() - cpu_before
         return time.monotonic() - began, self.cpu_s() - cpu_before
+
+    def is_serving(self) -> bool:
+        """True if a new client gets an answer; a broker that gets little processor time has minutes for it."""
+        return self.answer_time_s(20) < float("inf")
+
+    def new_client(self, timeout_s: float) -> socket.socket:
+        """A new connection that has asked for the API versions. Raises OSError."""
+        client = socket.create_connection(self.address, timeout=timeout_s)
+        try:
+            client.sendall(bytes.fromhex("0000001200120000000000010008") + b"liveness")
+        except OSError:
+            client.close()
+            raise
+        return client
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stops the process by SIGSTOP until the end of the block: what is sent meanwhile waits in its sockets."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            # It does not stop before the signal has reached all of its threads.
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """Ends it in order; the exit code."""

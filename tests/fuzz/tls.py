@@ -62,8 +62,8 @@ def _changed(record: bytes, change: str) -> list[bytes]:
 class Session:
     """A client's connection whose every encrypted byte can be changed before it is sent."""
 
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext, timeout_s: float = TIMEOUT_S) -> None:
+        self.socket = socket.create_connection(address, timeout=timeout_s)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
 

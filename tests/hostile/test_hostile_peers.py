@@ -21,13 +21,13 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case
 from tests.fuzz.mutation import mutated
 from tests.fuzz.target import BAD_SIGNS
+from tests.hostile.conftest import LONG_S
 from tests.support.apache_kafka import free_port
 from tests.support.message_strategies import random_message
 from tests.support.only_voter import only_voter
 from tests.support.wire_client import WireClient
 
 FRAMES = 4000
-TIMEOUT_S = 20
 # What a broker obeys to its own end, or what makes it register anew: until then it is fenced.
 LEFT_OUT = {ApiKey.UNREGISTER_BROKER, ApiKey.BROKER_REGISTRATION}
 VERSIONS = [
@@ -116,7 +116,7 @@ def test_what_peers_should_not_say(node: tuple[pykbroker.LocalBroker, int]) -> N
     connection: socket.socket | None = None
     for _ in range(FRAMES):
         if connection is None:
-            connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+            connection = socket.create_connection(("127.0.0.1", port), timeout=LONG_S)
         try:
             connection.sendall(frames.frame())
             size = int.from_bytes(exactly(connection, 4), "big")

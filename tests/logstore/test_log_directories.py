@@ -286,9 +286,9 @@ def test_a_log_that_may_be_in_the_missing_directory_is_not_made_anew(assigned: b
 
 def test_a_directory_is_known_by_the_paths_in_it() -> None:
     directories = opened(FakeFileSystem())
-    assert directories.with_path("/b/t-0/00000000000000000000.log") == B
-    assert directories.with_path("/b") == B
-    assert directories.with_path("/bb/t-0") is None
+    assert directories.id_of_path("/b/t-0/00000000000000000000.log") == B
+    assert directories.id_of_path("/b") == B
+    assert directories.id_of_path("/bb/t-0") is None
 
 
 def test_an_error_of_one_directory_does_not_keep_the_others_from_the_work() -> None:

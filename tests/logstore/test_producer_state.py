@@ -15,7 +15,7 @@ from pykbroker.logstore.errors import (
 )
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
-from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.logstore.producer_state import ProducerState, last_sequence_of
 from pykbroker.protocol.records.control import ControlRecordType
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
 
@@ -273,3 +273,9 @@ def test_coordinators_data_is_checked_by_epoch_only(place: Place) -> None:
     with pytest.raises(InvalidProducerEpoch):
         log.append_as_leader(old, 0, NOW_MS, AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 3
+
+
+def test_the_last_sequence_of_a_batch() -> None:
+    """P-53: after 2147483647 comes 0; a batch without a sequence has none."""
+    assert last_sequence_of(2**31 - 2, 3) == 1
+    assert last_sequence_of(-1, 3) == -1

@@ -142,6 +142,18 @@ def test_a_size_out_of_bounds_is_refused(size: int) -> None:
         feed(reader, size.to_bytes(4, "big", signed=True), 4)
 
 
+def test_a_size_that_begins_at_the_end_of_the_buffer() -> None:
+    reader = FrameReader(1 << 20)
+    body = bytes(BUFFER_SIZE_MIN - 6)
+    reader.buffer()[:] = framed(body) + b"\0\0"
+    reader.received(BUFFER_SIZE_MIN)
+    assert reader.next_frame() == body
+    assert reader.next_frame() is None
+    reader.buffer()[:3] = b"\0\1x"
+    reader.received(3)
+    assert reader.next_frame() == b"x"
+
+
 def test_header_versions() -> None:
     """P-5: the client id keeps its int16 length in the flexible header; P-6: unknown tags are skipped."""
     plain = b"\x00\x12\x00\x02\x00\x00\x00\x07\x00\x03abc"

@@ -15,7 +15,7 @@ import pytest
 import pykbroker
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
-from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct
+from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct, response_class
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from pykbroker.protocol.messages.alter_client_quotas import EntityData as QuotaEntity
 from pykbroker.protocol.messages.alter_client_quotas import EntryData as QuotaEntry
@@ -76,10 +76,8 @@ class Wire:
         self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         answer = self._receive(int.from_bytes(self._receive(4), "big"))
         assert answer[:4] == b"\0\0\0\x05"
-        name = type(request).__name__.removesuffix("Request")
-        module = importlib.import_module(type(request).__module__)
         start = 5 if flexible and request.KEY != ApiKey.API_VERSIONS else 4
-        return decode(getattr(module, name + "Response"), version, answer[start:])
+        return decode(response_class(type(request)), version, answer[start:])
 
     def _receive(self, size: int) -> bytes:
         data = b""

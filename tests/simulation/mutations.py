@@ -295,8 +295,8 @@ def _a_leave_does_not_raise_the_epoch() -> list[Patch]:
 def _a_partition_is_left_out() -> list[Patch]:
     original = ASSIGNORS["uniform"]
 
-    def assign(members: Any, topics: Any, is_homogeneous: bool) -> Any:
-        targets = original(members, topics, is_homogeneous)
+    def assign(group: Any, partition_counts: Any) -> Any:
+        targets = original(group, partition_counts)
         return {
             member_id: {topic_id: partitions - {0} for topic_id, partitions in found.items()}
             for member_id, found in targets.items()

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.commands import Command, PlanContext, plan_in
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.coordination.runtime import CoordinatorEnvironment
+from pykbroker.errors import KafkaError
 from pykbroker.metadata.advertised_listeners import broker_listeners, host_to_advertise
 from pykbroker.metadata.controller_channel import ControllerChannel
 from pykbroker.metadata.metadata_cache import MetadataCache
@@ -27,6 +28,7 @@ from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.protocol.steps import finished
 from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.invocation import failed
 from pykbroker.security.connection_info import ConnectionInfo
 from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
@@ -202,6 +204,14 @@ async def beside_tasks(services: Services, ask: Callable[..., Awaitable[Any]], *
 
 
 def answer(handler: Any, context: RequestContext[Services], request: Any) -> Any:
-    """Runs a handler to its answer as the client reads it: parts of it may be encoded already."""
-    response = call(handler, context, request)
+    """Runs a handler to its answer as the client reads it: an error is a response, and no part is encoded already."""
+    return trio.run(answer_beside_tasks, handler, context, request)
+
+
+async def answer_beside_tasks(handler: Any, context: RequestContext[Services], request: Any) -> Any:
+    """As `answer`, within a run of trio."""
+    try:
+        response = await beside_tasks(context.services, handler, context, request)
+    except KafkaError as error:
+        response = failed(context, request, error)
     return decode(type(response), context.api_version, encode(response, context.api_version))

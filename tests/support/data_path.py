@@ -20,6 +20,7 @@ from pykbroker.controller.metadata.image import (
     TopicImage,
 )
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.errors import KafkaError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata.metadata_cache import MetadataCache
@@ -32,6 +33,7 @@ from pykbroker.replication.leadership import Proposal, RegisteredBrokers
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ProposingPartition, ReplicaEnvironment
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.invocation import failed
 from pykbroker.security.connection_info import ConnectionInfo
 from tests.support.services import Services
 
@@ -148,6 +150,13 @@ class DataPath:
         if response is not None:
             encode_chunks(response, version)  # the version can carry all that the handler put into it
         return response
+
+    async def answer(self, handler: Any, request: Any, version: int) -> Any:
+        """As `call`, but an error is the response that the client gets."""
+        try:
+            return await self.call(handler, request, version)
+        except KafkaError as error:
+            return failed(self.context(ApiKey(request.KEY), version), request, error)
 
     def close(self) -> None:
         self.directory.close()

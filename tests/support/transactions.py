@@ -10,6 +10,7 @@ from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.transaction_markers import marker_batch
+from pykbroker.transactions.states import ProducerIdentity
 from tests.support.data_path import NOW_MS, batch
 
 PRODUCER_ID = 7
@@ -25,14 +26,12 @@ class FakeTransactions:
 
     async def verify_anywhere(
         self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer: ProducerIdentity,
         partitions: Sequence[tuple[str, int]],
         *,
         add: bool,
     ) -> dict[tuple[str, int], ErrorCode]:
-        self.asked.append((transactional_id, producer_id, producer_epoch, list(partitions), add))
+        self.asked.append((*producer, list(partitions), add))
         answer = self.answers.pop(0) if self.answers else self.answer
         return dict.fromkeys(partitions, answer)
 

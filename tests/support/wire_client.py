@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from typing import Any
 
-from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
-from pykbroker.protocol.fields import Message
+from pykbroker.protocol.fields import Message, response_class
 
 TIMEOUT_S = 30.0
 
@@ -16,26 +14,37 @@ TIMEOUT_S = 30.0
 class WireClient:
     """One connection. A request may be sent now and its answer received later."""
 
-    def __init__(self, address: tuple[str, int], client_id: str = "app") -> None:
-        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+    def __init__(self, address: tuple[str, int], client_id: str = "app", timeout_s: float = TIMEOUT_S) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
         self._client_id = client_id.encode()
         self._sent: list[tuple[type[Message], int]] = []
 
     def send(self, request: Message, version: int) -> None:
         """Sends a request."""
+        self.send_bytes(self.frame(request, version))
+
+    def frame(self, request: Message, version: int) -> bytes:
+        """The bytes of a request with its size, all of which are to be sent next; `receive` expects its answer."""
         header = request.KEY.to_bytes(2, "big") + version.to_bytes(2, "big") + len(self._sent).to_bytes(4, "big")
         header += len(self._client_id).to_bytes(2, "big") + self._client_id
         if version in request.FLEXIBLE_VERSIONS:
             header += b"\0"
         frame = header + encode(request, version)
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         self._sent.append((type(request), version))
+        return len(frame).to_bytes(4, "big") + frame
+
+    def send_bytes(self, data: bytes) -> None:
+        """Sends a frame or a part of one."""
+        self._socket.sendall(data)
+
+    def fileno(self) -> int:
+        """The descriptor of its socket, for `select`."""
+        return self._socket.fileno()
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none; every byte of it must belong to the message."""
         request_type, version = self._sent.pop(0)
-        module = importlib.import_module(f"pykbroker.protocol.messages.{ApiKey(request_type.KEY).name.lower()}")
-        response_type = getattr(module, request_type.__name__.removesuffix("Request") + "Response")
+        response_type = response_class(request_type)
         frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
         position = 5 if version in request_type.FLEXIBLE_VERSIONS else 4
         response, end = decode_from(response_type, version, frame, position)

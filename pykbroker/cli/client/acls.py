@@ -12,35 +12,18 @@ from typing import Any
 from pykbroker.cli.client.calls import ClusterCalls
 from pykbroker.cli.client.errors import refusal_text
 from pykbroker.cli.errors import CliError
+from pykbroker.protocol import acl_codes
 
-RESOURCE_TYPES = {
-    "any": 1,
-    "topic": 2,
-    "group": 3,
-    "cluster": 4,
-    "transactional-id": 5,
-    "delegation-token": 6,
-    "user": 7,
-}
-PATTERN_TYPES = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
-OPERATIONS = {
-    "any": 1,
-    "all": 2,
-    "read": 3,
-    "write": 4,
-    "create": 5,
-    "delete": 6,
-    "alter": 7,
-    "describe": 8,
-    "cluster-action": 9,
-    "describe-configs": 10,
-    "alter-configs": 11,
-    "idempotent-write": 12,
-    "create-tokens": 13,
-    "describe-tokens": 14,
-    "two-phase-commit": 15,
-}
-PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
+
+def _numbers(kafkas_words: tuple[str, ...]) -> dict[str, int]:
+    """Word on the command line -> number, of each word but the first, which is UNKNOWN."""
+    return {word.lower().replace("_", "-"): number for number, word in enumerate(kafkas_words) if number}
+
+
+RESOURCE_TYPES = _numbers(acl_codes.RESOURCE_TYPES)
+PATTERN_TYPES = _numbers(acl_codes.PATTERN_TYPES)
+OPERATIONS = _numbers(acl_codes.OPERATIONS)
+PERMISSIONS = _numbers(acl_codes.PERMISSION_TYPES)
 Entry = dict[str, str | None]
 _NEWEST_TYPE_MIN_VERSION = 3
 """First version of the ACL APIs that has the resource type user."""

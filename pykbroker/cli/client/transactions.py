@@ -10,16 +10,6 @@ from pykbroker.cli.client.errors import error_text
 from pykbroker.cli.errors import CliError
 from pykbroker.protocol.topic_partition import TopicPartition
 
-STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "PrepareEpochFence",
-    "Dead",
-)
 _TRANSACTIONAL_ID_NOT_FOUND = 105
 _FENCING_TIMEOUT_MS = 1
 """Transaction timeout of a producer session that only fences and begins no transaction."""

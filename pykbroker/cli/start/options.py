@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pykbroker.named_tuple import NamedTuple
+
 NODES_MAX = 9
 """A quorum of more voters is slower and hardly safer."""
 
@@ -10,25 +12,12 @@ class UsageError(Exception):
     """The command line cannot be understood; the text says which word and what is expected instead."""
 
 
-class TopicSpec:
+class TopicSpec(NamedTuple):
     """A topic to create at start: `--topic name[:partitions[:key=value...]]`; partitions -1: the broker's default."""
 
-    __slots__ = ("configs", "name", "partitions")
-
-    def __init__(self, name: str, partitions: int, configs: dict[str, str]) -> None:
-        self.name = name
-        self.partitions = partitions
-        self.configs = configs
-
-    def __repr__(self) -> str:
-        return f"TopicSpec({self.name!r}, {self.partitions}, {self.configs!r})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TopicSpec):
-            return NotImplemented
-        return (self.name, self.partitions, self.configs) == (other.name, other.partitions, other.configs)
-
-    __hash__ = None  # type: ignore[assignment]
+    name: str
+    partitions: int
+    configs: dict[str, str]
 
 
 class StartOptions:

@@ -22,17 +22,8 @@ LIST = 7
 CLASS = 8
 PASSWORD = 9
 
-TYPE_NAMES = {
-    BOOLEAN: "BOOLEAN",
-    STRING: "STRING",
-    INT: "INT",
-    SHORT: "SHORT",
-    LONG: "LONG",
-    DOUBLE: "DOUBLE",
-    LIST: "LIST",
-    CLASS: "CLASS",
-    PASSWORD: "PASSWORD",
-}
+INT_MAX = str((1 << 31) - 1)
+LONG_MAX = str((1 << 63) - 1)
 
 # Update modes of a broker key while the broker runs (KIP-226).
 READ_ONLY = 0
@@ -42,7 +33,8 @@ CLUSTER_WIDE = 2
 # Decimal numbers as Java reads them; float() would also take "1_0" and "inf".
 _JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)", re.ASCII)
 
-_INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}
+_INTEGERS = {SHORT: ("SHORT", 16), INT: ("INT", 32), LONG: ("LONG", 64)}
+"""Name and bits of a type of integers."""
 _is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 """Java's form of an integer, without the underscores that `int` accepts; `int` refuses more than 4300 digits."""
 
@@ -66,7 +58,8 @@ class ConfigError(ValueError):
 class ProviderError(ConfigError):
     """A config provider cannot be used, or its file cannot be read. No text has values of the file.
 
-    text: Kafka's text, for responses; that of the exception has the reason too.
+    Attributes:
+        text: Kafka's text, for responses; that of the exception has the reason too.
     """
 
     def __init__(self, text: str, reason: str = "") -> None:
@@ -89,15 +82,12 @@ class Rule(Protocol):
         ...
 
 
-class Range:
+class Range(NamedTuple):
     """A number between two inclusive bounds; `most` None means unbounded, `also` is allowed outside of the bounds."""
 
-    __slots__ = ("also", "least", "most")
-
-    def __init__(self, least: float, most: float | None = None, *, also: float | None = None) -> None:
-        self.least = least
-        self.most = most
-        self.also = also
+    least: float
+    most: float | None = None
+    also: float | None = None
 
     def check(self, name: str, value: Any) -> None:
         if self.also is not None:
@@ -110,6 +100,10 @@ class Range:
             raise ConfigError(name, value, f"Value must be at least {self.least}")
         if self.most is not None and value > self.most:
             raise ConfigError(name, value, f"Value must be no more than {self.most}")
+
+
+AT_LEAST_0 = Range(0)
+AT_LEAST_1 = Range(1)
 
 
 class OneOf:
@@ -205,17 +199,17 @@ def _is_pair_of_numbers(text: str) -> bool:
     return bool(colon) and all(number.isascii() and number.isdigit() for number in (left, right))
 
 
-class ConfigDefinition(NamedTuple):
+class ConfigKey(NamedTuple):
     """Definition of one key: a row of a table.
 
-    type: BOOLEAN, STRING, ...
-    default: text as Kafka shows it; None is Kafka's null.
-    rule: condition on a value beyond its type.
-    update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; used only for broker keys.
-    attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
-    part_of: path in BrokerConfig of a value that this key and others set together, for example "quorum.voters".
-
-    per_listener: True if this broker reads `listener.name.<listener>.<key>` (BrokerConfig.listener_property).
+    Attributes:
+        type: BOOLEAN, STRING, ...
+        default: text as Kafka shows it; None is Kafka's null.
+        rule: condition on a value beyond its type.
+        update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; used only for broker keys.
+        attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
+        part_of: path in BrokerConfig of a value that this key and others set together, for example "quorum.voters".
+        per_listener: True if this broker reads `listener.name.<listener>.<key>` (BrokerConfig.listener_property).
 
     A broker key with none of the last three is parsed and checked, and has no effect.
     """
@@ -262,12 +256,12 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
         if folded not in ("true", "false"):
             raise ConfigError(name, text, "Expected value to be either true or false")
         return folded == "true"
-    bits = _INTEGER_BITS.get(config_type)
-    if bits is not None:
+    if config_type in _INTEGERS:
+        type_name, bits = _INTEGERS[config_type]
         limit = 1 << (bits - 1)
         number = int(trimmed) if _is_integer(trimmed) else None
         if number is None or not -limit <= number < limit:
-            raise ConfigError(name, text, f"Not a number of type {TYPE_NAMES[config_type]}")
+            raise ConfigError(name, text, f"Not a number of type {type_name}")
         return number
     if config_type == DOUBLE:
         if not _JAVA_DOUBLE.fullmatch(trimmed):

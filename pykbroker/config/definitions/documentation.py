@@ -386,7 +386,7 @@ _QUOTA_KINDS = {
 }
 
 _SYNONYM_DOCUMENTATION = {
-    broker_key: topic_key for topic_key, synonyms in BROKER_SYNONYMS.items() for broker_key, _ in reversed(synonyms)
+    broker_key: topic_key for topic_key, synonyms in BROKER_SYNONYMS.items() for broker_key in reversed(synonyms)
 }
 
 

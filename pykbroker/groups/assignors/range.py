@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, GroupSpec
 
 
-def assign_range(
-    members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec], is_homogeneous: bool
-) -> dict[str, Assignment]:
+def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
     """Target assignments by member id; the present assignments are not taken into account."""
+    members = group.members
     ordered = sorted(
         members,
         key=lambda member_id: (members[member_id].instance_id is None, members[member_id].instance_id or member_id),
@@ -23,7 +22,7 @@ def assign_range(
     subscriptions = dict.fromkeys(members[member_id].topic_ids for member_id in ordered)
     # By which of the subscriptions have a topic: of very many members and topics there are few such combinations.
     subscribers_of: dict[tuple[bool, ...], list[str]] = {}
-    for topic_id, topic in topics.items():
+    for topic_id, partition_count in partition_counts.items():
         having = tuple([topic_id in subscription for subscription in subscriptions])
         subscribers = subscribers_of.get(having)
         if subscribers is None:
@@ -32,7 +31,7 @@ def assign_range(
             subscribers_of[having] = subscribers
         if not subscribers:
             continue
-        quota, extra = divmod(topic.partition_count, len(subscribers))
+        quota, extra = divmod(partition_count, len(subscribers))
         start = 0
         for index, member_id in enumerate(subscribers):
             end = start + quota + (index < extra)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
+from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.java_order import (
     copied_table_size,
     number_order,
@@ -27,19 +27,24 @@ _Partition = tuple[bytes, int]
 
 
 def assign_simple(
-    members: Mapping[str, MemberSpec],
-    topics: Mapping[bytes, TopicSpec],
-    is_homogeneous: bool,
+    group: GroupSpec,
+    partition_counts: Mapping[bytes, int],
     is_assignable: Callable[[bytes, int], bool] = lambda topic_id, partition: True,
 ) -> dict[str, Assignment]:
     """Target assignments by member id; partitions that are not assignable yet get no new members."""
+    members = group.members
     wanted = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
-    subscribed = [topic_id for topic_id in topics if topic_id in wanted]
+    subscribed = [topic_id for topic_id in partition_counts if topic_id in wanted]
     if not subscribed:
         return {}
-    targets = {topic_id: _target_partitions(topic_id, topics[topic_id], is_assignable) for topic_id in subscribed}
+    targets = {
+        topic_id: [
+            (topic_id, number) for number in range(partition_counts[topic_id]) if is_assignable(topic_id, number)
+        ]
+        for topic_id in subscribed
+    }
     results: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
-    if is_homogeneous:
+    if group.is_homogeneous:
         everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
         _share(everything, list(members), frozenset(subscribed), members, results, partition_hash)
     else:
@@ -66,12 +71,6 @@ def _changed(present: frozenset[int] | None, partitions: list[int]) -> frozenset
     if present is not None and present == frozenset(partitions):
         return present
     return Partitions(number_order(partitions, copied_table_size(len(present or ()))))
-
-
-def _target_partitions(
-    topic_id: bytes, topic: TopicSpec, is_assignable: Callable[[bytes, int], bool]
-) -> list[_Partition]:
-    return [(topic_id, partition) for partition in range(topic.partition_count) if is_assignable(topic_id, partition)]
 
 
 def _number(partition: _Partition) -> int:
@@ -175,7 +174,7 @@ def _fill(
                 turn, has_given = 0, False
             member_id = unfilled[turn]
             turn += 1
-            # Kafka looks at the members before the partition's turn and those that it got since.
+            # Kafka looks at the members that the partition had before its turn, not at those that it has got since.
             if member_id in sharers:
                 continue
             owned[member_id][partition] = None

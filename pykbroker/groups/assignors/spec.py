@@ -56,21 +56,25 @@ class MemberSpec(NamedTuple):
     """
 
     instance_id: str | None
-    rack_id: str | None
     topic_ids: frozenset[bytes]
     assigned: Mapping[bytes, frozenset[int]]
 
 
-class TopicSpec(NamedTuple):
-    """A topic as an assignor sees it; `racks` has the racks of each partition's replicas, if they are known."""
+class GroupSpec(NamedTuple):
+    """A group as an assignor sees it.
 
-    partition_count: int
-    racks: Mapping[int, frozenset[str]]
+    Attributes:
+        members: members by id, in the order of Kafka's hash table.
+        is_homogeneous: True if all members subscribe to the same topics.
+    """
+
+    members: Mapping[str, MemberSpec]
+    is_homogeneous: bool
 
 
 Assignment = dict[bytes, frozenset[int]]
 """Topic id -> partitions. The simple assignor keeps topics of which a member has none left; the others have no such."""
 
-Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec], bool], dict[str, Assignment]]
-"""Target assignments by member id, given the members in the order of Kafka's hash table, all of their topics in that of
-their names, and True if all members subscribe alike."""
+Assignor = Callable[[GroupSpec, Mapping[bytes, int]], dict[str, Assignment]]
+"""Target assignments by member id, given a group and topic id -> partition count of all its topics, in the order of
+Kafka's set of their names."""

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
+from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.groups.assignors.uniform_heterogeneous import assign_heterogeneous
 from pykbroker.java_order import copied_table_size, number_order, table_order, uuid_hash
 
 NO_PARTITIONS: frozenset[int] = frozenset()
 
 
-def assign_uniform(
-    members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec], is_homogeneous: bool
-) -> dict[str, Assignment]:
+def assign_uniform(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
     """Target assignments by member id."""
-    if not members:
+    if not group.members:
         return {}
-    if is_homogeneous:
-        return _assign_homogeneous(members, topics)
-    return assign_heterogeneous(members, topics)
+    assign = _assign_homogeneous if group.is_homogeneous else assign_heterogeneous
+    return assign(group.members, partition_counts)
 
 
-def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+def _assign_homogeneous(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
     subscribed = next(iter(members.values())).topic_ids
     if not subscribed:
         return {}
@@ -35,13 +34,15 @@ def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes
         for topic_id, partitions in member.assigned.items():
             if topic_id in taken:
                 taken[topic_id] |= partitions
-    total = sum(topics[topic_id].partition_count for topic_id in subscribed)
-    ordered = table_order(filter(subscribed.__contains__, topics), uuid_hash, copied_table_size(len(subscribed)))
+    total = sum(partition_counts[topic_id] for topic_id in subscribed)
+    ordered = table_order(
+        filter(subscribed.__contains__, partition_counts), uuid_hash, copied_table_size(len(subscribed))
+    )
     free = [
         (topic_id, partition)
         for topic_id in ordered
-        if len(taken[topic_id]) < topics[topic_id].partition_count
-        for partition in range(topics[topic_id].partition_count)
+        if len(taken[topic_id]) < partition_counts[topic_id]
+        for partition in range(partition_counts[topic_id])
         if partition not in taken[topic_id]
     ]
     quota, extra = divmod(total, len(members))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, TopicSpec, as_copied, in_order
+from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.java_order import copied_table_size, number_order, table_size_for
 
 ROUNDS_MAX = 16
@@ -17,9 +17,11 @@ ROUNDS_MAX = 16
 NO_OWNER = -1
 
 
-def assign_heterogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+def assign_heterogeneous(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
     """Target assignments by member id."""
-    return _Balancer(members, topics).assign()
+    return _Balancer(members, partition_counts).assign()
 
 
 def _signed_order(topic_id: bytes) -> tuple[int, int]:
@@ -107,20 +109,20 @@ class _Set:
 
 
 class _Balancer:
-    def __init__(self, members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> None:
+    def __init__(self, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> None:
         self._members = list(members.items())
         self._sizes = [0] * len(members)
         self._subscribers: dict[bytes, list[int]] = {}
         for index, (_, member) in enumerate(self._members):
             for topic_id in member.topic_ids:
                 self._subscribers.setdefault(topic_id, []).append(index)
-        self._topics = topics
+        self._partition_counts = partition_counts
         self._changed: dict[tuple[int, bytes], _Set] = {}
-        self._owners = {topic_id: [NO_OWNER] * topics[topic_id].partition_count for topic_id in self._subscribers}
+        self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
         self._order = sorted(
             self._subscribers,
             key=lambda topic_id: (
-                -topics[topic_id].partition_count / len(self._subscribers[topic_id]),
+                -partition_counts[topic_id] / len(self._subscribers[topic_id]),
                 len(self._subscribers[topic_id]),
                 _signed_order(topic_id),
             ),
@@ -182,7 +184,7 @@ class _Balancer:
 
     def _new_table_size(self, topic_id: bytes) -> int:
         """The size of the table for as many partitions as a subscriber gets on average."""
-        share = -(-self._topics[topic_id].partition_count // len(self._subscribers[topic_id]))
+        share = -(-self._partition_counts[topic_id] // len(self._subscribers[topic_id]))
         return table_size_for(int(share / 0.75 + 1))
 
     def _balance(self) -> None:

@@ -77,10 +77,7 @@ class Member:
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Metadata of the member for the group's protocol, which every member has."""
-        for name, metadata in self.protocols:
-            if name == protocol_name:
-                return metadata
-        raise AssertionError(f"member {self.member_id} does not support protocol {protocol_name}")
+        return next(metadata for name, metadata in self.protocols if name == protocol_name)
 
 
 class Members:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
@@ -11,6 +12,7 @@ from pykbroker.groups.modern.timers import SoftState
 from pykbroker.java_order import timeline_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages import consumer_group_records
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -35,15 +37,7 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=ConsumerGroupTargetAssignmentMetadataValue,
 )
 
-CONSUMER_GROUP_KEYS = (
-    ConsumerGroupMetadataKey,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupRegularExpressionKey,
-)
+CONSUMER_GROUP_KEYS = key_types(consumer_group_records)
 """Keys of the records of consumer groups."""
 
 
@@ -132,9 +126,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         return self.classic_member_count - excluded == len(self.members) - len(members)
 
     def is_waiting_for_partitions(self, member: ConsumerMember) -> bool:
-        """True if a partition of the member's target assignment is still owned by another member."""
-        if member.state is not MemberState.UNRELEASED_PARTITIONS:
-            return False
+        """True if a partition of the target assignment is still owned by another member; for UNRELEASED_PARTITIONS."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.owner_epoch(topic_id, partition) != NO_OWNER_EPOCH

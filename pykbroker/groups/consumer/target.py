@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.assignors.range import assign_range
-from pykbroker.groups.assignors.spec import Assignor, MemberSpec
+from pykbroker.groups.assignors.spec import Assignor, GroupSpec, MemberSpec
 from pykbroker.groups.assignors.uniform import assign_uniform
 from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from pykbroker.groups.consumer.member import ConsumerMember
@@ -67,8 +67,7 @@ def compute_target(
             names |= own
             ids_of[key] = topics.ids_of(own)
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
-        specs[member_id] = MemberSpec(member.instance_id, member.rack_id, ids_of[key], current)
-    existing = topics.specs(topics.ids_in_order(names))
-    targets = ASSIGNORS[assignor](specs, existing, is_homogeneous)
+        specs[member_id] = MemberSpec(member.instance_id, ids_of[key], current)
+    targets = ASSIGNORS[assignor](GroupSpec(specs, is_homogeneous), topics.partition_counts(names))
     new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
     return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]

@@ -1,11 +1,10 @@
-"""The topics of the cluster as groups see them: names, ids, partitions, racks and hashes, from one metadata image."""
+"""The topics of the cluster as groups see them: names, ids, partitions and hashes, from one metadata image."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
-from pykbroker.groups.assignors.spec import TopicSpec
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
 from pykbroker.java_order import copied_table_size, hash_order
 
@@ -21,7 +20,6 @@ class GroupTopics:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._hashes: dict[str, int] = {}
-        self._specs: dict[bytes, tuple[TopicImage, TopicSpec]] = {}
         self.version = self.version_with_new_topics = image.offset
 
     def update(self, image: ClusterImage) -> set[str]:
@@ -30,13 +28,10 @@ class GroupTopics:
         changed = {new.name for _, new in delta.changed_topics} | {topic.name for topic in delta.deleted_topics}
         changed |= {topic.name for topic in delta.created_topics}
         if delta.brokers:
-            # Racks are part of both.
+            # A hash covers the racks of the replicas.
             self._hashes.clear()
-            self._specs.clear()
         for name in changed:
             self._hashes.pop(name, None)
-        for topic in delta.deleted_topics:
-            self._specs.pop(topic.topic_id, None)
         self._image = image
         self.version = image.offset
         if delta.created_topics:
@@ -58,11 +53,11 @@ class GroupTopics:
         topics = self._image.topics_by_name
         return frozenset(topics[name].topic_id for name in names if name in topics)
 
-    def ids_in_order(self, names: Collection[str]) -> list[bytes]:
-        """Ids of those topics that exist, in the order of Kafka's set of these names."""
+    def partition_counts(self, names: Collection[str]) -> dict[bytes, int]:
+        """Topic id -> partition count of those topics that exist, in the order of Kafka's set of these names."""
         ordered = hash_order(sorted(names), copied_table_size(len(names)))
         topics = self._image.topics_by_name
-        return [topics[name].topic_id for name in ordered if name in topics]
+        return {topics[name].topic_id: len(topics[name].partitions) for name in ordered if name in topics}
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Name of a topic; None if it does not exist."""
@@ -73,20 +68,6 @@ class GroupTopics:
         """Number of partitions of a topic; 0 if it does not exist."""
         topic = self._image.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
-
-    def specs(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicSpec]:
-        """Partitions and racks of those of the topics that exist, for assignors."""
-        found = {}
-        for topic_id in topic_ids:
-            topic = self._image.topics_by_id.get(topic_id)
-            if topic is None:
-                continue
-            known = self._specs.get(topic_id)
-            if known is None or known[0] is not topic:
-                racks = {number: frozenset(racks) for number, racks in self._racks(topic).items()}
-                known = self._specs[topic_id] = topic, TopicSpec(len(topic.partitions), racks)
-            found[topic_id] = known[1]
-        return found
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Hash of the existing topics among these names, for a group's epoch record."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages import share_group_records
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -34,14 +36,7 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=ShareGroupTargetAssignmentMetadataValue,
 )
 
-SHARE_GROUP_KEYS = (
-    ShareGroupMemberMetadataKey,
-    ShareGroupMetadataKey,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupStatePartitionMetadataKey,
-)
+SHARE_GROUP_KEYS = key_types(share_group_records)
 """Keys of the records of share groups."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.groups.assignors.simple import assign_simple
-from pykbroker.groups.assignors.spec import MemberSpec
+from pykbroker.groups.assignors.spec import GroupSpec, MemberSpec
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, assignor_order
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
@@ -37,13 +37,13 @@ def compute_target(
         names = member.subscribed_topic_names
         if names not in ids_of:
             ids_of[names] = topics.ids_of(names)
-        specs[member_id] = MemberSpec(None, member.rack_id, ids_of[names], group.target_of(member_id))
-    existing = topics.specs(topics.ids_in_order(frozenset().union(*ids_of)))
+        specs[member_id] = MemberSpec(None, ids_of[names], group.target_of(member_id))
+    partition_counts = topics.partition_counts(frozenset().union(*ids_of))
     initialized = group.initialized
 
     def is_assignable(topic_id: bytes, partition: int) -> bool:
         return topic_id in initialized and partition in initialized[topic_id].partitions
 
-    targets = assign_simple(specs, existing, is_homogeneous, is_assignable)
+    targets = assign_simple(GroupSpec(specs, is_homogeneous), partition_counts, is_assignable)
     new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
     return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import EpochGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
@@ -13,6 +14,7 @@ from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages import streams_group_records
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupMemberMetadataKey,
@@ -36,14 +38,7 @@ RECORD_TYPES = RecordTypes(
     target_epoch_value=StreamsGroupTargetAssignmentMetadataValue,
 )
 
-STREAMS_GROUP_KEYS = (
-    StreamsGroupMetadataKey,
-    StreamsGroupMemberMetadataKey,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupTopologyKey,
-)
+STREAMS_GROUP_KEYS = key_types(streams_group_records)
 """Keys of the records of Streams groups."""
 
 

@@ -206,3 +206,16 @@ def test_several_filters_delete_what_each_of_them_matches(
     results = world.do(DeleteAcls(filters))
     assert [list(result.acls) for result in results] == [[a for a in before if f.matches(a)] for f in filters]
     assert list(world.image.acls.values()) == [a for a in before if not any(f.matches(a) for f in filters)]
+
+
+def test_the_names_of_all_entries_are_noted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served meanwhile; a filter then looks at the entries of its name alone."""
+    monkeypatch.setattr("pykbroker.controller.metadata.acls.PIECE", 1)
+    world = World()
+    world.do(CreateAcls([acl("a"), acl("b"), acl("c")]))
+    wanted = AclFilter(TOPIC, "b", LITERAL, None, None, ANY, ANY)
+    steps = DeleteAcls([wanted]).plan_in_steps(world.image, world.context())
+    # One for each entry, one for that of the name, and one for the filter.
+    assert sum(1 for _ in steps) == 5
+    (deletion,) = world.do(DeleteAcls([wanted]))
+    assert [entry.resource_name for entry in deletion.acls] == ["b"]

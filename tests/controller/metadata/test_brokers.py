@@ -16,12 +16,13 @@ from pykbroker.controller.metadata.brokers import (
     StartControlledShutdown,
     UnfenceBroker,
     UnregisterBroker,
+    reason_not_supported,
 )
 from pykbroker.controller.metadata.commands import CommandRefused, LongCommand, Plan
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Endpoint, PartitionImage
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, Endpoint, PartitionImage
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds, ProducerIdBlock
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
@@ -257,3 +258,9 @@ def test_periodic_elections_are_planned_in_steps() -> None:
     with pytest.raises(StopIteration) as stop:
         next(steps)
     assert len(stop.value.value.records) == MANY
+
+
+def test_the_level_of_a_cluster_that_has_no_records_yet_is_no_reason() -> None:
+    """That of metadata.version is never 0, as that of a feature which is not enabled."""
+    assert SUPPORTED_FEATURES["metadata.version"][0] > 0
+    assert reason_not_supported(EMPTY_IMAGE, SUPPORTED_FEATURES) is None

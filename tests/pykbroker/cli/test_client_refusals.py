@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import pytest
-from kafka.errors import ClusterAuthorizationFailedError
+from kafka.errors import ClusterAuthorizationFailedError, CoordinatorNotAvailableError
 
 import pykbroker.cli.cluster
 import pykbroker.cli.topic
@@ -165,3 +165,37 @@ def test_acls_of_a_cluster_without_an_authorizer() -> None:
     cluster = Answering(Result(filter_results=[refused(54, "No Authorizer is configured.")]))
     with pytest.raises(CliError, match=r"No Authorizer is configured: set authorizer\.class\.name on the brokers"):
         cluster.delete_acls([])
+
+
+def test_a_coordinator_that_is_not_found() -> None:
+    """Its error is raised, so that a retriable one is tried again."""
+
+    class Manager:
+        def run(self, send: Any, request: Any, node_id: Any) -> Any:
+            assert node_id is None, "nobody else is asked"
+            return refused(15, "not yet")
+
+        def send(self) -> None: ...
+
+    cluster = Cluster.__new__(Cluster)
+    cluster._admin = Result(_manager=Manager())
+    cluster._ask = lambda request: request()  # type: ignore[method-assign]
+    with pytest.raises(CoordinatorNotAvailableError, match="not yet"):
+        cluster._ask_coordinator(0, "g", None, lambda response: 0)
+
+
+def test_a_retriable_error_is_tried_again_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [0.0], [0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr("pykbroker.cli.client.cluster.time", clock)
+    cluster = Cluster.__new__(Cluster)
+    cluster._bootstrap_servers, cluster._deadline = "localhost:9092", 1.0
+
+    def ask() -> None:
+        asked[0] += 1
+        raise CoordinatorNotAvailableError("not yet")
+
+    with pytest.raises(CliError, match="not yet"):
+        cluster._ask(ask)
+    assert asked[0] > 2
+    assert now[0] <= 1.0

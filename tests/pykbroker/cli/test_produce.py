@@ -141,3 +141,11 @@ def test_a_topic_that_the_cluster_does_not_create(
     assert code == 1
     assert errors == "pykbroker: topic nope: no partitions known within 1 s; it does not exist and was not created\n"
     assert producer.is_closed
+
+
+def test_a_person_is_told_what_lines_become(run: Run, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+    type_in(monkeypatch, b"a\n")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    _, _, errors = run("produce", "t")
+    assert errors.startswith("each line becomes a record in t; end with Ctrl-D\n")
+    assert [sent["value"] for sent in producer.sent] == [b"a"]

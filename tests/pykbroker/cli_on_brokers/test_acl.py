@@ -22,6 +22,7 @@ def test_the_life_of_entries(cli: Cli, new_name: Name) -> None:
     added = cli.json("acl", "add", *words, "--topic", "orders", "--group", "shop", "--host", "10.0.0.1")
     assert len(added) == 4
     listed = cli.json("acl", "list", "--principal", user)
+    assert cli.ask("acl", "list", "--principal", user).count(user) == 4
     assert short(listed) == [
         ("group", "shop", "literal", "10.0.0.1", "describe", "allow"),
         ("group", "shop", "literal", "10.0.0.1", "read", "allow"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
-from pykbroker.config.definitions import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, SHORT, STRING, ConfigDefinition
+from pykbroker.config.definitions import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, SHORT, STRING, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from tests.support.kafka_config import BASES, Case, ask_kafka, recorded_cases
 
@@ -127,7 +127,7 @@ def test_kafka_still_says_so() -> None:
     assert differing == []
 
 
-def values_of(definition: ConfigDefinition) -> list[str]:
+def values_of(definition: ConfigKey) -> list[str]:
     bits = BITS.get(definition.type)
     if bits is None:
         values = VALUES.get(definition.type, [])

@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.dynamic_changes import check_resource_name, check_settings, edited
-from pykbroker.controller.metadata.commands import ApiError, ItemRefused
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -397,3 +397,11 @@ def test_an_advertised_listener_cannot_be_removed() -> None:
         "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones defined in "
         "listeners. Found PLAINTEXT. The valid options based on the current configuration are SPARE,CONTROLLER"
     )
+
+
+def test_a_change_of_settings_that_are_not_used() -> None:
+    """Another Kafka may have stored them; the broker goes by its static ones, to which the change is compared."""
+    stored = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="log.cleaner.threads", value="-5")
+    image = apply_records(EMPTY_IMAGE, [stored])
+    config = BrokerConfig.from_properties({"node.id": "1"})
+    assert check_settings({"log.cleaner.threads": "2"}, "1", config, image) == NO_ERROR

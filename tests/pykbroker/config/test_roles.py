@@ -8,6 +8,7 @@ import pytest
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.jaas import KERBEROS_MODULE, PLAIN_MODULE
+from pykbroker.config.parsing import find_login
 from pykbroker.config.values import NodeLogin
 
 VOTERS = "1@one:9093,2@two:9093,3@[::1]:9093"
@@ -206,3 +207,13 @@ def test_what_cannot_be(base: dict[str, str], changes: dict[str, str], key: str,
     with pytest.raises(ConfigError, match=reason) as caught:
         BrokerConfig.from_properties({**base, **changes})
     assert caught.value.name == key
+
+
+def test_a_controller_that_is_advertised_without_a_host() -> None:
+    with pytest.raises(ConfigError, match=r"advertised\.listeners"):
+        read(CONTROLLER, advertised_listeners="CONTROLLER://:9093")
+
+
+def test_a_login_module_that_cannot_be_read_has_no_login() -> None:
+    """The reason is that of the key's own check."""
+    assert find_login("CONTROLLER", "PLAIN", {"sasl.jaas.config": "no login module"}) is None

@@ -13,6 +13,7 @@ import pytest
 import pykbroker
 from pykbroker.config import values
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
+from pykbroker.config.controller_rules import ServerConfigRules
 from pykbroker.config.definitions import (
     BOOLEAN,
     CLASS,
@@ -24,12 +25,14 @@ from pykbroker.config.definitions import (
     READ_ONLY,
     SHORT,
     STRING,
-    ConfigDefinition,
     ConfigError,
+    ConfigKey,
     format_value,
 )
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
+from pykbroker.config.definitions.documentation import broker_documentation
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
+from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
 from pykbroker.groups.modern.settings import settings_of_group
 
 TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
@@ -86,7 +89,7 @@ def value_at(config: BrokerConfig, path: str) -> Any:
     return value
 
 
-def given(key: str, definition: ConfigDefinition) -> str | None:
+def given(key: str, definition: ConfigKey) -> str | None:
     return SINGLE_NODE_DEFAULTS.get(key, definition.default)
 
 
@@ -189,7 +192,7 @@ def test_kafka_lists_the_keys_of_the_table_with_these_types_and_defaults() -> No
 def test_every_key_without_an_effect_is_reported() -> None:
     """A key that this broker makes no use of must not be an attribute: it is named to the user instead."""
     effects = {key for key, row in KEYS.items() if row.has_effect}
-    own = {name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms}
+    own = {name for synonyms in BROKER_SYNONYMS.values() for name in synonyms}
     # Tiers of storage are not served, though a topic key inherits from these.
     assert own - effects == {"log.local.retention.bytes", "log.local.retention.ms"}
     for key, row in KEYS.items():
@@ -252,3 +255,14 @@ def test_throttled_replicas_that_kafka_refuses(value: str) -> None:
     definition = TOPIC_CONFIGS["leader.replication.throttled.replicas"]
     with pytest.raises(ConfigError):
         definition.parse("leader.replication.throttled.replicas", value)
+
+
+@pytest.mark.parametrize("name", ["group.consumer.no.such.thing", "group.later.size", "no.such.key"])
+def test_unknown_keys_have_no_documentation(name: str) -> None:
+    assert broker_documentation(name) is None
+
+
+def test_kinds_of_resources_without_settings_have_no_defaults() -> None:
+    rules = ServerConfigRules(BrokerConfig.from_properties({}))
+    assert rules.default(BROKER_LOGGER_RESOURCE, "num.partitions") is None
+    assert rules.default(BROKER_RESOURCE, "num.partitions") == "1"

@@ -36,6 +36,7 @@ from pykbroker.protocol.steps import finished
 from pykbroker.replication.transaction_markers import AppendedMarker
 from pykbroker.transactions import completion
 from pykbroker.transactions.marker_queue import Progress
+from pykbroker.transactions.states import ProducerIdentity
 from tests.simulation.timeline import Timeline
 from tests.support.coordinator_cluster import DATA_TOPIC, PLACES, Cluster, Node, Place
 from tests.support.data_path import topic_id
@@ -190,7 +191,9 @@ class History:
     async def _add(self, node: Node, known: Known, place: Place) -> bool:
         """As the leader of a partition does before it takes what is part of a transaction."""
         for _ in range(20):
-            codes = await ask(node, 35, node.transactions.verify_anywhere, ID, *known, [place], add=True)
+            codes = await ask(
+                node, 35, node.transactions.verify_anywhere, ProducerIdentity(ID, *known), [place], add=True
+            )
             if codes[place] is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 return bool(codes[place] is ErrorCode.NONE)
             await self.pause()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -444,3 +444,40 @@ async def test_a_task_runs_once_after_its_delay(tmp_path: Path) -> None:
         await trio.sleep(5)
         assert [at - began for at in ran] == [pytest.approx(1)]
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf")
+
+
+async def test_a_shard_whose_partition_went_offline(tmp_path: Path) -> None:
+    """Its directory has failed, and the metadata does not say so yet: nothing is written, and nothing waits."""
+    rig = Rig(tmp_path)
+    seen: list[str] = []
+    async with rig.running():
+        await rig.acquire()
+        number, _ = rig.runtime.find("x")
+        rig.partitions.take_offline([(TOPIC, number)])
+        for _ in range(2):
+            rig.runtime.when_late("x", lambda *_: seen.append("late"))
+            rig.runtime.when_settled("x", lambda *_: seen.append("settled"))
+            refused = await outcome_of(rig.runtime.wait_replicated, number)
+            assert refused is ErrorCode.NOT_COORDINATOR
+            assert isinstance(await rig.acquire(), ErrorCode)
+            # The second time there is no shard either.
+            rig.runtime.stop()
+    assert seen == []
+
+
+async def test_results_of_a_shard_end_with_it(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    made: list[int] = []
+    async with rig.running():
+        await rig.acquire()
+        number, shard = rig.runtime.find("x")
+
+        def results() -> Iterator[CoordinatorResult]:
+            for count in range(3):
+                made.append(count)
+                if count:
+                    rig.runtime.stop()
+                yield CoordinatorResult()
+
+        await rig.runtime.carry_out_in_turns(number, shard, results())
+    assert made == [0, 1]

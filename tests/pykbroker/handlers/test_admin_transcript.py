@@ -17,11 +17,10 @@ import trio
 
 from pykbroker.errors import CloseConnection
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.requests.api_table import APIS, load_handler
-from tests.support.admin import beside_tasks, make_context, make_services
+from tests.support.admin import answer_beside_tasks, make_context, make_services
 from tests.support.transcripts import Exchange, read_transcript, to_json
 from tests.transcripts.admin_requests import KAFKA_PROPERTIES
 
@@ -99,9 +98,7 @@ async def _replay(exchanges: list[Exchange]) -> list[tuple[Exchange, Message | N
         _, handler = load_handler(api)
         context = make_context(exchange.version, services=services, api_key=api.key)
         try:
-            answer = await beside_tasks(services, handler, context, exchange.request)
-            # Through the codec, as only then it has just the fields of its version.
-            answers.append((exchange, decode(type(answer), exchange.version, encode(answer, exchange.version))))
+            answers.append((exchange, await answer_beside_tasks(handler, context, exchange.request)))
         except CloseConnection:
             answers.append((exchange, None))
     return answers

@@ -14,7 +14,7 @@ from pykbroker.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import call, make_context, make_services
+from tests.support.admin import answer, make_context, make_services
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_partitions_only_grow(name: str, count: int, assignments: list[list[int]
         else [CreatePartitionsAssignment(broker_ids=broker_ids) for broker_ids in assignments],
     )
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
-    (result,) = call(handle_create_partitions, make_context(3, services=services), request).results
+    (result,) = answer(handle_create_partitions, make_context(3, services=services), request).results
     assert (result.name, result.error_code) == (name, code)
     assert len(services.metadata.image.topics_by_name["a"].partitions) == (3 if code == ErrorCode.NONE else 2)
 
@@ -51,7 +51,7 @@ def test_a_topic_named_twice_is_told_so_whoever_asks() -> None:
     services = services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
     twice = [CreatePartitionsTopic(name="a", count=3), CreatePartitionsTopic(name="a", count=4)]
     request = CreatePartitionsRequest(topics=[*twice, CreatePartitionsTopic(name="b", count=3)], timeout_ms=1000)
-    results = call(handle_create_partitions, make_context(3, services=services), request).results
+    results = answer(handle_create_partitions, make_context(3, services=services), request).results
     assert {result.name: result.error_code for result in results} == {
         "a": ErrorCode.INVALID_REQUEST,
         "b": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -63,7 +63,7 @@ def test_partitions_that_could_not_be_stored() -> None:
     context = make_context(3)
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
     topics = [CreatePartitionsTopic(name=name, count=3) for name in ("a", "b")]
-    results = call(handle_create_partitions, context, CreatePartitionsRequest(topics=topics, timeout_ms=1000)).results
+    results = answer(handle_create_partitions, context, CreatePartitionsRequest(topics=topics, timeout_ms=1000)).results
     assert [(result.name, result.error_code, result.error_message) for result in results] == [
         (name, ErrorCode.REQUEST_TIMED_OUT, "too late") for name in ("a", "b")
     ]

@@ -9,7 +9,6 @@ import pytest
 from pykbroker.config.descriptions import ConfigEntry, ConfigViews
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.handlers.create_topics import handle_create_topics
-from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -20,7 +19,7 @@ from pykbroker.protocol.messages.create_topics import (
 )
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from pykbroker.requests.context import RequestContext
-from tests.support.admin import call, make_context
+from tests.support.admin import answer, make_context
 from tests.support.services import Services
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ def _create(
     context: RequestContext[Services], *topics: CreatableTopic, validate_only: bool = False
 ) -> CreateTopicsResponse:
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
-    response = call(handle_create_topics, context, request)
-    return decode(CreateTopicsResponse, context.api_version, encode(response, context.api_version))
+    response: CreateTopicsResponse = answer(handle_create_topics, context, request)
+    return response
 
 
 def _assigned(*assignments: tuple[int, list[int]]) -> list[CreatableReplicaAssignment]:

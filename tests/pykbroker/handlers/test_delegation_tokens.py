@@ -34,11 +34,17 @@ from pykbroker.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from pykbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from pykbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from pykbroker.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from pykbroker.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import answer, make_context, make_services
+from tests.support.admin import answer, call, make_context, make_services
 
 SASL = {
     "listeners": "SASL_PLAINTEXT://:9092",
@@ -85,6 +91,20 @@ class Tokens:
         asked = [DescribeDelegationTokenOwner(principal_type="User", principal_name=owner) for owner in owners]
         request = DescribeDelegationTokenRequest(owners=asked or None)
         return [token.token_id for token in self.ask(who, handle_describe_delegation_token, request).tokens]
+
+
+class ControllerElsewhere:
+    """The channel to an active controller that is another node. It answers every request with one message."""
+
+    is_local = False
+
+    def __init__(self, answer: Any, version: int) -> None:
+        self._reply = b"\0\0\0\1\0" + encode(answer, version)
+        self.frames: list[bytes] = []
+
+    async def forward(self, connection: Any, frame: bytes) -> bytes:
+        self.frames.append(frame)
+        return self._reply
 
 
 @pytest.mark.parametrize(("handler", "request_", "version"), HANDLERS)
@@ -204,16 +224,9 @@ def test_older_versions_have_no_requester(version: int) -> None:
 def test_a_broker_that_is_not_the_controller_hands_on_the_controllers_answer() -> None:
     """KIP-900: the token is made where its record is written."""
     made = CreateDelegationTokenResponse(principal_type="User", principal_name="alice", token_id="id", hmac=b"h")
-
-    class Channel:
-        is_local = False
-
-        async def forward(self, connection: Any, frame: bytes) -> bytes:
-            assert frame[:4] == bytes([0, ApiKey.CREATE_DELEGATION_TOKEN, 0, 3])
-            return b"\0\0\0\1\0" + encode(made, 3)
-
     world = Tokens()
-    world.services = world.services.replaced(channel=Channel())
+    channel = ControllerElsewhere(made, 3)
+    world.services = world.services.replaced(channel=channel)
     context = make_context(
         3, services=world.services, listener_name="SASL_PLAINTEXT", api_key=ApiKey.CREATE_DELEGATION_TOKEN
     )
@@ -224,4 +237,46 @@ def test_a_broker_that_is_not_the_controller_hands_on_the_controllers_answer() -
 
     created = trio.run(create)
     assert (created.token_id, created.hmac, created.principal_name) == ("id", b"h", "alice")
+    assert [frame[:4] for frame in channel.frames] == [bytes([0, ApiKey.CREATE_DELEGATION_TOKEN, 0, 3])]
     assert world.seen_by("User:alice") == []
+
+
+@pytest.mark.parametrize(
+    ("handler", "request_", "made"),
+    [
+        (
+            handle_renew_delegation_token,
+            RenewDelegationTokenRequest(hmac=b"h"),
+            RenewDelegationTokenResponse(expiry_timestamp_ms=5150),
+        ),
+        (
+            handle_expire_delegation_token,
+            ExpireDelegationTokenRequest(hmac=b"h"),
+            ExpireDelegationTokenResponse(expiry_timestamp_ms=5050),
+        ),
+    ],
+)
+def test_changes_of_tokens_at_a_broker_that_is_not_the_controller(handler: Any, request_: Any, made: Any) -> None:
+    """They are the controller's, as the answer is."""
+    world = Tokens()
+    channel = ControllerElsewhere(made, 2)
+    world.services = world.services.replaced(channel=channel)
+    context = make_context(
+        2, services=world.services, listener_name="SASL_PLAINTEXT", api_key=ApiKey(type(request_).KEY)
+    )
+    assert call(handler, context, request_) == made
+    assert [frame[:4] for frame in channel.frames] == [bytes([0, type(request_).KEY, 0, 2])]
+
+
+@pytest.mark.parametrize(
+    ("handler", "request_"),
+    [
+        (handle_renew_delegation_token, RenewDelegationTokenRequest(hmac=b"h")),
+        (handle_expire_delegation_token, ExpireDelegationTokenRequest(hmac=b"h")),
+    ],
+)
+def test_changes_of_tokens_that_cannot_be_stored(handler: Any, request_: Any) -> None:
+    world = Tokens()
+    world.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
+    refused = world.ask("User:alice", handler, request_, 2)
+    assert (refused.error_code, refused.expiry_timestamp_ms) == (ErrorCode.REQUEST_TIMED_OUT, 0)

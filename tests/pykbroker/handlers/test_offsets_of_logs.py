@@ -228,6 +228,21 @@ async def test_a_partition_in_a_failed_directory(path: DataPath) -> None:
     assert described.topics[0].partitions[0].error_code == failed
 
 
+async def test_producers_of_a_log_that_cannot_be_loaded(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the partition's: the others of the request are described."""
+    put(path)
+
+    def fail(*_: object) -> None:
+        raise StorageError("a-1", "Input/output error")
+
+    # The log of partition 0 is loaded already.
+    monkeypatch.setattr("pykbroker.logstore.unloaded_log.load_log", fail)
+    request = DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[1, 0])])
+    response = await path.call(handle_describe_producers, request, 0)
+    codes = [(p.partition_index, p.error_code) for p in response.topics[0].partitions]
+    assert codes == [(1, ErrorCode.KAFKA_STORAGE_ERROR), (0, ErrorCode.NONE)]
+
+
 async def test_records_of_internal_topics_cannot_be_deleted_wherever_they_are(path: DataPath) -> None:
     """P-376: the topic's name is looked at before the leader."""
     assert (await deleted(path, 0, "__transaction_state")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

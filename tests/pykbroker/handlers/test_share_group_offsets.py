@@ -43,14 +43,14 @@ async def alter(rig: Rig, group: str, *more: tuple[str, dict[int, int]], **topic
         for name, offsets in (*more, *topics.items())
     ]
     request = m.AlterShareGroupOffsetsRequest(group_id=group, topics=asked)
-    return await rig.call(handle_alter_share_group_offsets, request, 0)
+    return await rig.answer(handle_alter_share_group_offsets, request, 0)
 
 
 async def delete(rig: Rig, group: str, *topics: str) -> Any:
     m = delete_share_group_offsets
     asked = [m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
     request = m.DeleteShareGroupOffsetsRequest(group_id=group, topics=asked)
-    return await rig.call(handle_delete_share_group_offsets, request, 0)
+    return await rig.answer(handle_delete_share_group_offsets, request, 0)
 
 
 async def describe(rig: Rig, group: str, *topics: tuple[str, list[int]], version: int = 1) -> Any:

@@ -40,7 +40,7 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
 )
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import apply_records, call, make_context, make_services
+from tests.support.admin import answer, apply_records, call, make_context, make_services
 from tests.support.services import Services
 
 
@@ -55,11 +55,11 @@ def _with_authorizer() -> RequestContext[Services]:
 def test_acl_apis_say_that_there_is_no_authorizer() -> None:
     """P-155."""
     context = make_context(3)
-    assert call(handle_describe_acls, context, _describe_filter()).error_code == ErrorCode.SECURITY_DISABLED
+    assert answer(handle_describe_acls, context, _describe_filter()).error_code == ErrorCode.SECURITY_DISABLED
     new = AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3)
-    created = call(handle_create_acls, context, CreateAclsRequest(creations=[new, new]))
+    created = answer(handle_create_acls, context, CreateAclsRequest(creations=[new, new]))
     assert [result.error_code for result in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
-    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter()]))
+    deleted = answer(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter()]))
     assert [result.error_code for result in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
 
 
@@ -80,11 +80,11 @@ def test_unknown_acl_elements_end_the_connection(change: dict[str, int]) -> None
     """P-4: to Kafka they are a request that cannot be read."""
     context = make_context(3)
     with pytest.raises(CloseConnection):
-        call(handle_describe_acls, context, _describe_filter(**change))
+        answer(handle_describe_acls, context, _describe_filter(**change))
     with pytest.raises(CloseConnection):
-        call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)]))
+        answer(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)]))
     with pytest.raises(CloseConnection):
-        call(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation()]))
+        answer(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation()]))
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_unknown_acl_elements_end_the_connection(change: dict[str, int]) -> None
 def test_acl_elements_that_stand_for_nothing_match_nothing(change: dict[str, int], message: str) -> None:
     """P-155: only the number of UNKNOWN itself cannot be read."""
     context = _with_authorizer()
-    described = call(handle_describe_acls, context, _describe_filter(**change))
+    described = answer(handle_describe_acls, context, _describe_filter(**change))
     assert (described.error_code, described.resources) == (ErrorCode.NONE, [])
-    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)])).filter_results
+    deleted = answer(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)])).filter_results
     assert [(d.error_code, d.error_message) for d in deleted] == [(ErrorCode.INVALID_REQUEST, message)]
 
 
@@ -109,7 +109,7 @@ def test_an_acl_of_an_unknown_operation_is_refused_by_itself() -> None:
     """P-155; the text of one that succeeds is empty and not absent."""
     elements = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*", "permission_type": 3}
     new = [AclCreation(operation=operation, **elements) for operation in (32, 3)]  # type: ignore[arg-type]
-    results = call(handle_create_acls, _with_authorizer(), CreateAclsRequest(creations=new)).results
+    results = answer(handle_create_acls, _with_authorizer(), CreateAclsRequest(creations=new)).results
     assert [(r.error_code, r.error_message) for r in results] == [
         (ErrorCode.INVALID_REQUEST, "Invalid operation UNKNOWN"),
         (ErrorCode.NONE, ""),
@@ -210,7 +210,7 @@ def test_reassignments_that_fail_together_have_a_result_for_each_partition() -> 
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT)  # type: ignore[attr-defined]
     partitions = [ReassignablePartition(partition_index=number, replicas=[1]) for number in (0, 1)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=partitions)])
-    response = call(handle_alter_partition_reassignments, context, request)
+    response = answer(handle_alter_partition_reassignments, context, request)
     timed_out = ErrorCode.REQUEST_TIMED_OUT
     (topic,) = response.responses
     found = [(partition.partition_index, partition.error_code) for partition in topic.partitions]
@@ -256,11 +256,11 @@ def test_entries_of_one_resource_are_described_together() -> None:
         )
 
     creations = [new("t", 3, "User:a"), new("t", 3, "User:b"), new("t", 4, "User:a")]
-    created = call(handle_create_acls, context, CreateAclsRequest(creations=creations))
+    created = answer(handle_create_acls, context, CreateAclsRequest(creations=creations))
     assert [result.error_code for result in created.results] == [ErrorCode.NONE] * 3
     every = _describe_filter()
     every.resource_name_filter = every.principal_filter = every.host_filter = None
-    described = call(handle_describe_acls, context, every)
+    described = answer(handle_describe_acls, context, every)
     assert sorted(
         (found.resource_name, found.pattern_type, sorted(acl.principal for acl in found.acls))
         for found in described.resources
@@ -272,7 +272,7 @@ def test_a_deletion_of_entries_that_could_not_be_stored() -> None:
     context = _with_authorizer()
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
     request = DeleteAclsRequest(filters=[_delete_filter(), _delete_filter()])
-    results = call(handle_delete_acls, context, request).filter_results
+    results = answer(handle_delete_acls, context, request).filter_results
     assert [(result.error_code, result.error_message) for result in results] == [
         (ErrorCode.REQUEST_TIMED_OUT, "too late")
     ] * 2

@@ -13,7 +13,7 @@ from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.handlers.update_features import handle_update_features
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.support.admin import call, make_context
+from tests.support.admin import answer, make_context
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from tests.support.admin import call, make_context
 def test_levels(version: int, update: dict[str, int], code: ErrorCode) -> None:
     """P-158."""
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(**update)])  # type: ignore[arg-type]
-    response = call(handle_update_features, make_context(version), request)
+    response = answer(handle_update_features, make_context(version), request)
     assert response.error_code == code
     if code:
         assert response.error_message.startswith("The update failed for all features since the following feature had")
@@ -42,7 +42,7 @@ def test_levels(version: int, update: dict[str, int], code: ErrorCode) -> None:
 def test_the_version_of_the_quorum_is_changed_by_an_upgrade_only() -> None:
     """P-158: a downgrade to the present level is a success that asks nobody."""
     update = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=2)
-    response = call(handle_update_features, make_context(2), UpdateFeaturesRequest(feature_updates=[update]))
+    response = answer(handle_update_features, make_context(2), UpdateFeaturesRequest(feature_updates=[update]))
     assert response.error_code == ErrorCode.NONE
 
 
@@ -50,10 +50,10 @@ def test_results_per_feature_end_with_version_2() -> None:
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(feature="metadata.version", max_version_level=30)]
     )
-    assert [result.feature for result in call(handle_update_features, make_context(1), request).results] == [
+    assert [result.feature for result in answer(handle_update_features, make_context(1), request).results] == [
         "metadata.version"
     ]
-    assert call(handle_update_features, make_context(2), request).results == []
+    assert answer(handle_update_features, make_context(2), request).results == []
 
 
 def test_validate_only_changes_nothing() -> None:
@@ -61,7 +61,7 @@ def test_validate_only_changes_nothing() -> None:
     context = make_context(1)
     before = context.services.metadata.image
     update = FeatureUpdateKey(feature="metadata.version", max_version_level=30)
-    call(handle_update_features, context, UpdateFeaturesRequest(feature_updates=[update], validate_only=True))
+    answer(handle_update_features, context, UpdateFeaturesRequest(feature_updates=[update], validate_only=True))
     assert context.services.metadata.image is before
 
 
@@ -78,21 +78,21 @@ class VoterRequests:
         return self.answer
 
 
-def raised(answer: ChangeAnswer, *, is_applied: bool = True) -> tuple[int, str | None]:
+def raised(change: ChangeAnswer, *, is_applied: bool = True) -> tuple[int, str | None]:
     """Error code and message for an upgrade of kraft.version to 1 that the quorum answers so."""
     context = make_context(2)
     controller: Any = context.services.controller
-    controller.voter_requests = requests = VoterRequests(answer)
+    controller.voter_requests = requests = VoterRequests(change)
 
     async def applied(end_offset: int, timeout_ms: int) -> bool:
         await trio.lowlevel.checkpoint()
-        assert (end_offset, timeout_ms) == (answer.end_offset, 700)
+        assert (end_offset, timeout_ms) == (change.end_offset, 700)
         return is_applied
 
     controller.applied = applied
     update = FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)
     request = UpdateFeaturesRequest(timeout_ms=700, feature_updates=[update])
-    response = call(handle_update_features, context, request)
+    response = answer(handle_update_features, context, request)
     assert requests.asked == [(1, 700, False)]
     return response.error_code, response.error_message
 
@@ -122,5 +122,5 @@ def test_levels_that_could_not_be_stored() -> None:
     context = make_context(2)
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
     update = FeatureUpdateKey(feature="metadata.version", max_version_level=30)
-    response = call(handle_update_features, context, UpdateFeaturesRequest(feature_updates=[update]))
+    response = answer(handle_update_features, context, UpdateFeaturesRequest(feature_updates=[update]))
     assert (response.error_code, response.error_message) == (ErrorCode.REQUEST_TIMED_OUT, "too late")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import pytest
 import trio
 
+from pykbroker.controller import turns as task_turns
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.logstore import filesystem
 from pykbroker.logstore.checkpoint_file import read_offsets
@@ -458,8 +459,8 @@ async def test_retention_of_one_log_that_fails_does_not_keep_others_from_theirs(
 async def test_other_tasks_run_between_the_logs_of_a_broker_with_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention, flushes, checkpoints, expiry of producers: each gives way after some logs."""
-    monkeypatch.setattr(housekeeping, "LOGS_PER_TURN", 2)
+    """Retention, flushes, checkpoints, expiry of producers: each gives way after each log when a turn is over."""
+    monkeypatch.setattr(task_turns, "TURN_S", -1.0)
     path = DataPath(tmp_path, cluster_image(topic_image("t", 9)))
     path.services.run_in_thread = InPlace().run
     turns = 0

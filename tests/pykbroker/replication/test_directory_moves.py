@@ -17,7 +17,7 @@ from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
-from pykbroker.replication.directory_move import DirectoryMove, Step
+from pykbroker.replication.directory_move import SLICE_BYTES_MIN, SLICE_S, DirectoryMove, Step
 from pykbroker.replication.directory_moves import DirectoryMoves
 from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partition import Partition
@@ -560,3 +560,30 @@ async def test_each_call_fails_once(number: int) -> None:
         assert offsets(found.log) == list(range(200))
     rig.kill()
     assert offsets(rig.partition.log) == list(range(200))
+
+
+def test_a_copy_of_another_history_is_cut_to_what_both_have() -> None:
+    """KIP-101: the log was truncated and written by other leaders since its beginning was copied."""
+    rig = Rig()
+    rig.append()
+    for base_offset, epoch in ((10, 1), (15, 3)):
+        rig.partition.log.append_as_follower(batch(5, base_offset=base_offset, leader_epoch=epoch), NOW_MS)
+    rig.moves.begin(rig.partition, B)
+    future = rig.partition.future
+    assert future is not None
+    future.append_as_follower(batch(10, leader_epoch=0), NOW_MS)
+    future.append_as_follower(batch(8, base_offset=10, leader_epoch=2), NOW_MS)
+    DirectoryMove(rig.partition, future, B, A).align(NOW_MS)
+    assert offsets(future) == list(range(10))
+
+
+def test_slices_become_as_large_as_fits_into_their_time() -> None:
+    rig = Rig()
+    rig.moves.begin(rig.partition, B)
+    assert rig.partition.future is not None
+    move = DirectoryMove(rig.partition, rig.partition.future, B, A)
+    sizes = []
+    for elapsed_s in (0.0, 0.0, 2 * SLICE_S, 1000 * SLICE_S):
+        move.on_slice(elapsed_s)
+        sizes.append(move.slice_bytes // SLICE_BYTES_MIN)
+    assert sizes == [2, 4, 2, 1]

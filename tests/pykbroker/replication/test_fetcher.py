@@ -220,6 +220,8 @@ async def test_a_truncation_that_fails_is_tried_again_later(cluster: Cluster, ca
         (0, -1, 2),
         (-1, 1, 1),
         (-1, 9, 3),
+        # An epoch that this log has not come to.
+        (5, 2, 2),
     ],
 )
 async def test_where_a_log_diverges_if_an_epoch_is_unknown(

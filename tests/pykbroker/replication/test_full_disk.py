@@ -112,6 +112,11 @@ def test_which_replicas_are_given_up_and_taken_up(is_full: bool) -> None:
         assert replica_moves(image_with(isr, directory, leader), HERE, (), is_full=is_full) == expected
 
 
+def test_replicas_of_others_stay_where_they_are() -> None:
+    for is_full in (True, False):
+        assert replica_moves(image_with((1, 2), LOST_DIRECTORY, 1), 9, {KEY}, is_full=is_full) == ([], [])
+
+
 def test_what_was_taken_up_and_has_no_leader_is_told_again() -> None:
     """For Kafka's controller, which elects one then."""
     leaderless = image_with((1,), REAL, -1)

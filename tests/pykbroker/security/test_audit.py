@@ -21,6 +21,7 @@ from pykbroker.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -30,7 +31,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from pykbroker.protocol.steps import PIECE, finished
 from pykbroker.requests.audit_lines import audit
-from pykbroker.security.audit import audit_refused_login
+from pykbroker.security.audit import audit_refused_login, names
 from tests.support.admin import make_context
 
 
@@ -113,3 +114,7 @@ def test_a_log_that_leaves_out_the_audit_is_not_written(caplog: pytest.LogCaptur
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
     finished(audit(changing, CreateTopicsRequest(topics=[CreatableTopic(name="t")]), response))
     assert caplog.messages == []
+
+
+def test_the_names_of_a_list() -> None:
+    assert list(names(DeleteTopicsRequest(topic_names=["a", "b"]))) == ["a", "b"]

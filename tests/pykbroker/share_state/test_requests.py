@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
 from pykbroker.handlers.delete_share_group_state import handle_delete_share_group_state
 from pykbroker.handlers.initialize_share_group_state import handle_initialize_share_group_state
 from pykbroker.handlers.read_share_group_state import handle_read_share_group_state
@@ -23,7 +24,8 @@ from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.persister import CoordinatorPersister
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
-from tests.support.data_path import NODE_ID, topic_id, topic_image
+from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id, topic_image
+from tests.support.held_partitions import HeldPartitions
 
 HANDLERS = {
     83: handle_initialize_share_group_state,
@@ -243,6 +245,45 @@ async def test_a_write_for_another_broker_waits_for_it(tmp_path: Path) -> None:
         assert callable(begun)
         assert await begun() is None
         found = await local.read(KEY, 0)
+        assert isinstance(found, PartitionState)
+        assert list(found.batches) == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
+
+
+async def test_a_write_to_a_coordinator_that_has_stopped_is_given_up(tmp_path: Path) -> None:
+    """P-365: it is tried again, as the coordinator may be loaded again."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persister, _ = persisters(rig, Remote(rig))
+        assert await persister.initialize(KEY, 1, 0) is None
+        rig.coordinator.stop()
+        begun = persister.begin_write(KEY, WriteState(1, 0, 0, 0, [StateBatch(0, 1, ACKNOWLEDGED, 1)]))
+        assert callable(begun)
+        text = "Error in write state RPC. Exhausted max retries to complete write state RPC without success."
+        assert await begun() == Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+
+
+async def test_a_write_that_is_not_replicated_in_time_is_done_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    held = HeldPartitions(rig.partitions, SHARE_STATE_TOPIC)
+    rig.coordinator = ShareCoordinator(rig.services.config, rig.environment(held))
+    async with rig.running() as nursery:
+        state_topic = replicated_topic_image(SHARE_STATE_TOPIC, 3, leader=NODE_ID, leader_epoch=1)
+        rig.change(topic_image("clicks", 2), state_topic)
+        persister, _ = persisters(rig, Remote(rig))
+        assert await persister.initialize(KEY, 1, 0) is None
+        log = held.get(SHARE_STATE_TOPIC, coordinator_partition(KEY.coordinator_key, 3))
+        log.hold()
+        begun = persister.begin_write(KEY, WriteState(1, 0, 0, 0, [StateBatch(0, 1, ACKNOWLEDGED, 1)]))
+        assert callable(begun)
+
+        async def release() -> None:
+            await trio.sleep(rig.services.config.share_coordinator.write_timeout_ms / 1000 + 1)
+            log.release()
+
+        nursery.start_soon(release)
+        assert await begun() is None
+        assert not log.is_held
+        found = await persister.read(KEY, 0)
         assert isinstance(found, PartitionState)
         assert list(found.batches) == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
 

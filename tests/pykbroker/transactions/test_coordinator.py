@@ -20,7 +20,7 @@ from pykbroker.protocol.messages.list_transactions import ListTransactionsReques
 from pykbroker.transactions import coordinator
 from pykbroker.transactions.marker_queue import MARKERS_PER_STEP
 from pykbroker.transactions.shard import TransactionFilter
-from pykbroker.transactions.states import TransactionState
+from pykbroker.transactions.states import ProducerIdentity, TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_image
@@ -58,7 +58,7 @@ async def test_a_transaction_of_a_new_client_p_136(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         known = await rig.begin()
-        added = await rig.transactions.verify("x", *known, [("t", 1)], add=True)
+        added = await rig.transactions.verify(ProducerIdentity("x", *known), [("t", 1)], add=True)
         assert added == {("t", 1): ErrorCode.NONE}
         assert await rig.end(known, is_commit=False) == (ErrorCode.NONE, (P, 1))
         assert rig.markers == [(TransactionMarker(P, 1, 0, is_commit=False, transaction_version=2), "t", 1)]
@@ -72,7 +72,7 @@ async def test_a_new_client_at_version_0_is_refused_p_433(tmp_path: Path) -> Non
     rig = Rig(tmp_path, level=0)
     async with rig.running():
         known = await rig.begin()
-        refused = await rig.transactions.verify("x", *known, [("t", 1)], add=True)
+        refused = await rig.transactions.verify(ProducerIdentity("x", *known), [("t", 1)], add=True)
         assert refused == {("t", 1): ErrorCode.UNSUPPORTED_VERSION}
         assert await rig.end(known, is_commit=False) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1))
         assert await rig.end((P, 1)) == (ErrorCode.PRODUCER_FENCED, (-1, -1))
@@ -81,7 +81,9 @@ async def test_a_new_client_at_version_0_is_refused_p_433(tmp_path: Path) -> Non
         assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
         assert states(rig) == COMMITTED
         rig.set_level(1)
-        assert await rig.transactions.verify("x", *known, [("t", 1)], add=True) == {("t", 1): ErrorCode.NONE}
+        assert await rig.transactions.verify(ProducerIdentity("x", *known), [("t", 1)], add=True) == {
+            ("t", 1): ErrorCode.NONE
+        }
         assert await rig.end(known) == (ErrorCode.NONE, (P, 1))
 
 
@@ -93,7 +95,9 @@ async def test_verification_p_135(tmp_path: Path) -> None:
         await rig.add(known, 0)
 
         async def verify(transactional_id: str = "x", epoch: int = 0) -> list[ErrorCode]:
-            codes = await rig.transactions.verify(transactional_id, P, epoch, [("t", 0), ("t", 1)], add=False)
+            codes = await rig.transactions.verify(
+                ProducerIdentity(transactional_id, P, epoch), [("t", 0), ("t", 1)], add=False
+            )
             return list(codes.values())
 
         assert await verify() == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
@@ -206,7 +210,7 @@ async def test_very_many_markers_let_others_in_between(tmp_path: Path) -> None:
         rig.change(topic_image(TRANSACTION_TOPIC, 5), topic_image("t", 1), topic_image("many", 350))
         known = await rig.begin()
         places = [("many", number) for number in range(350)]
-        await rig.transactions.verify("x", *known, places, add=True)
+        await rig.transactions.verify(ProducerIdentity("x", *known), places, add=True)
         rig.marker_errors["many", 3] = ErrorCode.NOT_ENOUGH_REPLICAS
         assert (await rig.end(known))[0] == ErrorCode.NONE
         assert rig.markers == []
@@ -227,7 +231,9 @@ async def test_a_few_of_very_many_markers_are_written_in_each_step(
     async with rig.running():
         rig.change(topic_image(TRANSACTION_TOPIC, 5), topic_image("t", 1), topic_image("many", 80))
         known = await rig.begin()
-        await rig.transactions.verify("x", *known, [("many", number) for number in range(80)], add=True)
+        await rig.transactions.verify(
+            ProducerIdentity("x", *known), [("many", number) for number in range(80)], add=True
+        )
         await rig.end(known)
         written = [len(rig.markers)]
         while len(rig.markers) < 80:
@@ -246,7 +252,9 @@ async def test_very_many_markers_when_the_partition_is_loaded_anew_in_between(tm
         topics = topic_image("t", 1), topic_image("many", 350)
         rig.change(topic_image(TRANSACTION_TOPIC, 5), *topics)
         known = await rig.begin()
-        await rig.transactions.verify("x", *known, [("many", number) for number in range(350)], add=True)
+        await rig.transactions.verify(
+            ProducerIdentity("x", *known), [("many", number) for number in range(350)], add=True
+        )
         assert (await rig.end(known))[0] == ErrorCode.NONE
         rig.change(topic_image(TRANSACTION_TOPIC, 5, leader=2, followers=(1,)), *topics)
         rig.change(topic_image(TRANSACTION_TOPIC, 5, leader_epoch=3), *topics)

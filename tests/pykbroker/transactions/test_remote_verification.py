@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from pykbroker.transactions.states import ProducerIdentity
 from tests.pykbroker.transactions.rig import PARTITIONS, Rig
 from tests.support.data_path import NODE_ID, topic_id, topic_image
 
@@ -100,7 +101,7 @@ class RemoteRig(Rig):
         self.change(topic_image("t", 3), TopicImage(TRANSACTION_TOPIC, topic_id(TRANSACTION_TOPIC), images))
 
     async def ask(self, transactional_id: str = THERE, *, add: bool = False) -> list[ErrorCode]:
-        codes = await self.transactions.verify_anywhere(transactional_id, 7, 3, PLACES, add=add)
+        codes = await self.transactions.verify_anywhere(ProducerIdentity(transactional_id, 7, 3), PLACES, add=add)
         return [codes[place] for place in PLACES]
 
 
@@ -119,7 +120,7 @@ async def test_the_coordinator_itself_passes_no_question_on(tmp_path: Path) -> N
     """Else two brokers with different metadata would ask each other for ever."""
     rig = RemoteRig(tmp_path)
     async with rig.running():
-        codes = await rig.transactions.verify(THERE, 7, 3, PLACES, add=False)
+        codes = await rig.transactions.verify(ProducerIdentity(THERE, 7, 3), PLACES, add=False)
         assert set(codes.values()) == {ErrorCode.NOT_COORDINATOR}
         assert rig.other.requests == []
 

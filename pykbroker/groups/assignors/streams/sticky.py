@@ -15,13 +15,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from pykbroker.groups.assignors.streams.process import Process
-from pykbroker.groups.assignors.streams.spec import (
-    GroupSpec,
-    MemberAssignment,
-    TaskAssignorError,
-    TaskId,
-    TopologyDescriber,
-)
+from pykbroker.groups.assignors.streams.spec import GroupSpec, SubtopologySpec, TaskAssignorError, TaskId
+from pykbroker.groups.streams.tasks import TaskMap, Tasks
 from pykbroker.java_order import PriorityQueue, hash_order, string_order, table_size_for
 from pykbroker.named_tuple import NamedTuple
 
@@ -30,8 +25,8 @@ STANDBY_REPLICAS = "num.standby.replicas"
 _log = logging.getLogger(__name__)
 
 
-def assign(group: GroupSpec, topology: TopologyDescriber) -> dict[str, MemberAssignment]:
-    """Target assignments by member id, one for every member.
+def assign(group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> dict[str, Tasks]:
+    """Target assignments by member id, one for every member; `topology` has the subtopologies by id.
 
     Raises:
         TaskAssignorError: there are tasks and no members, or the number of standby replicas is missing or no number.
@@ -76,15 +71,14 @@ class _Quota:
 class _Assignment:
     """The state of one computation."""
 
-    def __init__(self, group: GroupSpec, topology: TopologyDescriber) -> None:
+    def __init__(self, group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> None:
         self.standby_replicas = _standby_replicas(group.configs)
         self._active_tasks: list[TaskId] = []
         self._stateful_tasks: list[TaskId] = []
-        for subtopology_id in topology.subtopologies():
-            count = topology.max_num_input_partitions(subtopology_id)
-            tasks = [TaskId(subtopology_id, partition) for partition in range(count)]
+        for subtopology_id, subtopology in topology.items():
+            tasks = [TaskId(subtopology_id, partition) for partition in range(subtopology.task_count)]
             self._active_tasks += tasks
-            if topology.is_stateful(subtopology_id):
+            if subtopology.is_stateful:
                 self._stateful_tasks += tasks
         active_count = len(self._active_tasks)
         total_count = active_count + len(self._stateful_tasks) * self.standby_replicas
@@ -103,9 +97,9 @@ class _Assignment:
         process = self._processes.setdefault(spec.process_id, Process())
         process.add_member(member_id)
         member = _Member(process, member_id)
-        for task in _tasks_of(spec.active_tasks):
+        for task in _tasks_of(spec.tasks.active):
             self._previous_active[task] = member
-        for task in _tasks_of(spec.standby_tasks):
+        for task in _tasks_of(spec.tasks.standby):
             self._previous_standby.setdefault(task, []).append(member)
 
     def assign_active(self) -> None:
@@ -201,7 +195,7 @@ class _Assignment:
             return None
         return candidate
 
-    def targets(self, group: GroupSpec) -> dict[str, MemberAssignment]:
+    def targets(self, group: GroupSpec) -> dict[str, Tasks]:
         """Assignments by member id, in the order of the group's members."""
         active: dict[str, set[TaskId]] = {}
         standby: dict[str, set[TaskId]] = {}
@@ -209,8 +203,8 @@ class _Assignment:
             active.update(process.assigned(is_active=True))
             standby.update(process.assigned(is_active=False))
         return {
-            member_id: MemberAssignment(
-                _by_subtopology_id(active.get(member_id, ())), _by_subtopology_id(standby.get(member_id, ())), {}
+            member_id: Tasks(
+                _by_subtopology_id(active.get(member_id, ())), _by_subtopology_id(standby.get(member_id, ()))
             )
             for member_id in group.members
         }
@@ -225,13 +219,13 @@ def _standby_replicas(configs: Mapping[str, str]) -> int:
         raise TaskAssignorError(f"{STANDBY_REPLICAS} is no number: {configs.get(STANDBY_REPLICAS)}") from trouble
 
 
-def _tasks_of(tasks: Mapping[str, frozenset[int]]) -> Iterator[TaskId]:
+def _tasks_of(tasks: TaskMap) -> Iterator[TaskId]:
     for subtopology_id, partitions in tasks.items():
         for partition in partitions:
             yield TaskId(subtopology_id, partition)
 
 
-def _by_subtopology_id(tasks: Iterable[TaskId]) -> dict[str, frozenset[int]]:
+def _by_subtopology_id(tasks: Iterable[TaskId]) -> TaskMap:
     found: dict[str, set[int]] = {}
     for subtopology_id, partition in tasks:
         found.setdefault(subtopology_id, set()).add(partition)

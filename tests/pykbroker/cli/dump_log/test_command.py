@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 
 from pykbroker.controller.metadata.record_framing import encode_record
@@ -336,3 +337,26 @@ def test_a_file_that_may_not_be_read(run: Run, tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("pykbroker.cli.dump_log.files.open", refuse, raising=False)
     assert run("dump-log", path)[::2] == (1, f"pykbroker: {path}: Permission denied\n")
+
+
+def test_records_that_are_damaged_under_a_right_crc(run: Run, tmp_path: Path) -> None:
+    """Kafka's tools would fail: the batch is what its writer sent."""
+    data = bytearray(build_batch([record(0, b"k", b"v")]))
+    data[61] = 0x7E
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    code, output, errors = run("dump-log", "--json", write(tmp_path / "t-0", LOG, bytes(data)))
+    [item] = (json.loads(line) for line in output.splitlines())
+    assert (code, errors) == (1, "pykbroker: 1 problem found\n")
+    assert "CRC" not in item["problem"]
+    assert "records" not in item
+
+
+def test_a_subscription_that_cannot_be_decoded(run: Run, tmp_path: Path) -> None:
+    """A client may use the protocol type of consumers with metadata of its own."""
+    member = MemberMetadata(member_id="m", subscription=b"\0\0\0\0\0\5", assignment=b"")
+    value = GroupMetadataValue(protocol_type="consumer", generation=1, members=[member])
+    group = record(0, b"\0\2" + encode(GroupMetadataKey(group="g"), 0), encode_versioned(value, 3))
+    write(tmp_path / "__consumer_offsets-7", LOG, build_batch([group]))
+    [batch] = dump(run, str(tmp_path / "__consumer_offsets-7"))
+    [shown] = batch["records"][0]["value"]["members"]
+    assert (shown["subscription"], shown["assignment"]) == ("base64:AAAAAAAF", None)

@@ -12,6 +12,9 @@ from click.testing import CliRunner, Result
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.format.command import format_directory, parse_controllers
+from pykbroker.cli.format.features import write_levels_of_new_directory
+from pykbroker.cli.start.options import StartOptions
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import BEGINNING
@@ -282,3 +285,26 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_voter_that_is_named_twice(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="--initial-controllers names node 1 twice"):
         parse_controllers(f"1@a:1:{CLUSTER},1@b:2:{CLUSTER}", "CONTROLLER")
+
+
+def test_a_broker_is_no_first_voter(tmp_path: Path) -> None:
+    settings = SETTINGS.replace("process.roles=controller", "process.roles=broker").replace(
+        "listeners=CONTROLLER://localhost:9093", "listeners=PLAINTEXT://localhost:9092"
+    )
+    result = run(tmp_path, "--standalone", settings=settings)
+    assert "a broker is formatted with --no-initial-controllers" in str(result.exception)
+
+
+@pytest.mark.parametrize("where", ["", "/bootstrap.checkpoint.tmp/x"])
+def test_levels_of_a_start_that_cannot_be_written(tmp_path: Path, where: str) -> None:
+    """The directory is a file, or a directory has the name of the file that is written first."""
+    path = tmp_path / "data"
+    if where:
+        (tmp_path / f"data{where}").mkdir(parents=True)
+    else:
+        path.write_text("")
+    config = BrokerConfig.from_properties({"log.dirs": str(path)})
+    options = StartOptions()
+    options.release_version = "3.9"
+    with pytest.raises(CliError, match="data"):
+        write_levels_of_new_directory(config, options)

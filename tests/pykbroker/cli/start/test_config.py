@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.start.config import broker_properties, with_address
-from pykbroker.cli.start.options import parse_start_options
+from pykbroker.cli.start.config import broker_properties, described_setting, with_address
+from pykbroker.cli.start.options import StartOptions, parse_start_options
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.definitions import ConfigError
 
@@ -144,3 +144,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(CliError, match=r"binary: not UTF-8"):
         properties(["--config", str(tmp_path / "binary")])
+
+
+def test_a_setting_of_an_option_has_no_source() -> None:
+    """The user has not written the key."""
+    assert described_setting("num.partitions", 3, {"num.partitions": "3"}, StartOptions(), {}) == "num.partitions=3"

@@ -14,9 +14,11 @@ import pytest
 import trio
 
 from pykbroker.cli.errors import CliError
+from pykbroker.cli.start.node_process import raise_expected
 from pykbroker.cli.start.options import TopicSpec
 from pykbroker.cli.start.run import start
 from pykbroker.cli.start.tls import stream_opener, write_client_files
+from pykbroker.config.broker_config import ConfigError
 from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.snapshot_file import parse_snapshot
@@ -326,3 +328,37 @@ def test_topics_are_created_before_the_address_is_told(
     use_broker(stopping_itself(tmp_path, []))
     assert start(["--topic", "orders:3", "--port-file", "port"], events.append) == 0
     assert events == ["orders at localhost:4711", "localhost:4711"]
+
+
+def test_a_second_signal_removes_the_port_file(
+    run: Run, use_broker: Callable[[Broker], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends at once after that."""
+    use_broker(broker_until_stopped)
+    left: list[bool] = []
+
+    def stop_twice(config: Any, cluster_id: Any, announce: Any, on_stop: Any, **others: Any) -> int:
+        (tmp_path / "port").write_text("localhost:4711")
+        for is_again in (False, True):
+            on_stop(is_again)
+            left.append((tmp_path / "port").exists())
+        return 0
+
+    monkeypatch.setattr("pykbroker.cli.start.run.run_until_stopped", stop_twice)
+    code, output, errors = run("start", "--port-file", str(tmp_path / "port"))
+    assert (code, left) == (0, [True, False])
+    assert output == "stopping; once more stops at once\n"
+    assert errors.endswith("pykbroker: stopped at once\n")
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (ExceptionGroup("", [CliError("what a part has explained")]), "what a part has explained"),
+        (ConfigError("log.dirs", "", "must not be empty"), "log.dirs: must not be empty"),
+    ],
+)
+def test_failures_that_are_explained(failure: Exception, text: str) -> None:
+    with pytest.raises(CliError) as raised:
+        raise_expected(failure)
+    assert str(raised.value) == text

@@ -13,7 +13,7 @@ import pytest
 
 from pykbroker.groups.assignors.range import assign_range
 from pykbroker.groups.assignors.simple import assign_simple
-from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, in_order
+from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, in_order
 from pykbroker.groups.assignors.uniform import assign_uniform
 from pykbroker.java_order import hash_order
 from pykbroker.named_tuple import NamedTuple
@@ -122,7 +122,7 @@ class Case(NamedTuple):
 
     assignor: str
     members: dict[str, MemberSpec]
-    topics: dict[bytes, TopicSpec]
+    partition_counts: dict[bytes, int]
     is_homogeneous: bool
     assignable: dict[bytes, set[int]]
 
@@ -134,8 +134,8 @@ def asked(case: Case) -> str:
             "assignor": case.assignor,
             "alike": case.is_homogeneous,
             "topics": [
-                {"id": topic_id.hex(), "count": topic.partition_count, "assignable": sorted(case.assignable[topic_id])}
-                for topic_id, topic in case.topics.items()
+                {"id": topic_id.hex(), "count": count, "assignable": sorted(case.assignable[topic_id])}
+                for topic_id, count in case.partition_counts.items()
             ],
             "members": [
                 {
@@ -156,13 +156,12 @@ def asked(case: Case) -> str:
 def targets(case: Case) -> dict[str, Assignment]:
     """Our answer."""
     members = {member_id: case.members[member_id] for member_id in hash_order(case.members)}
+    group = GroupSpec(members, case.is_homogeneous)
     if case.assignor == "simple":
         may = case.assignable
-        return assign_simple(
-            members, case.topics, case.is_homogeneous, lambda topic_id, number: number in may[topic_id]
-        )
+        return assign_simple(group, case.partition_counts, lambda topic_id, number: number in may[topic_id])
     assign = assign_range if case.assignor == "range" else assign_uniform
-    return assign(members, case.topics, case.is_homogeneous)
+    return assign(group, case.partition_counts)
 
 
 def histories(chooser: random.Random) -> Iterator[Case]:
@@ -181,15 +180,15 @@ def histories(chooser: random.Random) -> Iterator[Case]:
                 own = frozenset(chooser.sample(sorted(counts), chooser.randint(1, len(counts))))
                 instance_id = f"i{everybody.index(member_id)}" if chooser.random() < 0.1 else None
                 members[member_id] = MemberSpec(
-                    instance_id, None, common if is_alike else own, by_topic(present.get(member_id, {}))
+                    instance_id, common if is_alike else own, by_topic(present.get(member_id, {}))
                 )
             wanted = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
-            topics = {topic_id: TopicSpec(counts[topic_id], {}) for topic_id in counts if topic_id in wanted}
+            subscribed = {topic_id: count for topic_id, count in counts.items() if topic_id in wanted}
             assignable = {topic_id: set(range(count)) for topic_id, count in counts.items()}
             if are_some_unready:
                 assignable = {topic_id: {n for n in numbers if n % 5} for topic_id, numbers in assignable.items()}
                 are_some_unready = chooser.random() < 0.7
-            case = Case(assignor, members, topics, is_alike, assignable)
+            case = Case(assignor, members, subscribed, is_alike, assignable)
             yield case
             present = targets(case)
             if chooser.random() < 0.3:

@@ -11,19 +11,17 @@ from hypothesis import strategies as st
 
 from pykbroker.groups.assignors.range import assign_range
 from pykbroker.groups.assignors.simple import assign_simple
-from pykbroker.groups.assignors.spec import Assignment, Assignor, MemberSpec, Partitions, TopicSpec
+from pykbroker.groups.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec, Partitions
 from pykbroker.groups.assignors.uniform import assign_uniform
 
 TOPIC_IDS = [bytes(15) + bytes((number,)) for number in range(1, 6)]
 
 
-def _topics(counts: list[int]) -> dict[bytes, TopicSpec]:
-    return {topic_id: TopicSpec(count, {}) for topic_id, count in zip(TOPIC_IDS, counts, strict=False)}
+def _topics(counts: list[int]) -> dict[bytes, int]:
+    return dict(zip(TOPIC_IDS, counts, strict=False))
 
 
-def _group(
-    seed: int, topics: dict[bytes, TopicSpec], is_homogeneous: bool, before: dict[str, Assignment]
-) -> dict[str, MemberSpec]:
+def _group(seed: int, topics: dict[bytes, int], is_homogeneous: bool, before: dict[str, Assignment]) -> GroupSpec:
     chooser = random.Random(seed)
     common = frozenset(chooser.sample(sorted(topics), chooser.randint(1, len(topics))))
     members = {}
@@ -31,8 +29,14 @@ def _group(
         own = frozenset(chooser.sample(sorted(topics), chooser.randint(1, len(topics))))
         member_id = f"member-{number:02}"
         subscribed = common if is_homogeneous else own
-        members[member_id] = MemberSpec(None, None, subscribed, before.get(member_id, {}))
-    return members
+        members[member_id] = MemberSpec(None, subscribed, before.get(member_id, {}))
+    return GroupSpec(members, is_homogeneous)
+
+
+def _again(group: GroupSpec, result: dict[str, Assignment]) -> GroupSpec:
+    """The group with its target assignments as the present ones."""
+    members = {member_id: spec._replace(assigned=result[member_id]) for member_id, spec in group.members.items()}
+    return group._replace(members=members)
 
 
 def _size(assignment: Assignment) -> int:
@@ -52,11 +56,12 @@ def test_each_partition_goes_to_one_subscriber(
     topics = _topics(counts)
     result: dict[str, Assignment] = {}
     for seed in seeds:
-        members = _group(seed, topics, is_homogeneous, result)
-        result = assign(members, topics, is_homogeneous)
+        group = _group(seed, topics, is_homogeneous, result)
+        members = group.members
+        result = assign(group, topics)
         owned = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
         subscribed = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
-        assert owned == Counter((t, p) for t in subscribed for p in range(topics[t].partition_count))
+        assert owned == Counter((t, p) for t in subscribed for p in range(topics[t]))
         assert all(result[member_id].keys() <= member.topic_ids for member_id, member in members.items())
         if assign is assign_uniform and is_homogeneous:
             sizes = [_size(target) for target in result.values()]
@@ -67,25 +72,33 @@ def test_each_partition_goes_to_one_subscriber(
 @settings(max_examples=100, deadline=None)
 def test_uniform_moves_nothing_in_an_unchanged_group(counts: list[int], seeds: list[int], is_homogeneous: bool) -> None:
     topics = _topics(counts)
-    members = _group(seeds[0], topics, True, {})
-    first = assign_uniform(members, topics, True)
-    again = {member_id: member._replace(assigned=first[member_id]) for member_id, member in members.items()}
-    assert assign_uniform(again, topics, is_homogeneous) == first
+    group = _group(seeds[0], topics, True, {})
+    first = assign_uniform(group, topics)
+    again = _again(group, first)._replace(is_homogeneous=is_homogeneous)
+    assert assign_uniform(again, topics) == first
 
 
 @given(counts=COUNTS, seeds=SEEDS)
 @settings(max_examples=100, deadline=None)
 def test_simple_gives_all_members_as_much(counts: list[int], seeds: list[int]) -> None:
     topics = _topics(counts)
-    members = _group(seeds[0], topics, True, {})
-    result = assign_simple(members, topics, True)
+    group = _group(seeds[0], topics, True, {})
+    result = assign_simple(group, topics)
     sizes = [_size(target) for target in result.values()]
-    subscribed = next(iter(members.values())).topic_ids
+    subscribed = next(iter(group.members.values())).topic_ids
     shared = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
     assert max(sizes) - min(sizes) <= 1
-    assert shared.keys() == {(t, p) for t in subscribed for p in range(topics[t].partition_count)}
-    again = {member_id: member._replace(assigned=result[member_id]) for member_id, member in members.items()}
-    assert assign_simple(again, topics, True) == result
+    assert shared.keys() == {(t, p) for t in subscribed for p in range(topics[t])}
+    assert assign_simple(_again(group, result), topics) == result
+
+
+def test_simple_takes_partitions_of_which_too_many_members_have_each() -> None:
+    """No member has too much, but all three have the same partition; two are to have each. The first one moves."""
+    topic_id = TOPIC_IDS[0]
+    assigned = {topic_id: Partitions([0])}
+    members = {name: MemberSpec(None, None, frozenset((topic_id,)), assigned) for name in ("a", "b", "c")}
+    result = assign_simple(members, _topics([2]), True)
+    assert result == {"a": {topic_id: {1}}, "b": {topic_id: {0}}, "c": {topic_id: {0}}}
 
 
 @given(counts=COUNTS, seeds=SEEDS)
@@ -94,9 +107,10 @@ def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int
     topics = _topics(counts)
     result: dict[str, Assignment] = {}
     for seed in seeds:
-        members = _group(seed, topics, False, result)
+        group = _group(seed, topics, False, result)
+        members = group.members
         still = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
-        result = assign_simple(members, topics, False)
+        result = assign_simple(group, topics)
         for member_id, member in members.items():
             given = {topic_id for topic_id, partitions in result[member_id].items() if partitions}
             assert given & still <= member.topic_ids
@@ -106,18 +120,18 @@ def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int
 def test_p384_partitions_of_one_bucket_are_kept_in_the_order_of_the_record(partitions: tuple[int, int]) -> None:
     """P-384: 13 and 29 share a bucket of a table of 16."""
     topic_id = TOPIC_IDS[0]
-    topics = {topic_id: TopicSpec(30, {})}
-    members = {f"m{number}": MemberSpec(None, None, frozenset(topics), {}) for number in range(30)}
+    topics = {topic_id: 30}
+    members = {f"m{number}": MemberSpec(None, frozenset(topics), {}) for number in range(30)}
     members["m0"] = members["m0"]._replace(assigned={topic_id: Partitions(partitions)})
-    assert assign_uniform(members, topics, True)["m0"] == {topic_id: {partitions[0]}}
+    assert assign_uniform(GroupSpec(members, True), topics)["m0"] == {topic_id: {partitions[0]}}
 
 
 def test_nobody_and_nothing() -> None:
     """A group whose last member leaves, and members of topics that do not exist."""
     topics = _topics([3])
-    assert assign_uniform({}, topics, True) == {}
-    member = MemberSpec(None, None, frozenset({bytes(16)}), {})
-    assert assign_simple({"a": member}, topics, True) == {}
+    assert assign_uniform(GroupSpec({}, True), topics) == {}
+    member = MemberSpec(None, frozenset({bytes(16)}), {})
+    assert assign_simple(GroupSpec({"a": member}, True), topics) == {}
 
 
 @given(counts=COUNTS, seed=st.integers(0, 2**32), is_homogeneous=st.booleans())
@@ -127,14 +141,13 @@ def test_a_range_is_of_the_subscribers_of_its_topic_in_order(
 ) -> None:
     """The first subscribers get one partition more than the others, as in Kafka's RangeAssignor."""
     topics = _topics(counts)
-    members = _group(seed, topics, is_homogeneous, {})
-    result = assign_range(members, topics, is_homogeneous)
-    for topic_id, topic in topics.items():
+    group = _group(seed, topics, is_homogeneous, {})
+    members = group.members
+    result = assign_range(group, topics)
+    for topic_id, partition_count in topics.items():
         subscribers = [member_id for member_id in sorted(members) if topic_id in members[member_id].topic_ids]
         ranges = [sorted(result[member_id].get(topic_id, ())) for member_id in subscribers]
-        assert [number for part in ranges for number in part] == list(
-            range(topic.partition_count if subscribers else 0)
-        )
+        assert [number for part in ranges for number in part] == list(range(partition_count if subscribers else 0))
         sizes = [len(part) for part in ranges]
         assert sizes == sorted(sizes, reverse=True)
         assert not sizes or sizes[0] - sizes[-1] <= 1

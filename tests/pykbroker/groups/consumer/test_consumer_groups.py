@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.groups.assignors.spec import GroupSpec
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.consumer.target import ASSIGNORS
@@ -42,9 +43,9 @@ def assignments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     computed: list[tuple[str, bool]] = []
 
     def noting(name: str, assign: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(members: Any, topics: Any, is_homogeneous: bool) -> Any:
-            computed.append((name, is_homogeneous))
-            return assign(members, topics, is_homogeneous)
+        def noted(group: GroupSpec, partition_counts: Any) -> Any:
+            computed.append((name, group.is_homogeneous))
+            return assign(group, partition_counts)
 
         return noted
 
@@ -658,17 +659,14 @@ def test_very_many_topics_are_matched_in_steps() -> None:
     assert len(list(matching_topics(["t.*1", "t.*"], topics, lambda name: True))) == 10
 
 
-def test_partitions_and_racks_of_topics_follow_the_metadata() -> None:
-    """Values made for one assignment are kept for the next one, until the topic or the brokers change."""
+def test_partition_counts_follow_the_metadata() -> None:
     old = image_of({"a": 2, "b": 1})
-    topics, wanted = GroupTopics(old), [topic_id("a"), topic_id("b")]
-    first = topics.specs(wanted)
-    assert topics.specs(wanted)[topic_id("a")] is first[topic_id("a")]
+    topics = GroupTopics(old)
+    assert topics.partition_counts(["a", "b"]) == {topic_id("a"): 2, topic_id("b"): 1}
     new = image_of({"a": 3})
     new.delta = delta_between(old, new)
     topics.update(new)
-    found = topics.specs(wanted)
-    assert {key: spec.partition_count for key, spec in found.items()} == {topic_id("a"): 3}
+    assert topics.partition_counts(["a", "b"]) == {topic_id("a"): 3}
 
 
 def test_topics_that_are_found_after_the_group_has_gone() -> None:

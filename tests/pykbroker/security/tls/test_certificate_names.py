@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykbroker.security.tls.certificate_names import names_of
+from pykbroker.security.tls.certificate_names import names_of, shown_name
 from pykbroker.security.tls.der import DerError, dotted, parse
 from tests.pykbroker.security.tls.certificates import client, server
 from tests.pykbroker.security.tls.java_stores import SUBJECTS
@@ -81,3 +81,16 @@ def test_structures_that_are_no_certificates(subject: bytes | None, words: str) 
         names_of(der(0x30, der(0x30, *fields)))
     with pytest.raises(DerError, match="is not a certificate"):
         names_of(der(0x30))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"\x82\x01a", "a"),
+        (b"\x82\x01\0", "00"),
+        (b"\x87\x04\x7f\0\0\1", "127.0.0.1"),
+        (b"\x87\x03abc", "abc"),
+    ],
+)
+def test_general_names_as_people_read_them(name: bytes, shown: str) -> None:
+    assert shown_name(name) == shown

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykbroker.security.tls.certificate_names import names_of
 from pykbroker.security.tls.der import SEQUENCE, parse
-from pykbroker.security.tls.jks import JksError, PrivateKeyEntry, read_jks
+from pykbroker.security.tls.jks import MAGIC, JksError, PrivateKeyEntry, read_jks
 from tests.pykbroker.security.tls.java_stores import JKS, JKS_KEY_PASSWORD, JKS_TRUST, STORE_PASSWORD, SUBJECT, jks_of
 
 
@@ -71,3 +71,10 @@ def test_versions_and_types() -> None:
 def test_protected_keys_that_are_none(protected: bytes, words: str) -> None:
     with pytest.raises(JksError, match=words):
         PrivateKeyEntry("a", protected, []).key("secret")
+
+
+def test_an_entry_of_another_kind() -> None:
+    """Kind 3 is a secret key, in a JCEKS store alone."""
+    data = MAGIC + struct.pack(">iiiH", 2, 1, 3, 1) + b"a" + bytes(8 + 20)
+    with pytest.raises(JksError, match="has an entry of the unknown kind 3"):
+        read_jks(data, None)

@@ -4,63 +4,45 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from pykbroker.groups.assignors.streams.spec import AssignmentMember, GroupSpec, MemberAssignment, TaskId
-
-Tasks = Mapping[str, frozenset[int]]
+from pykbroker.groups.assignors.streams.spec import AssignmentMember, GroupSpec, SubtopologySpec, TaskId
+from pykbroker.groups.streams.tasks import TaskMap, Tasks
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Numbers of tasks by subtopology id, and the stateful subtopologies."""
+class Topology(dict[str, SubtopologySpec]):
+    """Subtopologies by id, made of their numbers of tasks and the ids of the stateful ones."""
 
-    task_counts: Mapping[str, int]
-    stateful: frozenset[str] = frozenset()
-
-    def subtopologies(self) -> Sequence[str]:
-        return list(self.task_counts)
-
-    def max_num_input_partitions(self, subtopology_id: str) -> int:
-        return self.task_counts[subtopology_id]
-
-    def is_stateful(self, subtopology_id: str) -> bool:
-        return subtopology_id in self.stateful
+    def __init__(self, task_counts: Mapping[str, int], stateful: frozenset[str] = frozenset()) -> None:
+        super().__init__((name, SubtopologySpec(count, name in stateful)) for name, count in task_counts.items())
 
     def tasks(self, *, only_stateful: bool = False) -> list[TaskId]:
         return [
             TaskId(name, partition)
-            for name, count in self.task_counts.items()
-            if not only_stateful or name in self.stateful
-            for partition in range(count)
+            for name, subtopology in self.items()
+            if not only_stateful or subtopology.is_stateful
+            for partition in range(subtopology.task_count)
         ]
 
 
-def member(process_id: str, active: Tasks | None = None, standby: Tasks | None = None) -> AssignmentMember:
+def member(process_id: str, active: TaskMap | None = None, standby: TaskMap | None = None) -> AssignmentMember:
     """A member with a present assignment; without one, a new member."""
-    return AssignmentMember(None, None, active or {}, standby or {}, {}, process_id, {}, {})
+    return AssignmentMember(process_id, Tasks(active or {}, standby or {}))
 
 
 def group(members: Mapping[str, AssignmentMember], standby_replicas: int = 0) -> GroupSpec:
     return GroupSpec(members, {"num.standby.replicas": str(standby_replicas)})
 
 
-def after(
-    members: Mapping[str, AssignmentMember], targets: Mapping[str, MemberAssignment]
-) -> dict[str, AssignmentMember]:
+def after(members: Mapping[str, AssignmentMember], targets: Mapping[str, Tasks]) -> dict[str, AssignmentMember]:
     """The members with their targets as present assignment; one without a target is new."""
     return {
-        member_id: spec._replace(
-            active_tasks=targets[member_id].active_tasks, standby_tasks=targets[member_id].standby_tasks
-        )
-        if member_id in targets
-        else spec
+        member_id: spec._replace(tasks=targets[member_id]) if member_id in targets else spec
         for member_id, spec in members.items()
     }
 
 
-def task_ids(tasks: Tasks) -> list[TaskId]:
+def task_ids(tasks: TaskMap) -> list[TaskId]:
     return [TaskId(name, partition) for name, partitions in tasks.items() for partition in sorted(partitions)]
 
 

@@ -11,16 +11,10 @@ from typing import Any
 
 import pytest
 
-from pykbroker.groups.assignors.streams.spec import AssignmentMember, MemberAssignment, TaskAssignorError, TaskId
+from pykbroker.groups.assignors.streams.spec import AssignmentMember, TaskAssignorError, TaskId
 from pykbroker.groups.assignors.streams.sticky import assign
-from tests.pykbroker.groups.assignors.streams.groups import (
-    Tasks,
-    Topology,
-    after,
-    group,
-    random_topology,
-    some_members,
-)
+from pykbroker.groups.streams.tasks import TaskMap, Tasks
+from tests.pykbroker.groups.assignors.streams.groups import Topology, after, group, random_topology, some_members
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
@@ -103,18 +97,18 @@ def asked(case: Case) -> str:
                 {
                     "id": member_id,
                     "process": spec.process_id,
-                    "active": listed(spec.active_tasks),
-                    "standby": listed(spec.standby_tasks),
+                    "active": listed(spec.tasks.active),
+                    "standby": listed(spec.tasks.standby),
                 }
                 for member_id, spec in members.items()
             ],
-            "subtopologies": {name: [count, name in topology.stateful] for name, count in topology.task_counts.items()},
+            "subtopologies": topology,
             "standbys": standbys,
         }
     )
 
 
-def listed(tasks: Tasks) -> dict[str, list[int]]:
+def listed(tasks: TaskMap) -> dict[str, list[int]]:
     return {name: sorted(partitions) for name, partitions in tasks.items()}
 
 
@@ -128,8 +122,8 @@ def said(case: Case) -> dict[str, Any]:
     return {member_id: in_form(target) for member_id, target in targets.items()}
 
 
-def in_form(target: MemberAssignment) -> list[dict[str, list[int]]]:
-    return [listed(tasks) for tasks in (target.active_tasks, target.standby_tasks, target.warmup_tasks)]
+def in_form(target: Tasks) -> list[dict[str, list[int]]]:
+    return [listed(tasks) for tasks in target]
 
 
 def histories(chooser: random.Random) -> Iterator[Case]:
@@ -151,13 +145,13 @@ def disorder(chooser: random.Random) -> Iterator[Case]:
         topology = random_topology(chooser)
         tasks = [*topology.tasks(), *Topology({"gone": 3}).tasks()]
         members = {
-            member_id: spec._replace(active_tasks=some(tasks, chooser), standby_tasks=some(tasks, chooser))
+            member_id: spec._replace(tasks=Tasks(some(tasks, chooser), some(tasks, chooser)))
             for member_id, spec in some_members(chooser, {}).items()
         }
         yield topology, members, chooser.randint(0, 3)
 
 
-def some(tasks: Sequence[TaskId], chooser: random.Random) -> Tasks:
+def some(tasks: Sequence[TaskId], chooser: random.Random) -> TaskMap:
     chosen: dict[str, set[int]] = {}
     for task in tasks:
         if chooser.random() < 0.4:

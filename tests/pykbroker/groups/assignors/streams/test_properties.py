@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykbroker.groups.assignors.streams.spec import AssignmentMember, MemberAssignment, TaskId
+from pykbroker.groups.assignors.streams.spec import AssignmentMember, TaskId
 from pykbroker.groups.assignors.streams.sticky import assign
+from pykbroker.groups.streams.tasks import Tasks
 from tests.pykbroker.groups.assignors.streams.groups import (
     Topology,
     after,
@@ -25,17 +26,15 @@ SEEDS = st.integers(0, 2**32)
 STEPS = 4
 
 
-def active(targets: Mapping[str, MemberAssignment]) -> dict[str, set[TaskId]]:
-    return {member_id: set(task_ids(target.active_tasks)) for member_id, target in targets.items()}
+def active(targets: Mapping[str, Tasks]) -> dict[str, set[TaskId]]:
+    return {member_id: set(task_ids(target.active)) for member_id, target in targets.items()}
 
 
-def processes_with(
-    members: Mapping[str, AssignmentMember], targets: Mapping[str, MemberAssignment]
-) -> dict[TaskId, list[str]]:
+def processes_with(members: Mapping[str, AssignmentMember], targets: Mapping[str, Tasks]) -> dict[TaskId, list[str]]:
     """Process ids of each task's members, active and standby, one entry for each."""
     found = defaultdict(list)
     for member_id, target in targets.items():
-        for task in [*task_ids(target.active_tasks), *task_ids(target.standby_tasks)]:
+        for task in [*task_ids(target.active), *task_ids(target.standby)]:
             found[task].append(members[member_id].process_id)
     return found
 
@@ -122,8 +121,8 @@ def test_a_task_with_standbys_moves_to_a_process_with_its_state(seed: int) -> No
     gone = present.pop(chooser.choice(list(present)))
     now = assign(group(present, 1), topology)
     had = processes_with(members, before)
-    share = topology.task_counts["0"] // len(present)
-    for task in task_ids(gone.active_tasks):
+    share = topology["0"].task_count // len(present)
+    for task in task_ids(gone.tasks.active):
         owner = next(member_id for member_id, tasks in active(now).items() if task in tasks)
         (heir,) = set(had[task]) - {gone.process_id}
         of_heir = next(tasks for member_id, tasks in active(now).items() if members[member_id].process_id == heir)

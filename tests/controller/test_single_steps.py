@@ -1,0 +1,107 @@
+"""Single steps of a controller with what other parts give it at the wrong time."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.controller import raft_wire
+from pykbroker.controller.formatting import first_command, write_first_levels
+from pykbroker.controller.image_publisher import ImagePublisher
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.peer_links import _Lane
+from pykbroker.controller.raft.follower import Unattached
+from pykbroker.controller.raft.leader import OBSERVER_SESSION_TIMEOUT_MS, Leader
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.messages import UpdateVoterRequest
+from pykbroker.controller.raft.roles import NEVER_MS
+from pykbroker.controller.raft.voter_changes import VoterChanges
+from pykbroker.controller.raft_driver import RaftDriver
+from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.support.fake_filesystem import FakeFileSystem
+
+
+def fake(**attributes: Any) -> Any:
+    return SimpleNamespace(**attributes)
+
+
+def test_features_that_do_not_exist_here_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A newer Kafka has formatted the directory."""
+    filesystem = FakeFileSystem()
+    filesystem.make_directory("/data")
+    write_first_levels(filesystem, "/data", {"metadata.version": 25, "later.version": 1}, 0)
+    settings = fake(bootstrap_levels={}, data_directory="/data", supported_features=SUPPORTED_FEATURES)
+    with caplog.at_level(logging.WARNING):
+        command = first_command(filesystem, settings, [], is_new=True)
+    assert command.levels == {"metadata.version": 25}
+    assert "without features that do not exist here: later.version=1" in caplog.text
+
+
+def test_records_that_were_read_before_a_snapshot_came_are_not_published() -> None:
+    publisher = fake(applied=OffsetAndEpoch(9, 2))
+    image: Any = object()
+    first, last = OffsetAndEpoch(3, 1), OffsetAndEpoch(5, 1)
+    assert not ImagePublisher.publish_read(publisher, image, first, last)
+    assert publisher.applied == OffsetAndEpoch(9, 2)
+
+
+def test_a_leader_that_does_not_know_its_epoch_gives_no_message() -> None:
+    asked = UpdateVoterRequest(*([None] * len(UpdateVoterRequest._fields)))  # type: ignore[arg-type]
+    leader = fake(leader_epoch=-1, leader_id=1)
+    for response in (
+        fake(current_leader=leader, error_code=ErrorCode.NONE),
+        fake(current_leader=fake(leader_epoch=4, leader_id=1), error_code=ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        assert raft_wire.message_from_voter_response(asked, 1, response) is None
+
+
+def test_observers_that_are_silent_are_forgotten() -> None:
+    silent = fake(last_fetch_ms=0, describe=lambda: ("silent", 0))
+    present = fake(last_fetch_ms=1, describe=lambda: ("present", 0))
+    own = fake(node_id=1, is_voter=True, voters=fake(voter=lambda _: None), key=("own", 1), log=fake(end_offset=7))
+    leader = fake(replica=own, observers={"s": silent, "p": present}, voters={})
+    Leader.describe(leader, OBSERVER_SESSION_TIMEOUT_MS)
+    assert list(leader.observers) == ["p"]
+
+
+def test_a_node_that_becomes_a_voter_waits_for_a_leader_no_longer_than_others() -> None:
+    replica = fake(may_be_elected=True, now_ms=5, random_timeout=lambda: 7)
+    state = fake(replica=replica, deadline_ms=NEVER_MS)
+    Unattached.on_voters_changed(state)
+    assert state.deadline_ms == 12
+    replica.now_ms = 100
+    Unattached.on_voters_changed(state)
+    assert state.deadline_ms == 12
+
+
+def test_a_leader_that_cannot_write_resigns() -> None:
+    given_up: list[StorageError] = []
+    failure = StorageError("/data", "Input/output error")
+
+    def fail(message: object) -> None:
+        raise failure
+
+    message: Any = object()
+    RaftDriver.step_or_resign(fake(step=fail, _give_up=given_up.append), message)
+    assert given_up == [failure]
+
+
+def test_an_update_of_a_voter_before_the_first_commit_of_a_leader_is_tried_again() -> None:
+    ended: list[ErrorCode] = []
+    voter = fake(kraft_versions=(0, 1), supports=lambda level: True)
+    changes = fake(_replica=fake(kraft_version=1, voters=[]), _is_committed=False, _end=ended.append)
+    response = fake(error=ErrorCode.NONE, versions=(0, 1))
+    VoterChanges._go_on_updating(changes, fake(), voter, response)
+    assert ended == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_a_message_to_a_node_without_an_address_is_dropped() -> None:
+    link = fake(_unsent={str: "vote"}, _links=fake(address_of=lambda voter: None), _voter=2)
+    step: Any = None
+    trio.run(_Lane._send_next, link, step)
+    assert link._unsent == {}

@@ -1,0 +1,103 @@
+"""Single steps of groups of the modern protocols, in states to which histories lead rarely."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykbroker.groups.consumer import reconciliation as consumer
+from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
+from pykbroker.groups.share.initialization import uninitialized_record
+from pykbroker.groups.share.offsets import begin_group_deletion
+from pykbroker.groups.streams import reconciliation as streams
+from pykbroker.groups.streams.endpoints import endpoints_of
+from pykbroker.groups.streams.member import MemberState as StreamsState
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.pykbroker.groups.share.rig import ShareRig
+
+UNUSED: Any = None
+
+
+def test_a_timer_is_due_at_its_deadline() -> None:
+    timers = MemberTimers()
+    assert timers.pop_due(5) is None
+    timers.schedule(TimerKind.SESSION, "m", 10, 3)
+    assert timers.pop_due(9) is None
+    assert timers.pop_due(10) == DueTimer(TimerKind.SESSION, "m", 3)
+    assert timers.pop_due(10) is None
+
+
+def test_an_empty_group_takes_every_client_of_the_classic_protocol() -> None:
+    group = ConsumerGroup("g", UNUSED)
+    assert group.supports_classic("consumer", ["range"])
+    assert not group.supports_classic("consumer", [])
+    assert not group.supports_classic("connect", ["range"])
+
+
+def test_members_at_their_targets_stay_as_they_are() -> None:
+    member: Any = SimpleNamespace(state=MemberState.STABLE, member_epoch=5)
+    target: Any = SimpleNamespace(epoch=5)
+    same = consumer.reconcile(
+        member, target, frozenset(), UNUSED, None, has_subscription_changed=False, subscribes=True
+    )
+    assert same is member
+    task: Any = SimpleNamespace(state=StreamsState.STABLE, member_epoch=5)
+    assert streams.reconcile(UNUSED, task, 5, UNUSED, None) is task
+
+
+def test_a_share_member_leaves_a_topic_before_there_is_a_new_target() -> None:
+    rig = ShareRig({"clicks": 1, "views": 1}, assignment_interval_ms=1_000)
+    epoch = rig.beat("m", 0, "clicks", "views").member_epoch
+    for _ in range(2):
+        rig.initialize()
+        rig.now_ms += 2_000
+        epoch = rig.beat("m", epoch).member_epoch
+    # The member that joins has a target computed now, and the next one is due in a second.
+    rig.beat("other", 0, "clicks", "views")
+    epoch = rig.beat("m", epoch).member_epoch
+    before = rig.group.members["m"]
+    assert len(before.assigned) == 2
+    response = rig.beat("m", epoch, "clicks")
+    after = rig.group.members["m"]
+    assert (response.member_epoch, after.member_epoch) == (epoch, before.member_epoch)
+    assert len(after.assigned) == 1
+
+
+def test_share_groups_with_nothing_to_note_write_nothing() -> None:
+    group: Any = SimpleNamespace(initializing={}, has_state_record=False)
+    assert uninitialized_record(group, {}, UNUSED) is None
+    deleted = begin_group_deletion(group, UNUSED)
+    assert (deleted.response, deleted.records) == ({}, [])
+
+
+class Topics:
+    """No topic exists but "here", of two partitions."""
+
+    def id_of(self, name: str) -> bytes | None:
+        return b"here" if name == "here" else None
+
+    def partition_count(self, topic_id: bytes) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(("subtopology", "topic"), [("other", "here"), ("0", "gone"), ("0", "here")])
+def test_endpoints_whose_partitions_are_unknown(subtopology: str, topic: str) -> None:
+    """The tasks are of a topology that was replaced, or their topic is gone."""
+    assigned = SimpleNamespace(active={"0": {0, 1}}, standby={})
+    endpoint = SimpleNamespace(host="localhost", port=9092)
+    member: Any = SimpleNamespace(member_id="m", user_endpoint=endpoint, assigned=assigned)
+    configured = SimpleNamespace(subtopologies={subtopology: SimpleNamespace(consumed_topics=[topic])})
+    group: Any = SimpleNamespace(members={}, endpoints={}, configured=configured)
+    topics: Any = Topics()
+    if (subtopology, topic) == ("0", "here"):
+        (found,) = endpoints_of(group, member, topics)
+        assert [(each.topic, each.partitions) for each in found.active_partitions] == [("here", [0, 1])]
+        return
+    with pytest.raises(GroupError) as raised:
+        endpoints_of(group, member, topics)
+    assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
