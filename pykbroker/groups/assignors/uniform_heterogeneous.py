@@ -6,7 +6,9 @@ from the most to the least loaded subscribers of each topic, until no move makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.java_order import copied_table_size, number_order, table_size_for
@@ -15,6 +17,7 @@ ROUNDS_MAX = 16
 """Rounds over all topics. With overlapping subscriptions each round about halves the imbalance."""
 
 NO_OWNER = -1
+NO_LEVEL = -1, 0
 
 
 def assign_heterogeneous(
@@ -29,61 +32,134 @@ def _signed_order(topic_id: bytes) -> tuple[int, int]:
     return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
 
 
-class _Loads:
-    """The subscribers of a topic by load, from which the least and the most loaded are taken in turns.
+class _Levels:
+    """Members by load: for each number of partitions the members that have so many.
 
-    Members at one end with the same number of partitions form a range. Each member of a range has one turn, then the
-    range takes in the members that are now on a level with it.
+    Sets of members are integers with the bit `1 << index` for each of them, because many topics ask for the least and
+    the most loaded of their subscribers: an intersection costs far less than sorting these for each topic.
     """
 
-    def __init__(self, sizes: Sequence[int], subscribers: Sequence[int]) -> None:
-        self._sizes = sizes
-        self._members = sorted(subscribers, key=lambda member: (sizes[member], member))
-        self._low_end = 0
-        self._low_size = sizes[self._members[0]] - 1
-        self._low_next = 0
-        self._high_start = self._high_end = len(self._members)
-        self._high_size = sizes[self._members[-1]] + 1
-        self._high_next = len(self._members) - 1
-        self.imbalance = sizes[self._members[-1]] - sizes[self._members[0]]
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self._members: dict[int, int] = {}
+        for index, size in enumerate(sizes):
+            self._members[size] = self._members.get(size, 0) | 1 << index
+        self._sizes = sorted(self._members)
 
-    @property
-    def is_balanced(self) -> bool:
-        return self._high_size - self._low_size <= 1
+    def ascending(self, members: int) -> Iterator[tuple[int, int]]:
+        """Number of partitions and members that have so many, of those in a set, from the least loaded on."""
+        return self._of(members, self._sizes)
 
-    def least(self) -> int:
-        """The next member to get a partition; the caller gives it one."""
-        if self._low_next >= self._low_end:
-            self._low_size += 1
-            while self._low_end < len(self._members) and self._size_at(self._low_end) == self._low_size:
-                self._low_end += 1
-            self._low_next = 0
-        self._low_next += 1
-        return self._members[self._low_next - 1]
+    def descending(self, members: int) -> Iterator[tuple[int, int]]:
+        """As `ascending`, from the most loaded on."""
+        return self._of(members, reversed(self._sizes))
 
-    def most(self) -> int:
-        """The next member to lose a partition, or `NO_OWNER`; the caller takes one from it or excludes it."""
-        if self._high_next < self._high_start:
-            if self._high_end <= self._high_start and self._high_start > 0:
-                self._high_size = self._size_at(self._high_start - 1)
+    def imbalance(self, members: int) -> int:
+        """Difference in partitions between the most and the least loaded of some members."""
+        return next(self.descending(members))[0] - next(self.ascending(members))[0]
+
+    def move(self, index: int, old_size: int, new_size: int) -> None:
+        """Notes another number of partitions of a member."""
+        left = self._members[old_size] ^ 1 << index
+        if left:
+            self._members[old_size] = left
+        else:
+            del self._members[old_size]
+            del self._sizes[bisect_left(self._sizes, old_size)]
+        if new_size not in self._members:
+            insort(self._sizes, new_size)
+        self._members[new_size] = self._members.get(new_size, 0) | 1 << index
+
+    def _of(self, members: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+        for size in sizes:
+            found = self._members[size] & members
+            if found:
+                yield size, found
+
+
+class _Owned:
+    """The partitions of one topic by owner, ascending, and the set of the owners."""
+
+    __slots__ = ("owners", "partitions")
+
+    def __init__(self, owners: Sequence[int]) -> None:
+        self.partitions: dict[int, list[int]] = {}
+        for partition, owner in enumerate(owners):
+            self.partitions.setdefault(owner, []).append(partition)
+        self.owners = sum(1 << owner for owner in self.partitions)
+
+    def move_last(self, giver: int, taker: int) -> int:
+        """Moves the last partition of a member to another one; returns its number."""
+        partition = self.partitions[giver].pop()
+        if not self.partitions[giver]:
+            self.owners ^= 1 << giver
+        insort(self.partitions.setdefault(taker, []), partition)
+        self.owners |= 1 << taker
+        return partition
+
+
+def _takers(levels: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The members that get a partition, one after the other, each with the number of those that it had until then.
+
+    The members on the lowest level have one turn each, then those that are now on a level with them take part as well.
+    `levels` are ascending, as they were before the first turn. There is no last turn.
+    """
+    ordered: list[int] = []
+    next_size, members = next(levels)
+    size = next_size
+    while True:
+        for index in ordered:
+            yield size, index
+        if size == next_size:
+            while members:
+                lowest = members & -members
+                members ^= lowest
+                ordered.append(lowest.bit_length() - 1)
+                yield size, ordered[-1]
+            next_size, members = next(levels, NO_LEVEL)
+        size += 1
+
+
+def _givers(levels: Iterator[tuple[int, int]], owned: _Owned) -> Iterator[tuple[int, int]]:
+    """The members that give up a partition, one after the other, each with the number of those that it had until then.
+
+    The members on the highest level have one turn each, the last one first, then those that are now on a level with
+    them take part as well; members without a partition of the topic are left out. `levels` are descending, as they
+    were before the first turn.
+
+    Kafka has the members in an array and puts the first one that has had its turn into the place of one that it leaves
+    out: the first of the next turns becomes the last. Hence the rotations.
+    """
+    owners = owned.owners
+    kept: deque[int] = deque()
+    next_size, members = next(levels)
+    size = next_size
+    while True:
+        ordered: deque[int] = deque()
+        for index in kept:
+            if owned.partitions[index]:
+                yield size, index
+                ordered.append(index)
             else:
-                self._high_size -= 1
-            while self._high_start > 0 and self._size_at(self._high_start - 1) == self._high_size:
-                self._high_start -= 1
-            self._high_next = self._high_end - 1
-        if self._high_next < 0:
-            return NO_OWNER
-        self._high_next -= 1
-        return self._members[self._high_next + 1]
-
-    def exclude_most(self) -> None:
-        """Takes the member out that `most` returned last: it has no partition of the topic."""
-        members, index = self._members, self._high_next + 1
-        self._high_end -= 1
-        members[index], members[self._high_end] = members[self._high_end], members[index]
-
-    def _size_at(self, index: int) -> int:
-        return self._sizes[self._members[index]]
+                ordered.rotate(-1)
+        if size == next_size:
+            left = members & owners
+            while left:
+                index = left.bit_length() - 1
+                ordered.rotate(-(members >> index + 1).bit_count())
+                yield size, index
+                ordered.append(index)
+                others = (1 << index) - 1
+                members &= others
+                left &= others
+            ordered.rotate(-members.bit_count())
+            next_size, members = next(levels, NO_LEVEL)
+        kept = ordered
+        if kept:
+            size -= 1
+        elif members:
+            size = next_size
+        else:
+            return
 
 
 class _Set:
@@ -112,38 +188,46 @@ class _Balancer:
     def __init__(self, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> None:
         self._members = list(members.items())
         self._sizes = [0] * len(members)
-        self._subscribers: dict[bytes, list[int]] = {}
-        for index, (_, member) in enumerate(self._members):
-            for topic_id in member.topic_ids:
-                self._subscribers.setdefault(topic_id, []).append(index)
         self._partition_counts = partition_counts
-        self._changed: dict[tuple[int, bytes], _Set] = {}
+        subscribed: dict[frozenset[bytes], int] = {}
+        for index, (_, member) in enumerate(self._members):
+            subscribed[member.topic_ids] = subscribed.get(member.topic_ids, 0) | 1 << index
+        self._subscribers: dict[bytes, int] = {}
+        for topic_ids, indexes in subscribed.items():
+            for topic_id in topic_ids:
+                self._subscribers[topic_id] = self._subscribers.get(topic_id, 0) | indexes
+        self._subscriber_count = {topic_id: found.bit_count() for topic_id, found in self._subscribers.items()}
+        self._changed: list[dict[bytes, _Set]] = [{} for _ in members]
         self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
         self._order = sorted(
             self._subscribers,
             key=lambda topic_id: (
-                -partition_counts[topic_id] / len(self._subscribers[topic_id]),
-                len(self._subscribers[topic_id]),
+                -partition_counts[topic_id] / self._subscriber_count[topic_id],
+                self._subscriber_count[topic_id],
                 _signed_order(topic_id),
             ),
         )
 
     def assign(self) -> dict[str, Assignment]:
         self._keep()
+        self._levels = _Levels(self._sizes)
         for topic_id in self._order:
             self._give_free(topic_id)
         self._balance()
-        targets: dict[str, Assignment] = {}
-        for index, (member_id, member) in enumerate(self._members):
-            target: Assignment = {}
-            for topic_id in dict.fromkeys((*member.assigned, *member.topic_ids)):
-                changed = self._changed.get((index, topic_id))
-                if changed is None and topic_id in member.topic_ids and topic_id in member.assigned:
+        return {
+            member_id: as_copied(self._target(member, changed), member.assigned)
+            for (member_id, member), changed in zip(self._members, self._changed, strict=True)
+        }
+
+    def _target(self, member: MemberSpec, changed: Mapping[bytes, _Set]) -> Assignment:
+        target: Assignment = {}
+        for topic_id in dict.fromkeys((*member.assigned, *changed)):
+            if topic_id not in changed:
+                if topic_id in member.topic_ids:
                     target[topic_id] = member.assigned[topic_id]
-                elif changed is not None and changed.partitions:
-                    target[topic_id] = Partitions(changed.in_order())
-            targets[member_id] = as_copied(target, member.assigned)
-        return targets
+            elif changed[topic_id].partitions:
+                target[topic_id] = Partitions(changed[topic_id].in_order())
+        return target
 
     def _keep(self) -> None:
         for index, (_, member) in enumerate(self._members):
@@ -163,32 +247,44 @@ class _Balancer:
         free = [partition for partition, owner in enumerate(owners) if owner == NO_OWNER]
         if not free:
             return
-        loads = _Loads(self._sizes, self._subscribers[topic_id])
-        for partition in free:
-            index = loads.least()
+        before: dict[int, int] = {}
+        takers = _takers(self._levels.ascending(self._subscribers[topic_id]))
+        for partition, (_, index) in zip(free, takers, strict=False):
             owners[partition] = index
-            self._sizes[index] += 1
+            self._add_size(index, 1, before)
             self._set(index, topic_id).add(partition)
+        self._move_levels(before)
+
+    def _add_size(self, index: int, change: int, before: dict[int, int]) -> None:
+        """Changes the number of a member's partitions; `before` gets the one before the first change."""
+        before.setdefault(index, self._sizes[index])
+        self._sizes[index] += change
+
+    def _move_levels(self, before: Mapping[int, int]) -> None:
+        """Notes the changed numbers of partitions, given the ones before, when no turns are left."""
+        for index, size in before.items():
+            self._levels.move(index, size, self._sizes[index])
 
     def _set(self, index: int, topic_id: bytes) -> _Set:
         """The partitions of a topic that a member has, to be changed."""
-        found = self._changed.get((index, topic_id))
+        found = self._changed[index].get(topic_id)
         if found is None:
             present = self._members[index][1].assigned.get(topic_id)
             table_size = self._new_table_size(topic_id) if present is None else copied_table_size(len(present))
             ordered = () if present is None else number_order(in_order(present), table_size)
-            found = self._changed[index, topic_id] = _Set(table_size, ordered)
+            found = self._changed[index][topic_id] = _Set(table_size, ordered)
         elif not found.partitions:
-            found = self._changed[index, topic_id] = _Set(self._new_table_size(topic_id), ())
+            found = self._changed[index][topic_id] = _Set(self._new_table_size(topic_id), ())
         return found
 
     def _new_table_size(self, topic_id: bytes) -> int:
         """The size of the table for as many partitions as a subscriber gets on average."""
-        share = -(-self._partition_counts[topic_id] // len(self._subscribers[topic_id]))
+        share = -(-self._partition_counts[topic_id] // self._subscriber_count[topic_id])
         return table_size_for(int(share / 0.75 + 1))
 
     def _balance(self) -> None:
-        shared = [topic_id for topic_id in self._order if len(self._subscribers[topic_id]) > 1]
+        self._owned: dict[bytes, _Owned] = {}
+        shared = [topic_id for topic_id in self._order if self._subscriber_count[topic_id] > 1]
         last_moved = NO_OWNER
         for _ in range(ROUNDS_MAX):
             for index, topic_id in enumerate(shared):
@@ -199,28 +295,22 @@ class _Balancer:
 
     def _balance_topic(self, topic_id: bytes) -> bool:
         """Moves partitions of a topic from its most to its least loaded subscribers; True if one was moved."""
-        loads = _Loads(self._sizes, self._subscribers[topic_id])
-        if loads.imbalance <= 1:
+        subscribers = self._subscribers[topic_id]
+        if self._levels.imbalance(subscribers) <= 1:
             return False
-        owners = self._owners[topic_id]
-        owned: dict[int, list[int]] = {}
-        for partition, owner in enumerate(owners):
-            owned.setdefault(owner, []).append(partition)
-        has_moved = False
-        while True:
-            giver = loads.most()
-            while giver != NO_OWNER and not owned.get(giver):
-                loads.exclude_most()
-                giver = loads.most()
-            if giver == NO_OWNER:
-                return has_moved
-            partition = owned[giver].pop()
-            taker = loads.least()
-            if loads.is_balanced:
-                return has_moved
-            owners[partition] = taker
+        owned = self._owned.get(topic_id)
+        if owned is None:
+            owned = self._owned[topic_id] = _Owned(self._owners[topic_id])
+        before: dict[int, int] = {}
+        takers = _takers(self._levels.ascending(subscribers))
+        for giver_size, giver in _givers(self._levels.descending(subscribers), owned):
+            taker_size, taker = next(takers)
+            if giver_size - taker_size <= 1:
+                break
+            partition = owned.move_last(giver, taker)
             self._set(giver, topic_id).remove(partition)
             self._set(taker, topic_id).add(partition)
-            self._sizes[giver] -= 1
-            self._sizes[taker] += 1
-            has_moved = True
+            self._add_size(giver, -1, before)
+            self._add_size(taker, 1, before)
+        self._move_levels(before)
+        return bool(before)

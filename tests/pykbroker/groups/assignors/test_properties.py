@@ -68,6 +68,21 @@ def test_each_partition_goes_to_one_subscriber(
             assert max(sizes) - min(sizes) <= 1
 
 
+@given(counts=COUNTS, seeds=SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_uniform_leaves_no_move_that_makes_it_better(counts: list[int], seeds: list[int]) -> None:
+    """Of members with different subscriptions: none has two more than another that may have one of its partitions."""
+    topics = _topics(counts)
+    result: dict[str, Assignment] = {}
+    for seed in seeds:
+        members = _group(seed, topics, False, result)
+        result = assign_uniform(members, topics, False)
+        for giver, target in result.items():
+            for topic_id in target:
+                least = min(_size(result[taker]) for taker, spec in members.items() if topic_id in spec.topic_ids)
+                assert _size(target) - least <= 1, giver
+
+
 @given(counts=COUNTS, seeds=SEEDS, is_homogeneous=st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_uniform_moves_nothing_in_an_unchanged_group(counts: list[int], seeds: list[int], is_homogeneous: bool) -> None:
