@@ -12,7 +12,7 @@ import trio
 from pykbroker.controller.turns import Turn
 from pykbroker.coordination import coordinator_records
 from pykbroker.coordination.loader import read_records
-from pykbroker.coordination.shard import LoggedRecords
+from pykbroker.coordination.shard import LastRecords, LoggedRecords
 from pykbroker.protocol.codec import encode, encode_versioned
 from pykbroker.protocol.log_messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from pykbroker.protocol.log_messages.share_state_records import ShareUpdateKey, ShareUpdateValue
@@ -75,6 +75,6 @@ def test_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykbroker.transactions.shard.PIECE", 1)
     shard = TransactionShard(0, lambda: 2)
     state = LoggedState(producer_id=9, producer_epoch=1, state=TransactionState.EMPTY)
-    last = {encode_key(name): (number, encode_value(state, 2)) for number, name in enumerate("ab")}
-    assert sum(1 for _ in shard.load(LoggedRecords(last, {}, {}, "log"), 1000)) == 2
+    last: LastRecords = {encode_key(name): (number, encode_value(state, 2)) for number, name in enumerate("ab")}
+    assert len(list(shard.load(LoggedRecords(last, {}, {}, "log"), 1000))) == 2
     assert set(shard.transactions) == {"a", "b"}

@@ -75,8 +75,9 @@ def test_uniform_leaves_no_move_that_makes_it_better(counts: list[int], seeds: l
     topics = _topics(counts)
     result: dict[str, Assignment] = {}
     for seed in seeds:
-        members = _group(seed, topics, False, result)
-        result = assign_uniform(members, topics, False)
+        group = _group(seed, topics, False, result)
+        members = group.members
+        result = assign_uniform(group, topics)
         for giver, target in result.items():
             for topic_id in target:
                 least = min(_size(result[taker]) for taker, spec in members.items() if topic_id in spec.topic_ids)
@@ -111,8 +112,8 @@ def test_simple_takes_partitions_of_which_too_many_members_have_each() -> None:
     """No member has too much, but all three have the same partition; two are to have each. The first one moves."""
     topic_id = TOPIC_IDS[0]
     assigned = {topic_id: Partitions([0])}
-    members = {name: MemberSpec(None, None, frozenset((topic_id,)), assigned) for name in ("a", "b", "c")}
-    result = assign_simple(members, _topics([2]), True)
+    members = {name: MemberSpec(None, frozenset((topic_id,)), assigned) for name in ("a", "b", "c")}
+    result = assign_simple(GroupSpec(members, True), _topics([2]))
     assert result == {"a": {topic_id: {1}}, "b": {topic_id: {0}}, "c": {topic_id: {0}}}
 
 
