@@ -6,13 +6,13 @@ without allocated space would end the process with SIGBUS.
 The file of a log with few appends has no mapping (`OsFileSystem.append_mapped`) and is exactly as long as its data: for
 one batch a mapping costs more than a write. A log that gets 64 KiB between two calls of `is_idle` is busy: space is
 allocated ahead of its data, in steps that double up to 2 MiB, with a few system calls for every hundred batches. Its
-pages are populated in parts of 256 KiB, when the data get there, so that no append waits for the pages of a whole step,
-which may take milliseconds. Where the system provides a huge page, the first part in it populates all of it. The file
-is then longer than its data, by zeros, which `close` cuts off; after a crash recovery does.
+pages are populated in parts of 64 KiB, when the data get there, so that no append waits for the pages of a whole step,
+which may take tens of milliseconds. The pages are small for the same reason. The file is then longer than its data, by
+zeros, which `close` cuts off; after a crash recovery does.
 
 An append of `WRITTEN_SIZE` bytes or more is a gathering write (pwritev) into space that is allocated in the same steps.
-The system call costs less than the pages of a mapping, which the system zeroes before the data are copied, and which a
-virtual machine often has to get from its host first. docs/decisions/0003-allocate-then-map.md has figures.
+The system call costs less than the pages of a mapping, which the system zeroes before the data are copied.
+docs/decisions/0003-allocate-then-map.md has figures.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ from pykbroker.logstore.gathering_write import write_all
 BUSY_SIZE: Final = 1 << 16
 STEP_MIN: Final = 1 << 16
 STEP_MAX: Final = 1 << 21
-HUGE_PAGE: Final = 1 << 21
-POPULATED_SIZE: Final = 1 << 18
+POPULATED_SIZE: Final = 1 << 16
 """Bytes whose pages are populated with one call."""
-WRITTEN_SIZE: Final = 1 << 13
+WRITTEN_SIZE: Final = 1 << 11
 """Bytes from which on an append is written; a smaller one is copied into the mapping."""
 
 # Advice of madvise(2) since Linux 5.14; the mmap module has no constant for it.
 _MADV_POPULATE_WRITE: Final = 23
-_MADV_HUGEPAGE: Final[int] = getattr(mmap, "MADV_HUGEPAGE", -1)
 
 IS_AVAILABLE: Final = hasattr(os, "posix_fallocate")
 """True if the system can allocate space ahead; without that a mapping is not safe."""
@@ -103,7 +101,7 @@ class AppendMapping:
     def _allocate_for(self, position: int, size: int) -> None:
         """Allocates space for `size` bytes at a position, and for another step of a busy log if there is so much."""
         begin = max(position, self._allocated_end)
-        _, end = _window(position, size + self._next_step(), mmap.ALLOCATIONGRANULARITY)
+        _, end = _window(position, size + self._next_step())
         try:
             os.posix_fallocate(self._descriptor, begin, end - begin)
         except OSError:
@@ -125,18 +123,13 @@ class AppendMapping:
         if position + size - self._size_at_look < BUSY_SIZE:
             self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
             return
-        step = self._next_step()
-        is_huge = step >= HUGE_PAGE and _MADV_HUGEPAGE >= 0
-        base, end = _window(position, size + step, HUGE_PAGE if is_huge else mmap.ALLOCATIONGRANULARITY)
+        base, end = _window(position, size + self._next_step())
         try:
-            mapping = self._map(base, end)
+            self._map(base, end)
         except OSError:
             # The disk is nearly full: the data may fit without the step ahead.
             self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
             return
-        if is_huge:
-            with suppress(OSError):
-                mapping.madvise(_MADV_HUGEPAGE)
         self._ready_end = base
 
     def _populate(self, end: int) -> None:
@@ -150,7 +143,7 @@ class AppendMapping:
         with suppress(OSError):
             mapping.madvise(_MADV_POPULATE_WRITE, begin - self._base, self._ready_end - begin)
 
-    def _map(self, base: int, end: int) -> mmap.mmap:
+    def _map(self, base: int, end: int) -> None:
         os.posix_fallocate(self._descriptor, base, end - base)
         self._allocated_end = max(end, self._allocated_end)
         mapping = mmap.mmap(self._descriptor, end - base, offset=base)
@@ -158,7 +151,6 @@ class AppendMapping:
         self._mapping, self._base, self._end = mapping, base, end
         # A window without space ahead is not populated.
         self._ready_end = end
-        return mapping
 
     def _unmap(self) -> None:
         if self._mapping is not None:
@@ -178,7 +170,7 @@ class AppendMapping:
         os.ftruncate(self._descriptor, self.size)
 
 
-def _window(position: int, size: int, unit: int) -> tuple[int, int]:
-    """The smallest range of whole units that covers `size` bytes from `position`, as (begin, end)."""
+def _window(position: int, size: int) -> tuple[int, int]:
+    """The smallest range of whole pages that covers `size` bytes from `position`, as (begin, end)."""
     end = position + size
-    return position - position % unit, end + -end % unit
+    return position - position % mmap.ALLOCATIONGRANULARITY, end + -end % mmap.ALLOCATIONGRANULARITY
