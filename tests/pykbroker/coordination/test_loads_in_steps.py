@@ -75,6 +75,8 @@ def test_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykbroker.transactions.shard.PIECE", 1)
     shard = TransactionShard(0, lambda: 2)
     state = LoggedState(producer_id=9, producer_epoch=1, state=TransactionState.EMPTY)
-    last = {encode_key(name): (number, encode_value(state, 2)) for number, name in enumerate("ab")}
+    last: dict[bytes, tuple[int, bytes | None]] = {
+        encode_key(name): (number, encode_value(state, 2)) for number, name in enumerate("ab")
+    }
     assert sum(1 for _ in shard.load(LoggedRecords(last, {}, {}, "log"), 1000)) == 2
     assert set(shard.transactions) == {"a", "b"}
