@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pykbroker.groups.consumer.member import ConsumerMember, MemberState
+from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
