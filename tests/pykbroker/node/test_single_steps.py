@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import ssl
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.node_client import NodeUnreachable
-from pykbroker.errors import KafkaError
+from pykbroker.errors import CoordinatorError, KafkaError
+from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.network.connection_limits import ConnectionLimits
-from pykbroker.node import broker_server, controller_server, housekeeping, sasl_mechanisms
+from pykbroker.node import broker_server, controller_server, housekeeping, quorum_node, sasl_mechanisms
+from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.sasl_mechanisms import _MetadataCredentials
 from pykbroker.processes.prepared_process import _end
 from pykbroker.protocol.error_codes import ErrorCode
@@ -22,12 +26,16 @@ from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.quotas.rates import QuotaWindows
 from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.quotas.throttling import NS_PER_PERCENT, RequestQuota
+from pykbroker.replication.directory_moves import DirectoryMoves
 from pykbroker.replication.directory_reports import DirectoryReports
 from pykbroker.replication.offset_waiters import OffsetWaiter
+from pykbroker.replication.replication_tasks import ReplicationTasks
 from pykbroker.security.tls import listener_tls
+from pykbroker.security.tls.connecting import with_tls
 from pykbroker.share_partitions.registry import SharePartitions
 from pykbroker.testing import client_kafka_python
 from pykbroker.testing.local_cluster import LocalCluster
+from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.marker_queue import MarkerQueue
 from tests.support.data_path import NOW_MS, ManualClock
 
@@ -331,3 +339,104 @@ def test_a_reader_counts_the_bytes_below_the_new_high_watermark() -> None:
         assert replica.high_watermark == 9
         assert waiter.bytes_wanted == left if left is not None else waiter.bytes_wanted <= 0
     assert moved == [(3, 9)] * 2
+
+
+async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def begin(*_: object) -> Any:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "")
+
+    shard = fake(timed_out=lambda now_ms: [fake(transactional_id="x")], has_ongoing=False)
+    await TransactionCoordinator._abort_timed_out(
+        fake(_runtime=fake(now_ms=lambda: 5, shards={0: shard}), _begin=begin, level=2)
+    )
+    assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
+
+
+def test_partitions_of_deleted_topics_are_not_followed_any_more() -> None:
+    stopped: list[Any] = []
+    tasks = fake(_stop_following=stopped.append)
+    image: Any = fake(
+        delta=fake(
+            deleted_topics=[fake(topic_id=b"t", partitions={0: None, 1: None})], created_topics=[], changed_topics=[]
+        )
+    )
+    ReplicationTasks.apply(tasks, image, image)
+    assert stopped == [(b"t", 0), (b"t", 1)]
+
+
+async def test_in_sync_sets_shrink_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykbroker.replication.replication_tasks.PARTITIONS_PER_TURN", 1)
+    shrunk: list[float] = []
+    partition = fake(shrink_isr=lambda: shrunk.append(trio.current_time()))
+    tasks = fake(_settings=fake(lag_time_max_ms=2000), _partitions=fake(all=lambda: [partition] * 2))
+    with trio.move_on_after(1.5):
+        await ReplicationTasks._shrink_isrs(tasks)
+    assert len(shrunk) == 2
+
+
+async def test_a_log_that_is_lost_between_two_names_is_offline() -> None:
+    offline: list[Any] = []
+    failed: list[Any] = []
+    log: Any = object()
+    move = fake(partition=fake(log=log, on_storage_error=failed.append), key=("t", 0), not_before=0.0)
+    for present, expected in ((log, []), (None, [[("t", 0)]])):
+        moves = fake(
+            _is_current=lambda move: True,
+            _directories=fake(get=lambda topic, number, present=present: present),
+            _partitions=fake(take_offline=offline.append),
+        )
+        failure = StorageError("/a/t-0", "Input/output error")
+        DirectoryMoves._on_failure(moves, move, failure)
+        assert offline == expected
+        assert failed[-1] is failure
+    assert move.not_before > trio.current_time()
+
+
+def test_a_listener_with_tls_that_is_added_to_others() -> None:
+    added: list[Any] = []
+    tls = fake(add=lambda *words: added.append(words))
+    nursery: Any = None
+    config: Any = None
+    assert RunningListeners._tls_with(fake(_services=fake(tls=tls)), "SSL2", config, nursery) is tls
+    assert added == [("SSL2", None)]
+
+
+def test_the_offsets_of_a_group_whose_partition_is_offline() -> None:
+    coordinator = fake(_runtime=fake(find=lambda group_id: (0, None), partition=lambda number: None))
+    with pytest.raises(CoordinatorError) as raised:
+        GroupCoordinator.offsets_partition(coordinator, "g")
+    assert raised.value.error_code is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_handshake_that_is_cancelled_closes_the_stream() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        return ours
+
+    tls: Any = fake(client=ssl.create_default_context())
+    with trio.move_on_after(1):
+        await with_tls(open_stream, tls)("localhost", 9093)
+    assert await theirs.receive_some()
+    assert await theirs.receive_some() == b""
+
+
+@pytest.mark.parametrize(("cluster_id", "found"), [("", (None, "host:9093: SASL is needed")), ("id", ("id", ""))])
+async def test_a_controller_that_does_not_say_which_cluster_this_is(
+    monkeypatch: pytest.MonkeyPatch, cluster_id: str, found: tuple[str | None, str]
+) -> None:
+    """At levels before controller registration the response has an error and still the cluster id."""
+
+    class Client:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def request(self, *_: object) -> Any:
+            return fake(error_code=35, error_message="SASL is needed", cluster_id=cluster_id)
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr("pykbroker.controller.node_client.NodeClient", Client)
+    monkeypatch.setattr(quorum_node, "controller_opener", lambda config, host: None)
+    address: Any = "host:9093"
+    host: Any = None
+    assert await quorum_node._cluster_id_at(address, fake(node_id=1), host) == found
