@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pykbroker.network.connection import BUFFER_SIZE_KEPT, Connection, SocketConnection
+from pykbroker.network.connection import Connection, SocketConnection
 from pykbroker.network.tls_connection import TlsConnection
+from pykbroker.protocol.framing import BUFFER_SIZE_KEPT
 
 
 def fake(**attributes: Any) -> Any:
