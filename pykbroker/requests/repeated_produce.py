@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
-from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import TOPIC, WRITE
 from pykbroker.protocol.api_keys import ApiKey
@@ -194,8 +194,6 @@ class RepeatedProduce:
         version = header.api_version
         if isinstance(error, (KafkaError, LogError, RecordError)):
             response = kind.response(append_failure(kind.index, error, partition))
-        elif isinstance(error, CloseConnection):
-            raise error
         else:
             request, _ = decode_from(ProduceRequest, version, frame, header.body_position)
             context = RequestContext(

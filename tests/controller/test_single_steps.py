@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 import trio
 
 from pykbroker.controller import raft_wire
+from pykbroker.controller.active_controller import ActiveController
 from pykbroker.controller.formatting import first_command, write_first_levels
 from pykbroker.controller.image_publisher import ImagePublisher
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.controller.peer_links import _Lane
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.follower import Unattached
 from pykbroker.controller.raft.leader import OBSERVER_SESSION_TIMEOUT_MS, Leader
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
@@ -21,7 +26,7 @@ from pykbroker.controller.raft.messages import UpdateVoterRequest
 from pykbroker.controller.raft.roles import NEVER_MS
 from pykbroker.controller.raft.voter_changes import VoterChanges
 from pykbroker.controller.raft_driver import RaftDriver
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -105,3 +110,73 @@ def test_a_message_to_a_node_without_an_address_is_dropped() -> None:
     step: Any = None
     trio.run(_Lane._send_next, link, step)
     assert link._unsent == {}
+
+
+def test_a_damaged_segment_refuses_the_start_of_a_node() -> None:
+    def fail(*, is_clean: bool) -> None:
+        raise CorruptSegment("/data/__cluster_metadata-0/0.log", 61, "a CRC is wrong")
+
+    with pytest.raises(InconsistentDirectory, match="a CRC is wrong; "):
+        ControllerNode.open(fake(_open=fail))
+
+
+def test_a_truncation_that_failed_is_undone_at_the_end() -> None:
+    done: list[Any] = []
+    failure = StorageError("/data", "Input/output error")
+    driver = fake(truncation_error=failure, undo_append=done.append, step=done.append)
+    ControllerNode.close(fake(_driver=driver, _storage=fake(close=lambda: done.append("closed"))))
+    assert done == [failure, local.Resign(), "closed"]
+
+
+def test_an_image_that_is_committed_in_part_waits_for_the_rest() -> None:
+    noted: list[int] = []
+    planned = deque([fake(base_offset=3, end_offset=9)])
+    publisher = fake(applied=OffsetAndEpoch(3, 1))
+    node = fake(
+        _publisher=publisher,
+        _queue=fake(planned=planned),
+        _core=fake(high_watermark=5),
+        _note_applied=noted.append,
+    )
+    ControllerNode.on_committed(node, 5)
+    assert list(ControllerNode._apply_large(node)) == []
+    assert (noted, len(planned), publisher.applied) == ([3], 1, OffsetAndEpoch(3, 1))
+
+
+@pytest.mark.parametrize(
+    ("found", "steps"),
+    [
+        (StorageError("/data", "No space left on device"), [local.SnapshotFailed(2, True)]),
+        (NodeUnreachable("it is gone"), [local.SnapshotFailed(2, False)]),
+        (None, []),
+    ],
+)
+def test_a_snapshot_that_is_not_installed(found: Exception | None, steps: list[Any]) -> None:
+    done: list[Any] = []
+
+    async def install(*_: object) -> Exception | None:
+        return found
+
+    node = fake(
+        _installer=fake(take=lambda: (2, OffsetAndEpoch(9, 1)), install=install),
+        _core=None,
+        _storage=None,
+        _wall_clock_ms=lambda: 0,
+        step_or_resign=done.append,
+        _publisher=fake(applied=OffsetAndEpoch(3, 1)),
+    )
+    trio.run(ControllerNode._install_snapshot, node)
+    assert done == steps
+    assert node._publisher.applied == OffsetAndEpoch(3, 1)
+
+
+async def test_a_broker_that_comes_back_is_not_fenced() -> None:
+    broker = fake(epoch=5, is_fenced=False)
+    controller = fake(
+        _now_ms=lambda: 0,
+        _settings=fake(session_timeout_ms=9000),
+        _node=fake(image=fake(brokers={1: broker})),
+    )
+    heartbeats: Any = fake(has_session=lambda *_: True)
+    refuses: Any = None
+    await ActiveController._fence_gone(controller, heartbeats, refuses, 1, 5)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykbroker.logstore import compaction
+from pykbroker.logstore.aborted_transactions import AbortedTransactions
 from pykbroker.logstore.compaction import begin_compaction, plan_cleaning
 from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
 from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
@@ -792,3 +793,38 @@ def test_what_stays_is_what_single_records_would_give(
     )
     batch_filter = BatchFilter(latest, end_offset, {}, 0, NOW_MS, 1000, TransactionTracker([]))
     assert batch_filter.filtered(batch) == as_decoded(batch, latest, end_offset, NOW_MS, 1000)
+
+
+def test_aborted_transactions_that_could_not_be_written_at_once_are_written_with_the_rest(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = memory.open(**OPTIONS)
+    transaction(log, ControlRecordType.ABORT, ("a", "1"))
+    for number in range(20):
+        put(log, ("k", f"{number}"))
+    aborted = log.aborted_transactions(0, 1000)
+    assert aborted
+    monkeypatch.setattr(AbortedTransactions, "_write_or_later", lambda self: None)
+    clean(log)
+    kept = log.aborted_transactions(0, 1000)
+    indexes = [memory.content(name) for name in memory.names() if name.endswith(".txnindex")]
+    assert sum(map(len, indexes)) == AbortedTransactions.entry_size * len(kept) > 0
+
+
+def test_a_segment_that_is_damaged_is_not_cleaned_again(memory: Place) -> None:
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    directory = LogDirectory.open(f"{memory.folder}/data", filesystem=memory.filesystem)
+    log = directory.create_log("a", 0, None, compacted, NOW_MS)
+    for number in range(10):
+        put(log, ("k" * 40, f"{number}"))
+    cleaner = LogCleaner(directory)
+    work = cleaner.begin(NOW_MS, lambda topic, partition: 10)
+    assert work is not None
+    name = f"{memory.folder}/data/a-0/{0:020}.log"
+    content = memory.filesystem.read_file(name)
+    assert content is not None
+    memory.filesystem.write_file(name, content[:8] + bytes(4) + content[12:])
+    with pytest.raises(CorruptSegment):
+        work.run()
+    assert cleaner.finish(work, NOW_MS) == 0
+    assert cleaner.begin(NOW_MS, lambda topic, partition: 10) is None

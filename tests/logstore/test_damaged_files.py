@@ -113,7 +113,7 @@ def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -
         if file != name:
             place.overwrite(file, content)
     log = place.open(**OPTIONS)  # type: ignore[arg-type]
-    assert log.log_end_offset == 63
+    assert log.loaded.log_end_offset == 63
     assert log.producers.producers[7].last_sequence == 59
     log.close()
     remade = set(place.names())
@@ -128,3 +128,38 @@ def test_a_topic_id_of_zeros_was_never_noted() -> None:
     assert read_topic_id(place.filesystem, "/logs/t-0") is not None
     place.overwrite("partition.metadata", bytes(len(content)))
     assert read_topic_id(place.filesystem, "/logs/t-0") is None
+
+
+def log_with(*changed: tuple[str, int, bytes], without: str = "") -> Place:
+    """The files of the log with other bytes at some positions, and without those whose names end so."""
+    place = Place(FakeFileSystem(), "/logs")
+    place.filesystem.make_directory("/logs/t-0")
+    contents = {
+        name: bytearray(content) for name, content in WHOLE.items() if not without or not name.endswith(without)
+    }
+    for name, position, data in changed:
+        contents[name][position : position + len(data)] = data
+    for name, content in contents.items():
+        place.overwrite(name, bytes(content))
+    return place
+
+
+@pytest.mark.parametrize("ending", [".index", ".timeindex"])
+def test_an_index_of_the_last_segment_that_is_damaged_after_a_clean_stop_is_rebuilt(ending: str) -> None:
+    name = max(name for name in WHOLE if name.endswith(ending))
+    assert WHOLE[name]
+    place = log_with((name, 0, b"\xff" * len(WHOLE[name])))
+    log = place.open(is_clean=True, recovery_point=63, end_offset=63, **OPTIONS)  # type: ignore[arg-type]
+    assert log.loaded.log_end_offset == 63
+    assert [one.base_offset for one in log.iter_batches()][-1] == 62
+    log.close()
+    assert b"\xff" not in place.content(name)
+
+
+def test_a_batch_without_a_length_below_the_recovery_point() -> None:
+    """It is found when the producers are read from the log after a kill."""
+    first = min(name for name in WHOLE if name.endswith(".log"))
+    size = 12 + int.from_bytes(WHOLE[first][8:12], "big")
+    place = log_with((first, size + 8, bytes(4)), without=".snapshot")
+    with pytest.raises(LogError, match="a record batch of length 0"):
+        place.open(recovery_point=63, **OPTIONS)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from pykbroker.logstore.directory_checkpoints import (
     RECOVERY_POINTS,
 )
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.filesystem import DirectoryEntry
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directories import NO_REPLICA, LogDirectories
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
@@ -542,3 +543,29 @@ def test_a_deleted_log_whose_directory_could_not_be_renamed_is_renamed_before_ot
     assert not filesystem.exists("/a/t-0")
     assert directory.delete_due_logs(NOW_MS + DELAY_MS, DELAY_MS) == 1
     assert not [entry for entry in filesystem.list("/a") if entry.is_directory]
+
+
+class Unlistable(FakeFileSystem):
+    """A file system on which a directory cannot be listed."""
+
+    failing_path = "-"
+
+    def list(self, path: str) -> list[DirectoryEntry]:
+        if path == self.failing_path:
+            raise StorageError(path, "Input/output error")
+        return super().list(path)
+
+
+def test_a_directory_whose_names_cannot_be_read_is_offline_from_the_start() -> None:
+    filesystem = Unlistable()
+    directories = opened(filesystem)
+    for number in range(4):
+        create(directories, number)
+    directories.close(7, {})
+    again = LogDirectories(
+        {each: LogDirectory.open(f"/{chr(each[0])}", filesystem=filesystem) for each in (A, B)},
+    )
+    filesystem.failing_path = "/a"
+    again.load_logs(lambda topic: CONFIG, NOW_MS)
+    assert (list(again.online), again.offline) == ([B], {A: "/a"})
+    assert sorted(again.logs) == [("t", 1), ("t", 3)]

@@ -14,8 +14,10 @@ from kafka.errors import ClusterAuthorizationFailedError, CoordinatorNotAvailabl
 import pykbroker.cli.cluster
 import pykbroker.cli.topic
 from pykbroker.cli.client.cluster import Cluster
+from pykbroker.cli.client.library_messages import _field
 from pykbroker.cli.completion import names
 from pykbroker.cli.errors import CliError
+from pykbroker.protocol.messages.fetch import FetchRequest
 from tests.pykbroker.cli.conftest import Run
 from tests.pykbroker.cli.fake_cluster import FakeCluster
 
@@ -199,3 +201,8 @@ def test_a_retriable_error_is_tried_again_until_the_deadline(monkeypatch: pytest
         cluster._ask(ask)
     assert asked[0] > 2
     assert now[0] <= 1.0
+
+
+def test_definitions_of_tagged_fields_for_the_library() -> None:
+    (cluster_id,) = [_field(field) for field in FetchRequest.FIELDS if field.name == "cluster_id"]
+    assert (cluster_id["tag"], cluster_id["taggedVersions"]) == (0, "12+")

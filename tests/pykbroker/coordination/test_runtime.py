@@ -481,3 +481,25 @@ async def test_results_of_a_shard_end_with_it(tmp_path: Path) -> None:
 
         await rig.runtime.carry_out_in_turns(number, shard, results())
     assert made == [0, 1]
+
+
+async def test_a_log_that_is_truncated_while_it_is_read_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This broker has become a follower of it."""
+    rig = Rig(tmp_path)
+    reads: list[Any] = []
+
+    async def read(*_: Any, **__: Any) -> Any:
+        if not reads:
+            rig.lead(3, leader=2)
+        reads.append(rig.owner())
+        raise StorageError("leases-0", "nothing is there")
+
+    async with rig.running():
+        await rig.acquire()
+        monkeypatch.setattr("pykbroker.coordination.loader.read_records", read)
+        rig.lead(2)
+        await trio.sleep(1)
+        assert rig.owner() is ErrorCode.NOT_COORDINATOR, reads
+    assert "cannot be read" not in caplog.text

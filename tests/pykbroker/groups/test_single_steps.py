@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pykbroker.errors import CoordinatorError
+from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.consumer import reconciliation as consumer
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import MemberState
@@ -14,9 +16,12 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
 from pykbroker.groups.share.initialization import uninitialized_record
 from pykbroker.groups.share.offsets import begin_group_deletion
+from pykbroker.groups.share.requests import ShareGroupRequests
 from pykbroker.groups.streams import reconciliation as streams
 from pykbroker.groups.streams.endpoints import endpoints_of
+from pykbroker.groups.streams.heartbeat import end_initial_delay
 from pykbroker.groups.streams.member import MemberState as StreamsState
+from pykbroker.groups.streams.requests import StreamsGroupRequests
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.share.rig import ShareRig
 
@@ -101,3 +106,50 @@ def test_endpoints_whose_partitions_are_unknown(subtopology: str, topic: str) ->
     with pytest.raises(GroupError) as raised:
         endpoints_of(group, member, topics)
     assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def not_here(*_: Any) -> Any:
+    raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+
+
+def test_a_streams_group_of_another_broker_has_no_interval() -> None:
+    requests: Any = SimpleNamespace(_runtime=SimpleNamespace(find=not_here))
+    assert StreamsGroupRequests.heartbeat_interval_ms(requests, "g") == 0
+
+
+def test_the_end_of_the_initial_delay_within_the_interval_of_assignments() -> None:
+    """The next heartbeat computes the assignment."""
+    group: Any = SimpleNamespace(
+        members={"m": UNUSED}, configured=object(), epoch=2, assignment_epoch=1, may_assign=lambda *_: False
+    )
+    context: Any = SimpleNamespace(now_ms=0, settings=SimpleNamespace(assignment_interval_ms=1_000))
+    assert end_initial_delay(group, context).records == []
+
+
+async def test_offsets_whose_deletion_cannot_be_noted() -> None:
+    """The state of the share partitions is gone; the client may try again."""
+    deletion = SimpleNamespace(partitions={b"t": [0]}, errors=())
+
+    async def administer(*_: Any, **__: Any) -> Any:
+        return deletion
+
+    async def delete(*_: Any) -> Any:
+        return {}
+
+    async def write(*_: Any) -> Any:
+        not_here()
+
+    requests: Any = SimpleNamespace(
+        _administer=administer, _delete_partitions=delete, _runtime=SimpleNamespace(write=write)
+    )
+    with pytest.raises(GroupError) as raised:
+        await ShareGroupRequests.delete_offsets(requests, "g", ["t"])
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_groups_for_readers_are_those_without_changes_and_the_earlier_states() -> None:
+    groups = CommittedGroups()
+    kept, before, now, other = ConsumerGroup("a", UNUSED), ConsumerGroup("b", UNUSED), object(), object()
+    current: Any = {"a": kept, "b": now, "c": other}
+    groups.add("b", before)
+    assert list(groups.of_type(current, ConsumerGroup)) == [kept, other, before]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -322,3 +323,15 @@ async def test_describe_log_dirs_that_cannot_be_read(path: DataPath, monkeypatch
     (directory,) = response.results
     assert (response.error_code, directory.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert os.path.isabs(directory.log_dir)
+
+
+async def test_describe_log_dirs_while_a_partition_is_made_anew(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deleted one is not described, though it was there when the request came."""
+    put(path, 5)
+    found, deleted = list(path.partitions.all()), SimpleNamespace(topic="a", partition=0)
+    monkeypatch.setattr(path.partitions, "all", lambda: [deleted, *found])
+    (directory,) = (await path.call(handle_describe_log_dirs, DescribeLogDirsRequest(topics=None), 4)).results
+    sizes = [p.partition_size for t in directory.topics if t.name == "a" for p in t.partitions]
+    assert sorted(sizes) == [0, len(batch(5, key=b"k"))]

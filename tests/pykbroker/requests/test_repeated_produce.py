@@ -377,3 +377,29 @@ async def test_kinds_are_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch) ->
         repeated = pair.quick.path.services.repeated_produce
         assert isinstance(repeated, RepeatedProduce)
         assert 1 <= repeated.count <= 3
+
+
+async def test_headers_with_tagged_fields_are_left_to_the_general_path(pair: Pair) -> None:
+    for _ in range(3):
+        frame = frame_of(batch())
+        # An empty field in place of none, behind key, version, correlation id and client id.
+        assert frame[8 + 2 + 3] == 0
+        assert error_of(await pair.answer(frame[:13] + b"\1\0\0" + frame[14:])) == 0
+    assert pair.quick.quick == 0
+
+
+async def test_a_size_of_the_records_that_never_ends(pair: Pair) -> None:
+    await pair.answer(frame_of(batch(size=200)))
+    frame = frame_of(batch(size=200))
+    begin = frame.index(batch(size=200))
+    assert (await pair.answer(frame[: begin - 2] + b"\xff" * 10 + frame[begin + 8 :]))[0] is not None
+    assert pair.quick.quick == 0
+
+
+async def test_a_partition_that_follows_by_now(pair: Pair) -> None:
+    for _ in range(2):
+        assert error_of(await pair.answer(frame_of(batch()))) == 0
+    for side in pair.sides:
+        side.apply(topic_image("clicks", leader=2, leader_epoch=1, followers=(1,), partition_epoch=1))
+    assert error_of(await pair.answer(frame_of(batch()))) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert pair.quick.quick == 1

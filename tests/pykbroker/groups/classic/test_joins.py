@@ -445,3 +445,10 @@ def test_the_record_of_a_new_group_cannot_be_stored_p_115() -> None:
     parked = driver.join(version=3)
     assert parked.error is ErrorCode.NOT_COORDINATOR
     assert not driver.shard.groups
+
+
+def test_a_group_that_is_unloaded_sends_members_to_another_coordinator_p_90() -> None:
+    driver = Driver()
+    [member_id] = driver.stable()
+    driver.group().unload(driver.now_ms)
+    assert driver.join(member_id).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
