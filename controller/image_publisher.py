@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, UnsupportedMetadataVersion
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    EMPTY_IMAGE,
+    ClusterImage,
+    ImageDelta,
+    UnsupportedMetadataVersion,
+)
 from pykbroker.controller.metadata.image_builder import apply_in_steps, apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
 from pykbroker.controller.metadata.record_framing import decode_in_steps
@@ -24,8 +30,8 @@ ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
 be seen before the image is published, as in Kafka, whose publishers apply an image one after another."""
 
 LARGE = 32
-"""Number of new partitions, or of records, from which an image is prepared, or read from the log, in steps. A changed
-partition has a record of its own."""
+"""Number of new partitions, of topics with changed settings, or of records, from which an image is prepared, or read
+from the log, in steps. A changed partition has a record of its own."""
 
 
 class ImagePublisher:
@@ -49,7 +55,8 @@ class ImagePublisher:
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
         """Calls `callback(old image, new image)` for each new image, and at once if there is one.
 
-        `prepare` is called before `callback` for an image with many new or changed partitions.
+        `prepare` is called before `callback` for an image with many new or changed partitions, or changed settings of
+        many topics.
         """
         self._subscribers.append(callback)
         if prepare is not None:
@@ -84,7 +91,12 @@ class ImagePublisher:
         delta = image.delta
         count = sum(len(topic.partitions) for topic in delta.created_topics)
         count += sum(len(after.partitions) - len(before.partitions) for before, after in delta.changed_topics)
-        return count >= LARGE or (bool(delta.changed_topics) and record_count >= LARGE)
+        return (
+            count >= LARGE
+            or (bool(delta.changed_topics) and record_count >= LARGE)
+            or len(delta.configs) >= LARGE
+            or (len(image.topics_by_id) >= LARGE and any(kind == BROKER_RESOURCE for kind, _ in delta.configs))
+        )
 
     def prepare_in_steps(self, image: ClusterImage, record_count: int) -> Steps[None]:
         """Prepares the subscribers for an image, of so many records, that are committed; it is published next."""

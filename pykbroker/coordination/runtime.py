@@ -334,14 +334,14 @@ class CoordinatorRuntime(Generic[Shard]):
     async def carry_out_in_turns(self, number: int, shard: Shard, results: Iterable[Any]) -> None:
         """As `carry_out_in_batches`, for results that are made one after the other, in turns with other tasks.
 
-        Each is carried out in the step in which it was made. Ends early if the shard is unloaded meanwhile.
+        Each is carried out in the step in which it was made. Ends early if the shard has been unloaded.
         """
         turn = Turn()
         for result in results:
-            self.carry_out_in_batches(number, shard, result)
-            await turn.end_if_over()
             if self.shards.get(number) is not shard:
                 return
+            self.carry_out_in_batches(number, shard, result)
+            await turn.end_if_over()
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[..., None], *arguments: Any) -> None:
         """Calls `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""

@@ -496,7 +496,7 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=error.error_code)
         return shard.describe(group_id, api_version)
 
-    def describe_modern_group(
+    async def describe_modern_group(
         self,
         group_id: str,
         groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
@@ -504,7 +504,7 @@ class GroupCoordinator:
         *,
         has_texts: bool,
     ) -> Described:
-        """Describes one modern group.
+        """Describes one modern group, as it is now, in turns with other requests.
 
         Args:
             group_id: id of the group.
@@ -519,7 +519,8 @@ class GroupCoordinator:
             return response(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
         try:
             _, shard = self._runtime.find(group_id)
-            found: Described = groups_of(shard).describe(group_id, shard.committed_group(group_id))
+            steps = groups_of(shard).describe(group_id, shard.committed_group(group_id))
+            found: Described = await in_turns(steps)
         except CoordinatorError as error:
             text = TEXTS.get(error.error_code) if has_texts else None
             return response(group_id=group_id, error_code=error.error_code, error_message=text)

@@ -5,6 +5,8 @@ Versions 0-1. v1 type of each member (KIP-1099). Needs DESCRIBE on each group, a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykbroker.controller.metadata.features import consumer_groups_enabled
 from pykbroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -26,10 +28,7 @@ async def handle_consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _topics_of(group: DescribedGroup) -> set[str]:
-    return {
-        topic.topic_name
-        for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
+def _topics_of(group: DescribedGroup) -> Iterator[list[str]]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            yield [topic.topic_name for topic in assignment.topic_partitions]

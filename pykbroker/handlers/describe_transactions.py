@@ -37,7 +37,7 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
         return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(current.partitions):
+    for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
     hidden = context.refused(DESCRIBE, TOPIC, topics)
     return TransactionState(

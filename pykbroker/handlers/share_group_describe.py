@@ -5,6 +5,8 @@ Version 1. Needs DESCRIBE on each group, and on the topics of its assignments.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.protocol.messages.share_group_describe import (
     DescribedGroup,
@@ -27,5 +29,6 @@ async def handle_share_group_describe(
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _topics_of(group: DescribedGroup) -> set[str]:
-    return {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
+def _topics_of(group: DescribedGroup) -> Iterator[list[str]]:
+    for member in group.members:
+        yield [topic.topic_name for topic in member.assignment.topic_partitions]

@@ -5,6 +5,8 @@ Version 0. Needs DESCRIBE on each group, and on all topics of its topology.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykbroker.controller.metadata.features import streams_groups_enabled
 from pykbroker.protocol.messages.streams_group_describe import (
     DescribedGroup,
@@ -30,15 +32,9 @@ async def handle_streams_group_describe(
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _topics_of(group: DescribedGroup) -> set[str]:
-    subtopologies = () if group.topology is None else group.topology.subtopologies or ()
-    return {
-        name
-        for subtopology in subtopologies
-        for name in (
-            *subtopology.source_topics,
-            *subtopology.repartition_sink_topics,
-            *(topic.name for topic in subtopology.repartition_source_topics),
-            *(topic.name for topic in subtopology.state_changelog_topics),
-        )
-    }
+def _topics_of(group: DescribedGroup) -> Iterator[list[str]]:
+    for subtopology in () if group.topology is None else group.topology.subtopologies or ():
+        yield subtopology.source_topics
+        yield subtopology.repartition_sink_topics
+        yield [topic.name for topic in subtopology.repartition_source_topics]
+        yield [topic.name for topic in subtopology.state_changelog_topics]

@@ -64,6 +64,8 @@ LONG_RESPONSES = frozenset(
         ApiKey.LIST_CONFIG_RESOURCES,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
         ApiKey.DESCRIBE_GROUPS,
     }
 )

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, changed_partitions
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, changed_partitions
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.named_tuple import NamedTuple
@@ -15,6 +15,7 @@ from pykbroker.replication.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.logstore.log_config import LogConfig
@@ -76,6 +77,8 @@ class Partitions:
         # By topic name, new partitions and updated ones; empty but while `_image_prepared` is prepared.
         self._prepared: dict[str, PreparedTopic] = {}
         self._updated: dict[str, UpdatedTopic] = {}
+        # Names of topics whose logs have the settings of `_image_prepared`.
+        self._configured: set[str] = set()
         self._image_prepared: ClusterImage | None = None
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -122,14 +125,15 @@ class Partitions:
             yield from partitions.values()
 
     def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
-        """Makes the new partitions of an image, and updates those that it changes, with pauses in which others run.
+        """Makes new partitions of an image, updates changed ones and settings, with pauses in which others run.
 
         Lookups find new ones from `apply` on. One whose log cannot be made is left to `apply`, and so is a topic that
         takes the name of a deleted one, whose logs have the same names. Ends early if another image is applied.
 
         A changed partition has its new leader and epoch before clients get the metadata that say so. In Kafka it has
         them after that: ReplicaManager changes one partition after the other. Internal topics are left to `apply`,
-        because their coordinators learn of a new leader epoch in the same step.
+        because their coordinators learn of a new leader epoch in the same step. Logs use changed settings before
+        clients can ask for these; in Kafka some time after that.
         """
         self._image_prepared = new
         # Leaders compare their followers with the brokers that the same records change.
@@ -143,6 +147,12 @@ class Partitions:
             yield from self._prepare(new, topic, [image for image in changed if image.partition not in known])
             if topic.name not in INTERNAL_TOPICS:
                 yield from self._update_changed(new, topic, [image for image in changed if image.partition in known])
+        for name in self._reconfigured(new.delta.configs):
+            if self._image_prepared is not new:
+                return
+            self._use_config(new, name)
+            self._configured.add(name)
+            yield
 
     @property
     def is_preparing(self) -> bool:
@@ -195,9 +205,13 @@ class Partitions:
             self._add_or_update(new, topic, changed_partitions(before, topic), prepared)
         self._prepared.clear()
         self._updated.clear()
+        names = self._reconfigured(delta.configs)
+        # What was prepared for another image may have settings that this one has not changed.
+        names = names - self._configured if self._image_prepared is new else names | self._configured
+        for name in names:
+            self._use_config(new, name)
+        self._configured.clear()
         self._image_prepared = None
-        if delta.configs:
-            self._update_configs(new, delta.configs)
         if delta.brokers:
             for partition in self.all():
                 # DeleteRecords does not wait for a broker that is gone.
@@ -281,6 +295,8 @@ class Partitions:
             if key in self._offline:
                 log.info("%s-%d is served again", *key)
             self._offline.discard(key)
+            # Before the prepared image is applied it may be opened with the settings of the one before.
+            self._configured.discard(topic.name)
 
     def _open(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> Partition:
         """Opens or creates the log of a partition; raises StorageError."""
@@ -323,19 +339,21 @@ class Partitions:
             log.error("the log of %s could not be deleted: %s", partition, error)
             self.environment.storage_failures.report(error)
 
-    def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
-        """Applies changed topic settings, or changed defaults of this broker, to the open logs."""
-        topics = {name for kind, name in changed if kind == TOPIC_RESOURCE}
-        if any(kind != TOPIC_RESOURCE for kind, _ in changed):
-            topics = set(self._by_name)
-        for topic in topics:
-            held = self._by_name.get(topic)
-            if held:
-                config = self._log_config_for(new, topic)
-                for partition in held.values():
-                    partition.log.config = config
-                    if partition.future is not None:
-                        partition.future.config = config
+    def _reconfigured(self, changed: frozenset[tuple[int, str]]) -> AbstractSet[str]:
+        """Topics whose settings may be others by changed settings of resources, their own or this broker's defaults."""
+        if any(kind == BROKER_RESOURCE and name in ("", str(self._node_id)) for kind, name in changed):
+            return set(self._by_name)
+        return {name for kind, name in changed if kind == TOPIC_RESOURCE}
+
+    def _use_config(self, image: ClusterImage, topic: str) -> None:
+        """Has the open logs of a topic use its settings under an image."""
+        held = self._by_name.get(topic)
+        if held:
+            config = self._log_config_for(image, topic)
+            for partition in held.values():
+                partition.log.config = config
+                if partition.future is not None:
+                    partition.future.config = config
 
 
 def is_stray(image: ClusterImage, node_id: int, found: PartitionLog) -> bool:

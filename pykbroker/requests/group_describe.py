@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns, Turn
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -41,7 +41,7 @@ async def described_groups(
     request: DescribeRequest,
     response: type[G],
     groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
-    topics_of: Callable[[G], set[str]],
+    topics_of: Callable[[G], Iterable[Iterable[str]]],
     hidden_topics: str = HIDDEN_TOPICS,
     *,
     has_texts: bool = False,
@@ -53,7 +53,7 @@ async def described_groups(
     Args:
         response: class of a described group.
         groups_of: the groups of the type in a shard.
-        topics_of: topics that the description names.
+        topics_of: topics that the description names, those of one member or a few after the other.
         hidden_topics: error message for a group with a topic that the client may not describe.
         has_texts: True if an error of the coordinator comes with its general text, as Kafka does for share groups alone
             (`getErrorDescribedGroupList` of the three requests).
@@ -66,11 +66,21 @@ async def described_groups(
         if group_id in refused:
             continue
         await turn.end_if_over()
-        group = context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
+        group = await context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
-        if context.refused(DESCRIBE, TOPIC, topics_of(group)):
+        if await _hides_topics(context, topics_of(group)):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             group = response(group_id=group.group_id, error_code=error, error_message=hidden_topics)
         groups.append(group)
     return groups
+
+
+async def _hides_topics(context: BrokerContext, names: Iterable[Iterable[str]]) -> bool:
+    """True if there is a topic that the client may not describe."""
+    if context.services.authorizer is None:
+        return False
+    found: set[str] = set()
+    async for some in EachInTurns(names):
+        found.update(some)
+    return bool(await context.refused_in_turns(DESCRIBE, TOPIC, found))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from pykbroker.controller.turns import EachInTurns, start_in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
@@ -55,7 +56,9 @@ async def for_each_partition(
     values_of: Callable[[PartitionState], dict[str, Any]] | None = None,
     leaves_out_empty_topics: bool = False,
 ) -> list[TopicResult]:
-    """Calls the share coordinator for each partition of a request, all at once; returns the results of the topics.
+    """Calls the share coordinator for each partition of a request, all at once and in turns with other requests.
+
+    Returns the results of the topics.
 
     Args:
         context: of the request.
@@ -71,10 +74,11 @@ async def for_each_partition(
         topic_result(
             topic_id=topic_id,
             partitions=[
-                partition_result(partition=number, **_fields_of(outcome, values_of)) for number, outcome in outcomes
+                partition_result(partition=number, **_fields_of(outcome, values_of))
+                async for number, outcome in EachInTurns(outcomes)
             ],
         )
-        for topic_id, outcomes in found
+        async for topic_id, outcomes in EachInTurns(found)
     ]
 
 
@@ -114,8 +118,8 @@ async def _outcomes(
             # Keeps the order of the request.
             outcomes.setdefault(topic_id, {}).setdefault(each.partition, Refusal(ErrorCode.NONE))
     async with trio.open_nursery() as nursery:
-        for (topic_id, number), mentions in asked_by_partition.items():
-            nursery.start_soon(ask, topic_id, number, mentions)
+        calls = ((topic_id, number, mentions) for (topic_id, number), mentions in asked_by_partition.items())
+        await start_in_turns(nursery, ask, calls)
     return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 
 

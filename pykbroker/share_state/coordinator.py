@@ -8,7 +8,7 @@ records that later snapshots make redundant. The state machine is imported with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.coordination.internal_topic import share_state_topic
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.runtime import CoordinatorEnvironment
+    from pykbroker.coordination.shard import CoordinatorResult
     from pykbroker.share_state.shard import ShareStateShard
     from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
 
@@ -59,7 +60,15 @@ class ShareCoordinator:
         deleted = [topic.topic_id for topic in new.delta.deleted_topics]
         if deleted:
             for number, shard in self._runtime.shards.items():
-                self._runtime.carry_out_in_batches(number, shard, shard.delete_topics(deleted))
+                self._carry_out(number, shard, shard.delete_topics(deleted))
+
+    def _carry_out(self, number: int, shard: ShareStateShard, results: Sequence[CoordinatorResult]) -> None:
+        """Carries out one result at once, more in a task, in turns with others."""
+        if len(results) > 1 and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._runtime.carry_out_in_turns, number, shard, results)
+            return
+        for result in results:
+            self._runtime.carry_out_in_batches(number, shard, result)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
@@ -137,11 +146,16 @@ class ShareCoordinator:
             self._runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
 
     async def _snapshot_cold(self) -> None:
-        """Makes snapshots of share partitions whose last one is old; again after the interval, if there are any."""
+        """Begins to make snapshots of share partitions whose last one is old. Timers fire meanwhile."""
+        assert self._runtime.nursery is not None
+        self._runtime.nursery.start_soon(self._snapshot_in_turns)
+
+    async def _snapshot_in_turns(self) -> None:
+        """Makes the snapshots; again after the interval, if there are any share partitions."""
         interval_ms = self._config.share_coordinator.cold_partition_snapshot_interval_ms
         now_ms = self._runtime.now_ms()
         for number, shard in list(self._runtime.shards.items()):
-            self._runtime.carry_out_in_batches(number, shard, shard.snapshot_cold(interval_ms, now_ms))
+            await self._runtime.carry_out_in_turns(number, shard, shard.snapshot_cold(interval_ms, now_ms))
         if any(shard.states for shard in self._runtime.shards.values()):
             self._runtime.schedule("cold", interval_ms, self._snapshot_cold)
 

@@ -6,7 +6,7 @@ runtime loads the shard again if it loses the partition, and with it whatever wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
 from pykbroker.named_tuple import NamedTuple
@@ -26,6 +26,9 @@ from pykbroker.share_state.state import (
     StateBatch,
     WriteState,
 )
+
+RECORDS_PER_STEP = 100
+"""Records that are made and appended in one step when there are very many: about 1 ms."""
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
@@ -210,26 +213,34 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     # Housekeeping
 
-    def delete_topics(self, topic_ids: Iterable[bytes]) -> CoordinatorResult:
-        """Tombstones of the share partitions of deleted topics."""
+    def delete_topics(self, topic_ids: Iterable[bytes]) -> list[CoordinatorResult]:
+        """Tombstones of the share partitions of deleted topics, in results of `RECORDS_PER_STEP` records."""
         ended = frozenset(topic_ids)
-        return CoordinatorResult(records=[StateRecord(key, None) for key in self.states if key.topic_id in ended])
+        keys = [key for key in self.states if key.topic_id in ended]
+        return [
+            CoordinatorResult(records=[StateRecord(key, None) for key in keys[start : start + RECORDS_PER_STEP]])
+            for start in range(0, len(keys), RECORDS_PER_STEP)
+        ]
 
-    def snapshot_cold(self, interval_ms: int, now_ms: int) -> CoordinatorResult:
+    def snapshot_cold(self, interval_ms: int, now_ms: int) -> Iterator[CoordinatorResult]:
         """Snapshots of share partitions without one for `interval_ms`, so that older records can be deleted.
 
-        None are made if the last snapshot of every share partition is of this kind: nothing is consumed then.
+        None are made if the last snapshot of every share partition is of this kind: nothing is consumed then. There may
+        be very many: between two results, of up to `RECORDS_PER_STEP` records, others may change the states.
         """
         if all(state.created_ms != state.written_ms for state in self.states.values()):
-            return CoordinatorResult()
-        records = []
-        for key, state in self.states.items():
-            if now_ms - state.written_ms >= interval_ms:
-                value = _snapshot(state)
-                value.snapshot_epoch += 1
-                value.write_timestamp = now_ms
-                records.append(StateRecord(key, value))
-        return CoordinatorResult(records=records)
+            return
+        keys = list(self.states)
+        for start in range(0, len(keys), RECORDS_PER_STEP):
+            result = CoordinatorResult()
+            for key in keys[start : start + RECORDS_PER_STEP]:
+                state = self.states.get(key)
+                if state is not None and now_ms - state.written_ms >= interval_ms:
+                    value = _snapshot(state)
+                    value.snapshot_epoch += 1
+                    value.write_timestamp = now_ms
+                    result.records.append(StateRecord(key, value))
+            yield result
 
     def _record(self, key: SharePartitionKey, write: WriteState, leader_epoch: int, now_ms: int) -> StateRecord:
         """The update for a write or, after enough updates, a snapshot with it."""

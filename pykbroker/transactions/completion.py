@@ -169,12 +169,12 @@ class TransactionCompletion:
             return
         if completing.is_over:
             self._forget(completing)
-        elif not completing.transaction.current.partitions:
+        elif not completing.transaction.partitions:
             if self._append_completion(completing):
                 self._forget(completing)
             else:
                 self._try_later(completing)
-        elif completing.to_do():
+        elif completing.has_to_do:
             self._try_later(completing)
 
     def _forget(self, completing: CompletingTransaction) -> None:

@@ -25,7 +25,7 @@ MARKERS_PER_STEP = 4
 """Markers that are written in one step if there are more."""
 
 MARKERS_PER_REQUEST = 1_000
-"""Markers in one WriteTxnMarkers request to another broker after which no further transaction is added to it."""
+"""Largest number of markers in one WriteTxnMarkers request to another broker: its response is handled in one step."""
 
 Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""
@@ -60,7 +60,7 @@ class CompletingTransaction:
 
     Attributes:
         key: partition of `__transaction_state` and transactional id.
-        transaction: its state; `current.partitions` are those that still have no marker.
+        transaction: its state; its `partitions` are those that still have no marker.
         marker: the marker, the same for all partitions.
         in_flight: partitions whose marker is queued, sent or being replicated.
         is_over: True if it is completed, given up or unloaded; later responses are ignored.
@@ -83,7 +83,12 @@ class CompletingTransaction:
 
     def to_do(self) -> list[TopicPartition]:
         """Partitions whose marker is to be written, in order."""
-        return sorted(self.transaction.current.partitions - self.in_flight)
+        return sorted(self.transaction.partitions - self.in_flight)
+
+    @property
+    def has_to_do(self) -> bool:
+        """True if there is a partition whose marker is to be written: those in flight have none yet, either."""
+        return len(self.transaction.partitions) > len(self.in_flight)
 
     def answered(self, partition: TopicPartition, progress: Progress) -> None:
         """Applies the outcome of a marker."""
@@ -125,9 +130,13 @@ class MarkerQueue:
             elif count < MARKERS_PER_REQUEST and all(
                 taken.marker.producer_id != completing.marker.producer_id for taken, _ in batch
             ):
-                del self._markers[key]
-                batch.append((completing, partitions))
-                count += len(partitions)
+                room = MARKERS_PER_REQUEST - count
+                batch.append((completing, partitions[:room]))
+                count += len(partitions[:room])
+                if len(partitions) > room:
+                    self._markers[key] = completing, partitions[room:]
+                else:
+                    del self._markers[key]
         return batch
 
 

@@ -10,6 +10,8 @@ EndTxn; the finalized transaction.version determines that of an abort by the coo
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from pykbroker.controller.metadata.features import TV_2
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
@@ -52,11 +54,11 @@ class Transaction:
 
     Attributes:
         transactional_id: the id.
-        current: the state of the last record. After a decision `current.partitions` are those without a marker.
+        current: the state of the last record.
         pending: the state that is being appended, or that will be when all markers are written; None if not busy.
     """
 
-    __slots__ = ("_has_failed_fence", "_is_fencing", "current", "pending", "transactional_id")
+    __slots__ = ("_has_failed_fence", "_is_fencing", "_unmarked", "current", "pending", "transactional_id")
 
     def __init__(self, transactional_id: str, current: LoggedState) -> None:
         self.transactional_id = transactional_id
@@ -64,6 +66,12 @@ class Transaction:
         self.pending: LoggedState | None = None
         self._has_failed_fence = False
         self._is_fencing = False
+        self._unmarked: set[TopicPartition] | None = None
+
+    @property
+    def partitions(self) -> AbstractSet[TopicPartition]:
+        """Partitions of the transaction; after a decision those that still have no marker."""
+        return self.current.partitions if self._unmarked is None else self._unmarked
 
     # Beginning
 
@@ -257,9 +265,12 @@ class Transaction:
         return outcome._replace(answer=(completed.producer_id, completed.producer_epoch))
 
     def marker_written(self, partition: TopicPartition) -> None:
-        """Removes a partition from `current`: its marker is written, or it was deleted and needs none."""
+        """Removes a partition from `partitions`: its marker is written, or it was deleted and needs none."""
         assert self.current.state in ENDING
-        self.current = self.current._replace(partitions=self.current.partitions - {partition})
+        if self._unmarked is None:
+            # Changed in place: a copy for each of thousands of markers would take longer than these.
+            self._unmarked = set(self.current.partitions)
+        self._unmarked.discard(partition)
 
     def resume(self, now_ms: int) -> bool:
         """Makes a replayed transaction busy if it is decided; True if so, as its markers must be written (P-142)."""
@@ -302,7 +313,7 @@ class Transaction:
     def on_stored(self, now_ms: int) -> None:
         """Makes the pending state current, as its record is stored."""
         assert self.pending is not None
-        self.current, self.pending = self.pending, None
+        self.current, self.pending, self._unmarked = self.pending, None, None
         self._is_fencing = False
         if self.current.state in ENDING:
             self._has_failed_fence = False

@@ -11,10 +11,11 @@ import trio.testing
 
 from pykbroker.controller import turns
 from pykbroker.controller.command_queue import CommandQueue, PendingCommand, not_leader
+from pykbroker.controller.image_publisher import LARGE
 from pykbroker.controller.metadata.acls import AclFilter, DeleteAcls
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
@@ -117,6 +118,32 @@ async def test_a_subscriber_is_prepared_in_steps_and_then_called_once() -> None:
             nursery.cancel_scope.cancel()
         assert events == ["prepared"] * COUNT + ["applied"]
         assert ticker.turns > COUNT
+
+
+async def test_subscribers_are_prepared_for_changed_settings_of_many_topics() -> None:
+    """A default of brokers may be a setting of all topics."""
+
+    def settings(resource_type: int, key: str, text: str, *names: str) -> IncrementalAlterConfigs:
+        edits = [ConfigEdit(key, SET, text)]
+        return IncrementalAlterConfigs([ConfigResourceEdits(resource_type, name, edits) for name in names])
+
+    names = [f"t{number}" for number in range(LARGE)]
+    async with running(FakeFileSystem()) as node:
+        await register_broker(node)
+        await node.submit(CreateTopics([NewTopic(name, 1, 1) for name in names]), 1000)
+        prepared: list[int] = []
+
+        def prepare(old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+            prepared.append(len(new.delta.configs))
+            yield
+
+        node.subscribe(lambda old, new: None, prepare)
+        await node.submit(settings(TOPIC_RESOURCE, "retention.ms", "5", "t0"), 1000)
+        assert prepared == []
+        await node.submit(settings(TOPIC_RESOURCE, "retention.ms", "6", *names), 1000)
+        assert prepared == [LARGE]
+        await node.submit(settings(BROKER_RESOURCE, "retention.ms", "5", ""), 1000)
+        assert prepared == [LARGE, 1]
 
 
 async def test_commands_that_come_while_others_are_planned_keep_their_order() -> None:

@@ -10,7 +10,7 @@ Choices among equals are Kafka's (P-384): they follow the order of members, topi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import ceil
 
 from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
@@ -44,13 +44,26 @@ def assign_simple(
         for topic_id in subscribed
     }
     results: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
+    indices = {member_id: index for index, member_id in enumerate(members)}
     if group.is_homogeneous:
         everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
-        _share(everything, list(members), frozenset(subscribed), members, results, partition_hash)
+        present = {member_id: _present(member, targets.keys()) for member_id, member in members.items()}
+        for member_id, member in members.items():
+            results[member_id] = {topic_id: [] for topic_id in member.assigned if topic_id in targets}
+        _share(everything, list(members), present, indices, results, partition_hash)
     else:
+        subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
+        having: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
+        for member_id, member in members.items():
+            for topic_id in member.topic_ids & targets.keys():
+                subscribers[topic_id].append(member_id)
+            for topic_id in member.assigned.keys() & targets.keys():
+                having[topic_id].append(member_id)
         for topic_id in subscribed:
-            subscribers = [member_id for member_id, member in members.items() if topic_id in member.topic_ids]
-            _share(targets[topic_id], subscribers, frozenset((topic_id,)), members, results, _number)
+            present = {member_id: _present_of(members[member_id], topic_id) for member_id in having[topic_id]}
+            for member_id in present:
+                results[member_id][topic_id] = []
+            _share(targets[topic_id], subscribers[topic_id], present, indices, results, _number)
         for member_id, member in members.items():
             for topic_id in member.assigned.keys() - targets.keys():
                 results[member_id][topic_id] = list(in_order(member.assigned[topic_id]))
@@ -81,25 +94,34 @@ def _number(partition: _Partition) -> int:
 def _share(
     targets: Sequence[_Partition],
     subscribers: Sequence[str],
-    topic_ids: frozenset[bytes],
-    members: Mapping[str, MemberSpec],
-    results: dict[str, dict[bytes, list[int]]],
+    present: Mapping[str, Sequence[_Partition]],
+    indices: Mapping[str, int],
+    results: Mapping[str, dict[bytes, list[int]]],
     hash_of: Callable[[_Partition], int],
 ) -> None:
-    """Shares partitions of some topics among their subscribers; they are in the order of the hash codes `hash_of`."""
+    """Shares partitions of some topics among their subscribers; they are in the order of the hash codes `hash_of`.
+
+    Args:
+        targets: the partitions.
+        subscribers: members that may have them, in order.
+        present: for each member that has some, in the order of members, those that it has, in Kafka's order.
+        indices: place of each member in the order.
+        results: topic id -> partitions of each member, to which those of these topics are added.
+        hash_of: the hash code of a partition.
+    """
     sharing = -(-len(subscribers) // len(targets)) if targets else 0
     room = _room(sharing * len(targets), subscribers)
     owned: dict[str, dict[_Partition, None]] = {}
     had: dict[_Partition, list[str]] = {}
-    for member_id, member in members.items():
-        partitions = _present(member, topic_ids)
+    for member_id, partitions in present.items():
         for partition in partitions:
             had.setdefault(partition, []).append(member_id)
         # A member with too many gives up the first ones.
         excess = max(0, len(partitions) - room.get(member_id, 0))
-        lost = table_order(partitions, hash_of)[:excess] if excess else ()
+        lost = frozenset(table_order(partitions, hash_of)[:excess] if excess else ())
         owned[member_id] = {partition: None for partition in partitions if partition not in lost}
-    indices = {member_id: index for index, member_id in enumerate(members)}
+    for member_id in subscribers:
+        owned.setdefault(member_id, {})
     holders = {
         partition: [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
         for partition, sharers in had.items()
@@ -118,23 +140,25 @@ def _share(
         ordered = table_order(reversed(holders), hash_of, table_size_of_items(len(targets)))
         _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
     for member_id, kept in owned.items():
-        for topic_id in members[member_id].assigned:
-            if topic_id in topic_ids:
-                results[member_id][topic_id] = []
+        result = results[member_id]
         for topic_id, number in kept:
-            results[member_id].setdefault(topic_id, []).append(number)
+            result.setdefault(topic_id, []).append(number)
 
 
-def _present(member: MemberSpec, topic_ids: frozenset[bytes]) -> list[_Partition]:
+def _present(member: MemberSpec, topic_ids: Container[bytes]) -> list[_Partition]:
     """The partitions of some topics that a member has, in Kafka's order."""
     return [
-        (topic_id, number)
+        partition
         for topic_id in table_order(member.assigned, uuid_hash)
         if topic_id in topic_ids
-        for number in number_order(
-            in_order(member.assigned[topic_id]), copied_table_size(len(member.assigned[topic_id]))
-        )
+        for partition in _present_of(member, topic_id)
     ]
+
+
+def _present_of(member: MemberSpec, topic_id: bytes) -> list[_Partition]:
+    """The partitions of one topic that a member has, in Kafka's order."""
+    partitions = member.assigned[topic_id]
+    return [(topic_id, number) for number in number_order(in_order(partitions), copied_table_size(len(partitions)))]
 
 
 def _in_order(sharers: Sequence[str], indices: Mapping[str, int]) -> list[str]:

@@ -24,6 +24,7 @@ from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykbroker.protocol.steps import Steps
 
 
 class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
@@ -107,7 +108,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         result.applies_at_append = True
         return result
 
-    def described(self, group: ConsumerGroup) -> DescribedGroup:
+    def described(self, group: ConsumerGroup) -> Steps[DescribedGroup]:
         """A group for ConsumerGroupDescribe."""
         return describe(group, self.settings.assignors[0], self.topics)
 

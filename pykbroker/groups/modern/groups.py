@@ -16,6 +16,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_groups import ListedGroup
+from pykbroker.protocol.steps import Steps
 
 AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any, Any])
 
@@ -103,8 +104,8 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """Keeps the timers of a group until its records are replayed; not after an error, which would leave them."""
         self._soft_states[group.group_id] = group.soft_state
 
-    def describe(self, group_id: str, found: object | None) -> Any:
-        """A group in the response of the API that describes this type.
+    def describe(self, group_id: str, found: object | None) -> Steps[Any]:
+        """A group, as it is now, in the response of the API that describes this type.
 
         Args:
             group_id: id of the group.
@@ -115,12 +116,12 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
         """
         if not isinstance(found, self.group_class):
             raise self._not_found(group_id, found)
-        group: AnyGroup = found
-        return self.described(group)
+        group: AnyGroup = found.snapshot()
+        return (yield from self.described(group))
 
     @abstractmethod
-    def described(self, group: AnyGroup) -> Any:
-        """A group in the response of the API that describes this type."""
+    def described(self, group: AnyGroup) -> Steps[Any]:
+        """A group, which does not change between the steps, in the response of the API that describes this type."""
 
     def listed(self, committed: CommittedGroups, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
@@ -58,6 +58,11 @@ class GroupTopics:
         ordered = hash_order(sorted(names), copied_table_size(len(names)))
         topics = self._image.topics_by_name
         return {topics[name].topic_id: len(topics[name].partitions) for name in ordered if name in topics}
+
+    @property
+    def by_id(self) -> Mapping[bytes, TopicImage]:
+        """The topics that exist now, by id; an image of its own for each moment."""
+        return self._image.topics_by_id
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Name of a topic; None if it does not exist."""

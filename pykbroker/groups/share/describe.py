@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.target import ASSIGNOR
 from pykbroker.java_order import timeline_order
 from pykbroker.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+from pykbroker.protocol.steps import PIECE, Steps
 
 
-def describe(group: ShareGroup, topics: GroupTopics) -> DescribedGroup:
-    """The group with its members; topics that do not exist any more are left out of assignments."""
-    return DescribedGroup(
+def describe(group: ShareGroup, topics: GroupTopics) -> Steps[DescribedGroup]:
+    """The group with its members; topics that do not exist now are left out of assignments."""
+    existing = topics.by_id
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR,
-        members=[_member(group.members[member_id], topics) for member_id in timeline_order(group.members)],
     )
+    for member_id in timeline_order(group.members):
+        yield
+        described.members.append((yield from _member(group.members[member_id], existing)))
+    return described
 
 
-def _member(member: ShareMember, topics: GroupTopics) -> Member:
-    assignment = [
-        TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(partitions))
-        for topic_id, partitions in member.assigned.items()
-        if (name := topics.name_of(topic_id)) is not None
-    ]
+def _member(member: ShareMember, topics: Mapping[bytes, TopicImage]) -> Steps[Member]:
+    assignment = Assignment()
+    for count, (topic_id, partitions) in enumerate(member.assigned.items(), 1):
+        topic = topics.get(topic_id)
+        if topic is not None:
+            assignment.topic_partitions.append(
+                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
+            )
+        if not count % PIECE:
+            yield
     return Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -35,5 +47,5 @@ def _member(member: ShareMember, topics: GroupTopics) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        assignment=Assignment(topic_partitions=assignment),
+        assignment=assignment,
     )

@@ -20,6 +20,7 @@ from pykbroker.groups.share.records import group_tombstones
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykbroker.protocol.steps import Steps
 
 
 class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
@@ -55,7 +56,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         self.keep_soft_state(group)
         return result
 
-    def described(self, group: ShareGroup) -> DescribedGroup:
+    def described(self, group: ShareGroup) -> Steps[DescribedGroup]:
         """A group for ShareGroupDescribe."""
         return describe(group, self.topics)
 

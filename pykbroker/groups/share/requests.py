@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from pykbroker.controller.turns import start_in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
@@ -106,9 +107,12 @@ class ShareGroupRequests:
                 errors[topic_id, partition] = error
 
         async with trio.open_nursery() as nursery:
-            for topic_id, partitions in offsets.items():
-                for partition, offset in partitions.items():
-                    nursery.start_soon(initialize_one, topic_id, partition, offset)
+            calls = (
+                (topic_id, partition, offset)
+                for topic_id, partitions in offsets.items()
+                for partition, offset in partitions.items()
+            )
+            await start_in_turns(nursery, initialize_one, calls)
         if errors:
             names = ", ".join(sorted({error.code.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
@@ -227,8 +231,7 @@ class ShareGroupRequests:
             found[topic_id, partition] = await self._states.read_summary(group_id, topic_id, partition)
 
         async with trio.open_nursery() as nursery:
-            for topic_id, partition in partitions:
-                nursery.start_soon(read, topic_id, partition)
+            await start_in_turns(nursery, read, partitions)
         return found
 
     async def delete_states(self, group_id: str) -> ErrorCode:
@@ -261,9 +264,8 @@ class ShareGroupRequests:
                 errors[topic_id, partition] = code
 
         async with trio.open_nursery() as nursery:
-            for topic_id, partitions in topics.items():
-                for partition in sorted(partitions):
-                    nursery.start_soon(delete_one, topic_id, partition)
+            calls = ((topic_id, number) for topic_id, numbers in topics.items() for number in sorted(numbers))
+            await start_in_turns(nursery, delete_one, calls)
         return errors
 
 

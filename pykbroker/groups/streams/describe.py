@@ -23,26 +23,27 @@ from pykbroker.protocol.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
+from pykbroker.protocol.steps import Steps
 
 
-def describe(group: StreamsGroup) -> DescribedGroup:
+def describe(group: StreamsGroup) -> Steps[DescribedGroup]:
     """The group with its topology and members; partition counts are known while the topology is ready."""
     topology = None
     if group.configured is not None and group.configured.is_ready:
         topology = _configured(group.configured)
     elif group.topology is not None:
         topology = _declared(group.topology)
-    return DescribedGroup(
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=topology,
-        members=[
-            _member(group.members[member_id], group.targets.get(member_id))
-            for member_id in timeline_order(group.members)
-        ],
     )
+    for member_id in timeline_order(group.members):
+        yield
+        described.members.append(_member(group.members[member_id], group.targets.get(member_id)))
+    return described
 
 
 def _configured(topology: ConfiguredTopology) -> Topology:

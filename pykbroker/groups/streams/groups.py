@@ -22,6 +22,7 @@ from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.target import Assign
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from pykbroker.protocol.steps import Steps
 
 
 class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
@@ -108,7 +109,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         self.keep_soft_state(group)
         return result
 
-    def described(self, group: StreamsGroup) -> DescribedGroup:
+    def described(self, group: StreamsGroup) -> Steps[DescribedGroup]:
         """A group for StreamsGroupDescribe."""
         return describe(group)
 

@@ -86,7 +86,7 @@ class ShardRig:
 
     def describe(self, group_id: str) -> Any:
         """A group of this rig's kind as readers see it."""
-        return self.groups.describe(group_id, self.shard.committed_group(group_id))
+        return finished(self.groups.describe(group_id, self.shard.committed_group(group_id)))
 
     def replicate(self, count: int | None = None) -> None:
         """The first batches that were appended are replicated, or all of them."""

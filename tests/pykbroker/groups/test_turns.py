@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.controller.metadata.features import GROUP_VERSION
+from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
+from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.handlers.describe_groups import handle_describe_groups
 from pykbroker.handlers.find_coordinator import handle_find_coordinator
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
+from pykbroker.handlers.share_group_describe import handle_share_group_describe
+from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
@@ -34,6 +38,8 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
@@ -47,7 +53,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Every turn is over at once."""
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     rig = Rig(tmp_path)
-    rig.services.metadata.image.features = {GROUP_VERSION: 1}
+    rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1}
     return rig
 
 
@@ -170,3 +176,31 @@ async def test_others_have_turns_while_the_topics_of_a_commit_are_looked_up(rig:
         assert codes == {name: 0 if name == "clicks" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in names}
         assert turns >= PIECE - 1
         assert await rig.fetch() == 3
+
+
+@pytest.mark.parametrize("with_authorizer", [False, True])
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_between_the_members_of_a_described_group(
+    rig: Rig, kind: str, with_authorizer: bool
+) -> None:
+    if with_authorizer:
+        rig.services = rig.services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), True))
+    names = [f"m{number}" for number in range(20)]
+    async with rig.running():
+        for name in names:
+            common: Any = {"group_id": "g", "member_id": name, "member_epoch": 0, "subscribed_topic_names": ["clicks"]}
+            if kind == "consumer":
+                beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
+                await rig.call(handle_consumer_group_heartbeat, beat, 1)
+            else:
+                await rig.call(handle_share_group_heartbeat, ShareGroupHeartbeatRequest(**common), 1)
+        if kind == "consumer":
+            request = ConsumerGroupDescribeRequest(group_ids=["g"])
+            response, turns = await with_turns(rig.call(handle_consumer_group_describe, request, 1))
+        else:
+            response, turns = await with_turns(
+                rig.call(handle_share_group_describe, ShareGroupDescribeRequest(group_ids=["g"]), 1)
+            )
+        assert sorted(member.member_id for member in response.groups[0].members) == sorted(names)
+        # The topics of each member are looked at once more, to be authorized.
+        assert turns >= (2 if with_authorizer else 1) * len(names)

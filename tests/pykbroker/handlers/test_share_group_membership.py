@@ -72,7 +72,7 @@ async def test_an_error_of_the_coordinator_has_a_text(tmp_path: Path) -> None:
     (group,) = await describe(rig, "g")
     assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert group.error_message == "The coordinator is loading and hence can't process requests."
-    other = rig.groups.describe_modern_group("g", lambda shard: shard.consumer, ConsumerGroup, has_texts=False)
+    other = await rig.groups.describe_modern_group("g", lambda shard: shard.consumer, ConsumerGroup, has_texts=False)
     assert (other.error_code, other.error_message) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from pykbroker.controller.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    ImageDelta,
+    PartitionImage,
+    TopicImage,
+)
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.logstore.errors import StorageError
@@ -257,3 +265,95 @@ def test_an_updated_partition_that_is_opened_again_meanwhile_is_updated_again(pa
     path.partitions.open_offline(old)
     path.partitions.apply(old, new)
     assert {(partition.leader_id, partition.leader_epoch) for partition in held(path, "many")} == {(2, 1)}
+
+
+NAMES = [f"t{number}" for number in range(COUNT)]
+
+
+def with_configs(old: ClusterImage, configs: Mapping[tuple[int, str], Mapping[str, str]]) -> ClusterImage:
+    """An image with the topics of another one, and these settings of resources."""
+    new = cluster_image(*old.topics_by_name.values())
+    new.configs = configs
+    new.delta = delta_between(old, new)
+    return new
+
+
+def of_topics(**settings: str) -> dict[tuple[int, str], dict[str, str]]:
+    """The same settings for each of `NAMES`."""
+    return {(TOPIC_RESOURCE, name): {key.replace("_", "."): text for key, text in settings.items()} for name in NAMES}
+
+
+def retentions(path: DataPath) -> list[int]:
+    """Retention of each of `NAMES` in ms."""
+    return [partition.log.config.retention_ms for name in NAMES for partition in held(path, name)]
+
+
+@pytest.fixture
+def small_topics(path: DataPath) -> ClusterImage:
+    """The image with `NAMES`, whose retention is 5 ms."""
+    old = first_image(path)
+    topics = cluster_image(*old.topics_by_name.values(), *(topic_image(name, 1) for name in NAMES))
+    topics.delta = delta_between(old, topics)
+    path.partitions.apply(old, topics)
+    image = with_configs(topics, of_topics(retention_ms="5"))
+    path.partitions.apply(topics, image)
+    assert retentions(path) == [5] * COUNT
+    image.delta = ImageDelta()
+    return image
+
+
+def test_changed_settings_are_used_one_topic_after_the_other(
+    path: DataPath, small_topics: ClusterImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = with_configs(small_topics, of_topics(retention_ms="6"))
+    changed = [retentions(path).count(6) for _ in path.partitions.prepare(small_topics, new)]
+    assert changed == list(range(1, COUNT + 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(path.partitions, "_log_config_for", None)  # nothing is left to do
+        path.partitions.apply(small_topics, new)
+    assert retentions(path) == [6] * COUNT
+
+
+def test_changed_defaults_of_the_broker_are_used_one_topic_after_the_other(
+    path: DataPath, small_topics: ClusterImage
+) -> None:
+    defaults = {(BROKER_RESOURCE, ""): {"log.retention.ms": "7"}}
+    new = with_configs(small_topics, {**of_topics(cleanup_policy="compact"), **defaults})
+    assert sum(1 for _ in path.partitions.prepare(small_topics, new)) == COUNT + 1  # and topic "old"
+    path.partitions.apply(small_topics, new)
+    assert retentions(path) == [7] * COUNT
+    assert {partition.log.config.retention_ms for partition in held(path, "old")} == {7}
+
+
+def test_changed_settings_of_another_broker_or_group_change_no_log(path: DataPath, small_topics: ClusterImage) -> None:
+    others = {
+        (BROKER_RESOURCE, "2"): {"log.retention.ms": "7"},
+        (GROUP_RESOURCE, "g"): {"share.auto.offset.reset": "x"},
+    }
+    new = with_configs(small_topics, {**small_topics.configs, **others})
+    assert list(path.partitions.prepare(small_topics, new)) == []
+
+
+def test_settings_that_a_snapshot_does_not_have_are_taken_back(path: DataPath, small_topics: ClusterImage) -> None:
+    new = with_configs(small_topics, of_topics(retention_ms="6"))
+    steps = path.partitions.prepare(small_topics, new)
+    for _ in range(COUNT // 2):
+        next(steps)
+    snapshot = with_configs(small_topics, of_topics(retention_ms="5"))
+    assert not snapshot.delta.configs
+    path.partitions.apply(small_topics, snapshot)
+    assert list(steps) == []
+    assert retentions(path) == [5] * COUNT
+
+
+def test_a_log_that_is_opened_with_the_old_settings_gets_the_new_ones(
+    path: DataPath, small_topics: ClusterImage
+) -> None:
+    new = with_configs(small_topics, of_topics(retention_ms="6"))
+    for _ in path.partitions.prepare(small_topics, new):
+        pass
+    path.partitions.take_offline([("t3", 0)])
+    path.partitions.open_offline(small_topics)
+    assert retentions(path).count(5) == 1
+    path.partitions.apply(small_topics, new)
+    assert retentions(path) == [6] * COUNT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.controller.turns import TASKS_PER_TURN
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
 from pykbroker.handlers.delete_share_group_state import handle_delete_share_group_state
 from pykbroker.handlers.initialize_share_group_state import handle_initialize_share_group_state
@@ -299,3 +301,30 @@ async def test_an_answer_about_nothing(tmp_path: Path) -> None:
     async with rig.running():
         _, elsewhere = persisters(rig, Empty(rig))
         assert await elsewhere.read(KEY, 0) == Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+async def test_a_request_about_very_many_share_partitions_is_served_a_few_at_a_time(tmp_path: Path) -> None:
+    count = 20 * TASKS_PER_TURN
+    rig = Rig(tmp_path)
+    rig.services = rig.services.replaced(share_state=rig.coordinator)
+    async with rig.running():
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3), topic_image("clicks", count))
+        sizes = [0]
+
+        async def look() -> None:
+            while True:
+                sizes.append(sum(len(shard.states) for shard in rig.coordinator._runtime.shards.values()))
+                await trio.lowlevel.checkpoint()
+
+        m = initialize_share_group_state
+        asked = [m.PartitionData(partition=number, state_epoch=1, start_offset=0) for number in range(count)]
+        topics = [m.InitializeStateData(topic_id=topic_id("clicks"), partitions=asked)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            request = InitializeShareGroupStateRequest(group_id="g", topics=topics)
+            response = await rig.call(handle_initialize_share_group_state, request, 0)
+            nursery.cancel_scope.cancel()
+        results = response.results[0].partitions
+        assert [(each.partition, each.error_code) for each in results] == [(number, 0) for number in range(count)]
+        assert sizes[-1] > count - 2 * TASKS_PER_TURN
+        assert max(after - before for before, after in pairwise(sizes)) <= 2 * TASKS_PER_TURN

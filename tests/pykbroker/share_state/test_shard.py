@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue
 from pykbroker.protocol.steps import finished
 from pykbroker.share_state.records import decode_record, encode_record
-from pykbroker.share_state.shard import ShareStateShard
+from pykbroker.share_state.shard import RECORDS_PER_STEP, ShareStateShard
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -39,6 +41,11 @@ class Rig:
 
     def _make(self) -> ShareStateShard:
         return ShareStateShard(self.updates_per_snapshot, lambda topic_id: self.partition_counts.get(topic_id, 0))
+
+    def do_all(self, results: Iterable[CoordinatorResult]) -> None:
+        """Carries out results one after the other."""
+        for result in results:
+            self.do(result)
 
     def do(self, result: CoordinatorResult) -> object:
         """Appends the records of a result and gives its response."""
@@ -187,8 +194,23 @@ def test_deleted_topics_take_their_states_along() -> None:
     rig = Rig()
     rig.initialize()
     rig.initialize(key=KEY._replace(partition=1))
-    rig.do(rig.shard.delete_topics([TOPIC]))
+    rig.do_all(rig.shard.delete_topics([TOPIC]))
     assert rig.shard.states == rig.reloaded().states == {}
+
+
+def test_the_states_of_a_very_large_topic_are_deleted_in_several_results() -> None:
+    rig = Rig()
+    rig.partition_counts[TOPIC] = 3 * RECORDS_PER_STEP
+    keys = [KEY._replace(partition=number) for number in range(2 * RECORDS_PER_STEP + 1)]
+    for key in keys:
+        rig.initialize(key=key)
+    results = rig.shard.delete_topics([TOPIC])
+    assert [[record.key for record in result.records] for result in results] == [
+        keys[:RECORDS_PER_STEP],
+        keys[RECORDS_PER_STEP : 2 * RECORDS_PER_STEP],
+        keys[-1:],
+    ]
+    assert rig.shard.delete_topics([bytes(16)]) == []
 
 
 def test_cold_partitions_get_a_snapshot() -> None:
@@ -197,13 +219,31 @@ def test_cold_partitions_get_a_snapshot() -> None:
     rig.write((0, 4, AVAILABLE, 1))
     before = rig.state()
     rig.now_ms += 999
-    assert rig.shard.snapshot_cold(1000, rig.now_ms).records == []
+    assert [result.records for result in rig.shard.snapshot_cold(1000, rig.now_ms)] == [[]]
     rig.now_ms += 1
-    rig.do(rig.shard.snapshot_cold(1000, rig.now_ms))
+    rig.do_all(rig.shard.snapshot_cold(1000, rig.now_ms))
     assert rig.kinds() == "sus"
     assert rig.state() == before
     rig.now_ms += 1000
-    assert rig.shard.snapshot_cold(1000, rig.now_ms).records == [], "nothing is consumed any more"
+    assert list(rig.shard.snapshot_cold(1000, rig.now_ms)) == [], "nothing is consumed any more"
+
+
+def test_snapshots_of_very_many_cold_partitions_are_made_in_several_results() -> None:
+    """One that is written between two of them needs none, and one that is deleted gets none."""
+    rig = Rig()
+    rig.partition_counts[TOPIC] = 3 * RECORDS_PER_STEP
+    keys = [KEY._replace(partition=number) for number in range(2 * RECORDS_PER_STEP)]
+    for key in keys:
+        rig.initialize(start_offset=0, key=key)
+    rig.now_ms += 1000
+    results = rig.shard.snapshot_cold(1000, rig.now_ms)
+    first = next(results)
+    assert [record.key for record in first.records] == keys[:RECORDS_PER_STEP]
+    rig.do(first)
+    rig.initialize(state_epoch=2, key=keys[-1])
+    rig.do(rig.shard.delete(rig.now_ms, keys[-2]))
+    (second,) = results
+    assert [record.key for record in second.records] == keys[RECORDS_PER_STEP:-2]
 
 
 def test_a_failed_append_changes_nothing() -> None:
@@ -255,7 +295,7 @@ def play(rig: Rig, history: list[tuple[object, ...]]) -> None:
         elif kind == "delete":
             rig.do(rig.shard.delete(rig.now_ms, key))
         else:
-            rig.do(rig.shard.snapshot_cold(first, rig.now_ms))  # type: ignore[arg-type]
+            rig.do_all(rig.shard.snapshot_cold(first, rig.now_ms))  # type: ignore[arg-type]
 
 
 @given(operations, st.integers(0, 4))

@@ -139,7 +139,7 @@ async def test_a_marker_that_cannot_be_written_is_tried_again_p_132(tmp_path: Pa
         assert await rig.add(known, 2) == ErrorCode.CONCURRENT_TRANSACTIONS
         assert (await rig.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
         await trio.sleep(1)
-        assert rig.transaction().current.partitions == {("t", 0)}
+        assert rig.transaction().partitions == {("t", 0)}
         del rig.marker_errors["t", 0]
         await trio.sleep(0.3)
         assert [partition for _, _, partition in rig.markers] == [1, 0]

@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
             assert (self.transaction.current.state is TransactionState.PREPARE_COMMIT) is self.decision
             self.marked.add(partition)
             self.transaction.marker_written(partition)
-        if not self.transaction.current.partitions and is_stored:
+        if not self.transaction.partitions and is_stored:
             assert self.transaction.pending is not None
             assert self.marked >= self.durable
             self.log.append(encode_value(self.transaction.pending, self.level))

@@ -353,7 +353,7 @@ async def test_a_partition_without_a_leader_is_waited_for_and_a_deleted_one_is_n
         rig.lead(1, -1)
         await rig.end(known, version=4)
         await trio.sleep(5)
-        assert rig.transaction().current.partitions == {("t", 1)}
+        assert rig.transaction().partitions == {("t", 1)}
         rig.lead(1, 1)
         await trio.sleep(0.4)
         assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT
@@ -412,7 +412,7 @@ async def test_a_marker_of_this_broker_counts_when_it_is_replicated(tmp_path: Pa
         rig.slow_markers[1].is_replicated.set()
         await trio.sleep(1)
         assert len(rig.slow_markers) == 3
-        assert rig.transaction().current.partitions == {("t", 1)}
+        assert rig.transaction().partitions == {("t", 1)}
         rig.slow_markers[2].is_replicated.set()
         await wait_all_tasks_blocked()
         assert rig.transaction().current.state is TransactionState.COMPLETE_COMMIT

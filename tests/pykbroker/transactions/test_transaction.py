@@ -81,6 +81,18 @@ def test_a_failed_append_leaves_everything_as_it_was() -> None:
     assert transaction.end(P, 0, True, 2, NOW_MS).answer == (P, 1)
 
 
+def test_partitions_without_a_marker() -> None:
+    """What the record of the decision says stays."""
+    transaction = ending(client_version=2)
+    assert transaction.partitions == {T0, T1}
+    transaction.marker_written(T0)
+    assert (transaction.partitions, transaction.current.partitions) == ({T1}, {T0, T1})
+    transaction.marker_written(T1)
+    assert not transaction.partitions
+    transaction.on_stored(NOW_MS)
+    assert transaction.partitions == frozenset()
+
+
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_fence_that_fails_is_not_raised_again_p_140(level: int) -> None:
     """P-140: the old producer is fenced in memory at once; one epoch is enough for all attempts."""

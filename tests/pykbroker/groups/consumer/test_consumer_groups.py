@@ -479,6 +479,21 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
 
 
+def test_a_description_is_of_one_moment() -> None:
+    """Between its steps members join and leave, and a topic is deleted."""
+    rig = Rig({"t": 4, "u": 2})
+    for member_id in "abc":
+        Client(rig, member_id, ["t", "u"]).beat()
+    before = str(rig.describe(GROUP))
+    steps = rig.groups.describe(GROUP, rig.shard.committed_group(GROUP))
+    next(steps)
+    Client(rig, "d", ["t"]).beat()
+    rig.beat(ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=-1))
+    rig.set_topics(u=0)
+    assert str(rig.describe(GROUP)) != before
+    assert str(finished(steps)) == before
+
+
 def test_described_and_listed() -> None:
     rig = Rig({"t": 2})
     Client(rig, "a", ["t"], instance_id="i").beat()

@@ -267,7 +267,7 @@ def test_a_share_group_is_none_of_another_type() -> None:
     assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
     assert rig.shard.describe(GROUP, 6).error_message == "Group g is not a classic group."
     with pytest.raises(GroupError, match=r"Group g is not a consumer group\."):
-        rig.shard.consumer.describe(GROUP, rig.group)
+        finished(rig.shard.consumer.describe(GROUP, rig.group))
 
 
 def test_described_members_are_in_the_order_of_kafkas_table() -> None:
@@ -276,6 +276,20 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     for number in (1, 2):
         joined(rig, f"member-{number}")
     assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
+
+
+def test_a_description_is_of_one_moment() -> None:
+    """Between its steps a member joins, and a topic is deleted."""
+    rig = ShareRig({"t": 2, "u": 2})
+    for member_id in "ab":
+        joined(rig, member_id, topics=("t", "u"))
+    before = str(rig.describe(GROUP))
+    steps = rig.groups.describe(GROUP, rig.shard.committed_group(GROUP))
+    next(steps)
+    joined(rig, "c")
+    rig.set_topics(u=0)
+    assert str(rig.describe(GROUP)) != before
+    assert str(finished(steps)) == before
 
 
 def test_a_described_group() -> None:

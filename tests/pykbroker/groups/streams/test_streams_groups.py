@@ -29,6 +29,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Waiter
 from tests.pykbroker.groups.shard_rig import GROUP
 from tests.pykbroker.groups.streams.rig import StreamsRig, Thread, settle, statuses
@@ -142,6 +143,19 @@ def test_described_members_are_in_the_order_of_kafkas_table() -> None:
     for number in (1, 2):
         Thread(rig, f"member-{number}", word_count("g", "clicks")).join()
     assert [m.member_id for m in rig.describe(GROUP).members] == ["member-2", "member-1"]
+
+
+def test_a_description_is_of_one_moment() -> None:
+    """A member joins between its steps."""
+    rig = StreamsRig({"clicks": 3})
+    for member_id in ("a", "b"):
+        Thread(rig, member_id, word_count("g", "clicks")).join()
+    before = str(rig.describe(GROUP))
+    steps = rig.groups.describe(GROUP, rig.shard.committed_group(GROUP))
+    next(steps)
+    Thread(rig, "c", word_count("g", "clicks")).join()
+    assert str(rig.describe(GROUP)) != before
+    assert str(finished(steps)) == before
 
 
 def test_the_description_has_partition_counts_once_the_topology_is_ready() -> None:
