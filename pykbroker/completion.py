@@ -31,6 +31,11 @@ def wait_in_this_task() -> None:
     _suspending_tasks.discard(trio.lowlevel.current_task())
 
 
+def is_suspended_here() -> bool:
+    """True if waits of the current task yield their `Completion` to its driver."""
+    return trio.lowlevel.current_task() in _suspending_tasks
+
+
 class Completion:
     """Something that happens once, and the request that waits for it.
 
@@ -60,7 +65,7 @@ class Completion:
         Only one request may wait. It must not hold a cancel scope, a nursery or a lock of trio's meanwhile, because
         another task may continue it.
         """
-        if trio.lowlevel.current_task() in _suspending_tasks:
+        if is_suspended_here():
             if not self.is_complete:
                 self.deadline = deadline
                 await _suspended(self)

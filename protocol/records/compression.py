@@ -237,6 +237,11 @@ def _compress_lz4(data: bytes, level: int | None) -> bytes:
     return compressed
 
 
+def _lz4_block_size_max(data: Buffer) -> int:
+    """Largest size of a decompressed block of an LZ4 frame in bytes: 64 KiB from Java, 4 MiB from franz-go, Sarama."""
+    return 1 << 8 + 2 * (data[5] >> 4 & 7) if len(data) > 5 else 0
+
+
 def _lz4_header_without_content_checksum(data: Buffer) -> bytes:
     """The header of an LZ4 frame with the flag for a content checksum cleared; empty if the flag is not set.
 
@@ -284,8 +289,9 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     left = limit_bytes + 1
     rest: Buffer = data
     header = _lz4_header_without_content_checksum(data)
-    # The decompressor allocates `max_length` bytes, so the first calls have a likely size and not the whole limit.
-    piece = 4 * len(data) + _CHUNK_BYTES
+    # The decompressor allocates `max_length` bytes, so the first calls have a likely size and not the whole limit. It
+    # decompresses a block in place if there is room for a largest one, and copies it from another buffer if not.
+    piece = max(4 * len(data) + _CHUNK_BYTES, _lz4_block_size_max(data))
     try:
         if header:
             decompressor.decompress(header, max_length=0)

@@ -244,6 +244,10 @@ class Connection:
 class Suspended(Protocol):
     """A turn of a connection that waits without a task."""
 
+    @property
+    def completion(self) -> Completion:
+        """The end of its wait."""
+
     def close(self) -> None:
         """Ends the turn where it waits."""
 

@@ -2,8 +2,9 @@
 
 A request whose handler need not wait is served inside the loop: received, handled and answered without a switch of
 tasks. A handler that awaits a `Completion` (a fetch at the end of a log, acks=all, a join) is suspended without a task;
-the loop continues it in the turn in which another request has completed it, or at its deadline. When a handler waits
-for anything else, its task stays with the request and another task continues the loop. An idle connection has no task.
+the loop continues it in the turn in which another request has completed it, or at its deadline. So is a reply whose
+client does not read, until its socket takes bytes again. When a handler waits for anything else, its task stays with
+the request and another task continues the loop. An idle connection has no task.
 
 A connection is served by the loop, or is suspended, or is with the task that waits for its request: one of the three at
 a time. This keeps the order of its requests (P-8).
@@ -21,6 +22,7 @@ import trio
 from pykbroker.completion import Completion, suspend_in_this_task, wait_in_this_task
 from pykbroker.network.held_replies import READY_MIN, HeldReplies
 from pykbroker.network.poller import make_poller
+from pykbroker.network.reply import Writable
 from pykbroker.network.short_waits import ShortWaits
 from pykbroker.network.suspended_turns import SuspendedTurns
 
@@ -190,9 +192,13 @@ class ConnectionLoop:
         """Gives a connection a turn; returns the turn if a task has to wait for it."""
         if connection.has_ended or connection.served_by is not None:
             return None
-        if connection.suspended is not None:
-            # The next request, or the end of the stream, is not read while this request waits.
-            self.remove(connection)
+        suspended = connection.suspended
+        if suspended is not None:
+            if isinstance(suspended.completion, Writable):
+                suspended.completion.complete()
+            else:
+                # The next request, or the end of the stream, is not read while this request waits.
+                self.remove(connection)
             return None
         return self._run(connection, connection.turn(now))
 
@@ -203,7 +209,9 @@ class ConnectionLoop:
         if coroutine is None:
             return None
         connection = turn.connection
-        if connection.fileno() not in self._poller:
+        if isinstance(turn.completion, Writable):
+            self._poller.watch_bytes(connection.fileno())
+        elif connection.fileno() not in self._poller:
             self.add(connection)
         connection.continue_at(now)
         return self._run(connection, coroutine)
@@ -217,6 +225,8 @@ class ConnectionLoop:
             return None
         if isinstance(trap, Completion):
             self._suspended.add(connection, turn, trap)
+            if isinstance(trap, Writable):
+                self._poller.watch_room(connection.fileno())
             return None
         return WaitingTurn(connection, turn, trap)
 

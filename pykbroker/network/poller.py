@@ -21,7 +21,8 @@ EVENTS_MAX = 256
 class Poller(Protocol[T]):
     """Sockets that are watched for bytes to read, each with an object that `poll` returns for it.
 
-    A socket is returned by every `poll` as long as it has bytes, the end of its stream or an error to read.
+    A socket is returned by every `poll` as long as it has bytes, the end of its stream or an error to read. Those that
+    are watched for room are returned as long as they take bytes, or have an error.
     """
 
     def fileno(self) -> int:
@@ -35,6 +36,12 @@ class Poller(Protocol[T]):
 
     def remove(self, descriptor: int) -> None:
         """Stops watching a socket that is watched; call it before the socket is closed."""
+
+    def watch_room(self, descriptor: int) -> None:
+        """Watches a socket that is watched for room to write in place of bytes to read."""
+
+    def watch_bytes(self, descriptor: int) -> None:
+        """Watches a socket for bytes to read again, as after `add`."""
 
     def poll(self) -> Iterable[T]:
         """Objects of the sockets that are ready now, at most `EVENTS_MAX`. Does not wait."""
@@ -66,6 +73,12 @@ class EpollPoller(Generic[T]):
         del self._watched[descriptor]
         self._epoll.unregister(descriptor)
 
+    def watch_room(self, descriptor: int) -> None:
+        self._epoll.modify(descriptor, select.EPOLLOUT)
+
+    def watch_bytes(self, descriptor: int) -> None:
+        self._epoll.modify(descriptor, select.EPOLLIN)
+
     def poll(self) -> list[T]:
         watched = self._watched
         return [watched[descriptor] for descriptor, _ in self._epoll.poll(0, EVENTS_MAX)]
@@ -94,6 +107,12 @@ class SelectorPoller(Generic[T]):
 
     def remove(self, descriptor: int) -> None:
         self._selector.unregister(descriptor)
+
+    def watch_room(self, descriptor: int) -> None:
+        self._selector.modify(descriptor, selectors.EVENT_WRITE, self._selector.get_key(descriptor).data)
+
+    def watch_bytes(self, descriptor: int) -> None:
+        self._selector.modify(descriptor, selectors.EVENT_READ, self._selector.get_key(descriptor).data)
 
     def poll(self) -> list[T]:
         return [key.data for key, _ in self._selector.select(0)]

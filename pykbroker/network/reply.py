@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pykbroker.completion import Completion, is_suspended_here
 from pykbroker.logstore.file_range import FileRange
 
 if TYPE_CHECKING:
@@ -165,11 +166,23 @@ async def _send_copied(connection: socket.socket, source: int, position: int, re
         rest -= len(data)
 
 
+class Writable(Completion):
+    """The wait of a reply until its socket takes bytes again; the loop that has suspended the reply completes it."""
+
+    __slots__ = ()
+
+
 async def wait_writable(connection: socket.socket) -> None:
-    """Waits until a socket takes bytes again.
+    """Waits until the socket of the connection that the current task serves takes bytes again.
 
     Raises:
         trio.TooSlowError: it does not for `SEND_TIMEOUT_S`.
     """
+    if is_suspended_here():
+        writable = Writable()
+        await writable.wait(trio.current_time() + SEND_TIMEOUT_S)
+        if not writable.is_complete:
+            raise trio.TooSlowError
+        return
     with trio.fail_after(SEND_TIMEOUT_S):
         await trio.lowlevel.wait_writable(connection)

@@ -23,17 +23,23 @@ class SuspendedTurn:
 
     Attributes:
         connection: the connection.
+        completion: what it waits for.
         is_waiting: False as soon as it may continue or was closed.
     """
 
-    __slots__ = ("_coroutine", "_turns", "connection", "is_waiting")
+    __slots__ = ("_coroutine", "_turns", "completion", "connection", "is_waiting")
 
     def __init__(
-        self, turns: SuspendedTurns, connection: SocketConnection, coroutine: Coroutine[Any, Any, bool]
+        self,
+        turns: SuspendedTurns,
+        connection: SocketConnection,
+        coroutine: Coroutine[Any, Any, bool],
+        completion: Completion,
     ) -> None:
         self._turns = turns
         self._coroutine: Coroutine[Any, Any, bool] | None = coroutine
         self.connection = connection
+        self.completion = completion
         self.is_waiting = True
 
     def may_continue(self) -> None:
@@ -81,7 +87,7 @@ class SuspendedTurns:
 
     def add(self, connection: SocketConnection, coroutine: Coroutine[Any, Any, bool], completion: Completion) -> None:
         """Keeps a turn, which has just yielded a completion that is not complete."""
-        turn = connection.suspended = SuspendedTurn(self, connection, coroutine)
+        turn = connection.suspended = SuspendedTurn(self, connection, coroutine, completion)
         completion.when_complete = turn.may_continue
         self.count += 1
         if completion.deadline < math.inf:

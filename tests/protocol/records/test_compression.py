@@ -162,6 +162,17 @@ def test_lz4_reads_one_frame_with_independent_blocks() -> None:
         decompress(LZ4, lz4.frame.compress(TEXT, block_linked=True, block_size=lz4.frame.BLOCKSIZE_MAX64KB))
 
 
+@pytest.mark.parametrize("content_checksum", [False, True])
+@pytest.mark.parametrize("block_size", [0, 4, 5, 6, 7])
+@pytest.mark.parametrize("size", [1, 3_000_000, 9_000_001])
+def test_lz4_frames_of_any_block_size(size: int, block_size: int, content_checksum: bool) -> None:
+    data = (TEXT * (size // len(TEXT) + 1))[:size]
+    frame = lz4.frame.compress(data, block_linked=False, block_size=block_size, content_checksum=content_checksum)
+    assert decompress(LZ4, frame) == decompress(LZ4, frame, size) == data
+    with pytest.raises(RecordTooLarge):
+        decompress(LZ4, frame, size - 1)
+
+
 @pytest.mark.parametrize("codec", ALL)
 def test_bombs_are_stopped_at_the_limit(codec: int) -> None:
     bomb = compress(codec, bytes(30_000_000))

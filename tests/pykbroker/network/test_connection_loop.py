@@ -18,6 +18,7 @@ from pykbroker.network import connection_loop
 from pykbroker.network.connection import REQUESTS_PER_TURN, Connection, SocketConnection
 from pykbroker.network.connection_loop import SPARE_TASKS_MAX, ConnectionLoop
 from pykbroker.network.poller import SelectorPoller
+from pykbroker.network.reply import SEND_TIMEOUT_S
 from pykbroker.network.request_memory import RequestMemory
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
@@ -507,3 +508,74 @@ async def test_the_end_of_a_connection_sends_what_is_held(steps: list[str]) -> N
         os.write(clients[5].stream.socket.fileno(), b"\xff" * 4)
         assert [await answered(client) for client in clients[:5]] == list(range(5))
         assert await clients[5].frame() is None
+
+
+class TestFullSocket:
+    """A reply waits for its client to read, suspended: without a task, and with a limit of time."""
+
+    async def test_others_are_served_meanwhile_and_the_next_request_afterwards(self, served: list[int]) -> None:
+        async with running() as connect:
+            slow, other = await connect(), await connect()
+            await trio.testing.wait_all_tasks_blocked()
+            before = trio.lowlevel.current_statistics().tasks_living
+            for first in (10, 20):
+                filled = fill(slow)
+                await beat(slow, first)
+                await trio.testing.wait_all_tasks_blocked()
+                assert slow.connection.is_sending
+                assert trio.lowlevel.current_statistics().tasks_living == before
+                await beat(slow, first + 1)
+                await beat(other, first + 2)
+                assert await answered(other) == first + 2
+                assert served[-2:] == [first, first + 2]
+                received = b""
+                while len(received) < filled + 2 * REPLY_SIZE:
+                    received += await slow.stream.receive_some()
+                replies = received[filled:]
+                assert replies[4:8] == first.to_bytes(4, "big")
+                assert replies[REPLY_SIZE + 4 : REPLY_SIZE + 8] == (first + 1).to_bytes(4, "big")
+                await trio.testing.wait_all_tasks_blocked()
+                assert not slow.connection.is_sending
+
+    async def test_a_client_that_reads_nothing_is_disconnected_in_time(self, served: list[int]) -> None:
+        async with running() as connect:
+            slow, other = await connect(), await connect()
+            fill(slow)
+            await beat(slow, 1)
+            await trio.sleep(SEND_TIMEOUT_S - 1)
+            assert not slow.connection.has_ended
+            await trio.sleep(2)
+            assert slow.connection.has_ended
+            await beat(other, 2)
+            assert await answered(other) == 2
+
+    @pytest.mark.parametrize("is_closed_here", [False, True])
+    async def test_a_connection_may_end_meanwhile(self, served: list[int], is_closed_here: bool) -> None:
+        async with running() as connect:
+            slow, other = await connect(), await connect()
+            fill(slow)
+            await beat(slow, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            if is_closed_here:
+                slow.connection.close("as the broker stops")
+            else:
+                await slow.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert slow.connection.has_ended
+            await beat(other, 2)
+            assert await answered(other) == 2
+
+    async def test_a_request_that_has_waited_may_have_a_reply_that_waits(self, served: list[int]) -> None:
+        async with running() as connect:
+            slow = await connect()
+            filled = fill(slow)
+            await beat(slow, 1, 5)
+            await beat(slow, 2)
+            await trio.sleep(6)
+            assert served == [1]
+            received = b""
+            while len(received) < filled + 2 * REPLY_SIZE:
+                received += await slow.stream.receive_some()
+            assert served == [1, 2]
+            await beat(slow, 3)
+            assert await answered(slow) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -59,6 +60,43 @@ def test_a_removed_socket_is_not_returned(poller: Any, pair: tuple[socket.socket
     assert list(poller.poll()) == []
     poller.add(ours.fileno(), "second")
     assert list(poller.poll()) == ["second"]
+
+
+def test_a_socket_may_be_watched_for_room(poller: Any, pair: tuple[socket.socket, socket.socket]) -> None:
+    """Then it is not returned for bytes to read."""
+    ours, theirs = pair
+    ours.setblocking(False)
+    poller.add(ours.fileno(), "watched")
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += ours.send(bytes(1 << 12))
+    theirs.send(b"a")
+    poller.watch_room(ours.fileno())
+    assert list(poller.poll()) == []
+    while filled:
+        filled -= len(theirs.recv(filled))
+    assert list(poller.poll()) == ["watched"]
+    assert ours.recv(1) == b"a"
+    poller.watch_bytes(ours.fileno())
+    assert list(poller.poll()) == []
+    theirs.send(b"b")
+    assert list(poller.poll()) == ["watched"]
+
+
+def test_the_end_of_a_stream_is_found_by_one_that_waits_for_room(
+    poller: Any, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    ours.setblocking(False)
+    poller.add(ours.fileno(), "watched")
+    with suppress(BlockingIOError):
+        while True:
+            ours.send(bytes(1 << 12))
+    poller.watch_room(ours.fileno())
+    assert list(poller.poll()) == []
+    theirs.close()
+    assert list(poller.poll()) == ["watched"]
 
 
 def test_nothing_is_watched_after_close(poller: Any, pair: tuple[socket.socket, socket.socket]) -> None:
