@@ -173,8 +173,8 @@ def test_simple_leaves_a_partition_to_too_few_if_the_others_have_no_room() -> No
     """Two are to have each partition; the only member with room has this one already."""
     topic_id = TOPIC_IDS[0]
     members = {
-        name: MemberSpec(None, None, frozenset((topic_id,)), {topic_id: Partitions([number])})
+        name: MemberSpec(None, frozenset((topic_id,)), {topic_id: Partitions([number])})
         for name, number in (("a", 0), ("b", 1), ("c", 1))
     }
-    result = assign_simple(members, _topics([2]), True)
+    result = assign_simple(GroupSpec(members, True), _topics([2]))
     assert result == {"a": {topic_id: {0}}, "b": {topic_id: {1}}, "c": {topic_id: {1}}}
