@@ -194,7 +194,7 @@ class NodeClient:
         assert stream is not None
         while (frame := self._frames.next_frame()) is None:
             room = self._frames.buffer()
-            if isinstance(stream, trio.SocketStream):
+            if isinstance(stream, trio.SocketStream):  # pragma: no cover: sockets are tested with processes
                 count = await stream.socket.recv_into(room)
             else:
                 received = await stream.receive_some(len(room))

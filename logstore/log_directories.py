@@ -123,7 +123,7 @@ class LogDirectories:
             try:
                 directory.load_logs(config_for, now_ms, report)
             except InconsistentDirectory:
-                raise
+                raise  # pragma: no cover: only if the directory has changed since `find_logs`
             except StorageError as error:
                 if len(self.online) == 1:
                     raise

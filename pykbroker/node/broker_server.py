@@ -138,7 +138,7 @@ class BrokerServer:
             parts.host,
             is_clean_restart=parts.log_directories.was_clean,
         )
-        if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
+        if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:  # pragma: no cover: tested with processes
             nursery.start_soon(register_again, controller, registration)
         nursery.start_soon(report_cordoned_directories, controller, config.node_id, parts.cordoned_directory_ids)
 

@@ -208,4 +208,4 @@ def _check_handshake(of_server: _Loaded, of_client: _Loaded, what: str) -> None:
                 return
     except ssl.SSLError as error:
         raise _incompatible(f"{what}: {openssl_reason(error)}") from None
-    raise _incompatible(f"{what}: the handshake does not end")
+    raise _incompatible(f"{what}: the handshake does not end")  # pragma: no cover: OpenSSL ends it or raises

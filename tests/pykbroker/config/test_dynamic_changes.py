@@ -401,7 +401,7 @@ def test_an_advertised_listener_cannot_be_removed() -> None:
 
 def test_a_change_of_settings_that_are_not_used() -> None:
     """Another Kafka may have stored them; the broker goes by its static ones, to which the change is compared."""
-    stored = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="log.cleaner.threads", value="-5")
+    stored = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="listeners", value="OTHER://:9099")
     image = apply_records(EMPTY_IMAGE, [stored])
     config = BrokerConfig.from_properties({"node.id": "1"})
     assert check_settings({"log.cleaner.threads": "2"}, "1", config, image) == NO_ERROR

@@ -59,6 +59,7 @@ async def test_a_request_for_controllers_in_place_of_a_token_is_answered_too() -
     [
         (ApiKey.HEARTBEAT, 99, "Heartbeat version 99 is not supported; this broker has"),
         (999, 0, "API key 999 was sent before authentication"),
+        (ApiKey.UPDATE_METADATA, 0, "UPDATE_METADATA"),
     ],
 )
 async def test_what_has_no_response_in_place_of_a_token_ends_the_connection(

@@ -15,9 +15,10 @@ import trio.testing
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.logstore.errors import LogError, StorageError
+from pykbroker.logstore.errors import DirectoryLocked, LogError, StorageError
 from pykbroker.network.connection_limits import ConnectionLimits
 from pykbroker.node import broker_server, controller_server, housekeeping, quorum_node, sasl_mechanisms
+from pykbroker.node.node_directory import open_directories
 from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.sasl_mechanisms import _MetadataCredentials
 from pykbroker.processes.prepared_process import _end
@@ -440,3 +441,41 @@ async def test_a_controller_that_does_not_say_which_cluster_this_is(
     address: Any = "host:9093"
     host: Any = None
     assert await quorum_node._cluster_id_at(address, fake(node_id=1), host) == found
+
+
+async def test_a_handshake_that_fails_in_another_way_closes_the_stream() -> None:
+    """Such as by a defect: it is not a refusal of the other node."""
+    closed: list[bool] = []
+
+    class Broken(trio.abc.Stream):
+        async def send_all(self, data: object) -> None:
+            raise ValueError("a defect")
+
+        async def wait_send_all_might_not_block(self) -> None: ...
+
+        async def receive_some(self, max_bytes: int | None = None) -> bytes:
+            return b""
+
+        async def aclose(self) -> None:
+            closed.append(True)
+
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        return Broken()
+
+    tls: Any = fake(client=ssl.create_default_context())
+    with pytest.raises(ValueError, match="a defect"):
+        await with_tls(open_stream, tls)("localhost", 9093)
+    assert closed == [True]
+
+
+def test_a_further_directory_that_another_process_uses_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others that cannot be opened only go offline."""
+
+    def refuse(path: str, **_: object) -> Any:
+        raise DirectoryLocked(path, "another process uses it")
+
+    monkeypatch.setattr("pykbroker.logstore.log_directory.LogDirectory.open", refuse)
+    config, metadata, host = fake(log=fake(dirs=["/b"])), fake(path="/a"), fake(filesystem=None)
+    identity: Any = None
+    with pytest.raises(DirectoryLocked, match="/b: another process uses it"):
+        open_directories(config, metadata, identity, host, 10, is_new=False)
