@@ -49,6 +49,10 @@ class Deadlines:
         del self._planned[key]
         return key
 
+    def discard(self, key: ShardKey) -> None:
+        """Drops a key."""
+        self._planned.pop(key, None)
+
     def forget(self, partition: int) -> None:
         """Drops all keys of a partition."""
         for key in [key for key in self._planned if key[0] == partition]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_acknowledge import (
@@ -17,6 +18,7 @@ from pykbroker.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.share_requests import (
     Acknowledgements,
     member_of,
@@ -42,12 +44,16 @@ async def handle_share_acknowledge(
         shares.sessions.acknowledge(member, request.share_session_epoch)
     except KafkaError as refused:
         return ShareAcknowledgeResponse(error_code=refused.error_code)
-    outcomes = await Acknowledgements(context, shares, request, request.topics).outcomes()
+    acknowledgements = Acknowledgements(context, shares, request)
+    await acknowledgements.begin(request.topics)
+    outcomes = await acknowledgements.outcomes()
+    if len(outcomes) > PIECE:
+        context.has_long_response = True
     response = ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=shares.settings_of(member.group_id).record_lock_duration_ms
     )
     topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
-    for topic_partition, outcome in outcomes.items():
+    async for topic_partition, outcome in EachInTurns(outcomes.items()):
         data = PartitionData(
             partition_index=topic_partition.partition, error_code=outcome.error, error_message=outcome.message
         )

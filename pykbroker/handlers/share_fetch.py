@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.codec import encode_chunks
+from pykbroker.protocol.codec import chunks_in_steps
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -26,6 +27,7 @@ from pykbroker.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.share_requests import (
     RENEW_VERSION,
     Acknowledged,
@@ -67,11 +69,11 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         return ShareFetchResponse(error_code=error)
     shares = context.services.shares.get()
     member = member_of(request)
-    named = {
-        TopicIdPartition(topic.topic_id, asked.partition_index): topic_of(context, topic.topic_id)
-        for topic in request.topics
-        for asked in topic.partitions
-    }
+    named: dict[TopicIdPartition, str | None] = {}
+    async for topic in EachInTurns(request.topics):
+        name = topic_of(context, topic.topic_id)
+        for asked in topic.partitions:
+            named[TopicIdPartition(topic.topic_id, asked.partition_index)] = name
     forgotten = [TopicIdPartition(t.topic_id, number) for t in request.forgotten_topics_data for number in t.partitions]
     acknowledges = any(asked.acknowledgement_batches for topic in request.topics for asked in topic.partitions)
     try:
@@ -85,23 +87,27 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         return ShareFetchResponse(error_code=refused.error_code)
     if request.share_session_epoch == INITIAL_EPOCH:
         watch_connection(context, shares)
-    acknowledgements = Acknowledgements(context, shares, request, request.topics) if acknowledges else None
+    acknowledgements = None
+    if acknowledges:
+        acknowledgements = Acknowledgements(context, shares, request)
+        await acknowledgements.begin(request.topics)
     try:
         fetched = {} if is_renewal else await _fetch(context, request, session)
     except KafkaError as refused:
         return ShareFetchResponse(error_code=refused.error_code)
     outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
-    response = _response(context, session, fetched, outcomes)
+    response = await _response(context, session, fetched, outcomes)
+    if len(fetched) + len(outcomes) > PIECE:
+        context.has_long_response = True
     if context.quota is not None:
-        throttle_ms = context.quota.throttle_fetch(
-            SIZE_BYTES + sum(map(len, encode_chunks(response, context.api_version)))
-        )
+        chunks = await in_turns(chunks_in_steps(response, context.api_version))
+        throttle_ms = context.quota.throttle_fetch(SIZE_BYTES + sum(map(len, chunks)))
         if throttle_ms:
             # As in Kafka, the acquired records become available again when their locks expire.
             for found in fetched.values():
                 if found.records is not None:
                     found.records.release()
-            response = _response(context, session, {}, outcomes)
+            response = await _response(context, session, {}, outcomes)
             response.throttle_time_ms = throttle_ms
     response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
     release_if_final(shares, request)
@@ -116,10 +122,10 @@ async def _fetch(
     Raises:
         KafkaError: the acquire mode does not exist.
     """
-    refused = refused_topics(context, session.topics.values())
+    refused = await refused_topics(context, session.topics.values())
     topic_partitions: list[TopicIdPartition] = []
     fetched: dict[TopicIdPartition, Fetched] = {}
-    for topic_partition, topic in session.topics.items():
+    async for topic_partition, topic in EachInTurns(session.topics.items()):
         if topic is None:
             fetched[topic_partition] = Fetched(ErrorCode.UNKNOWN_TOPIC_ID)
         elif topic in refused:
@@ -151,7 +157,7 @@ async def _fetch(
     return {**found, **fetched}
 
 
-def _response(
+async def _response(
     context: BrokerContext,
     session: ShareFetchContext,
     fetched: Mapping[TopicIdPartition, Fetched],
@@ -166,7 +172,7 @@ def _response(
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
     all_fetched = dict(fetched)
     all_fetched.update((topic_partition, Fetched()) for topic_partition in outcomes if topic_partition not in fetched)
-    for topic_partition, found in all_fetched.items():
+    async for topic_partition, found in EachInTurns(all_fetched.items()):
         outcome = outcomes.get(topic_partition)
         is_named = topic_partition in fetched and (
             session.session is None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.controller.turns import EachInTurns, Turn
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -61,9 +62,10 @@ def member_of(request: MemberRequest) -> SessionKey:
     return SessionKey(request.group_id, request.member_id)
 
 
-def refused_topics(context: BrokerContext, topics: Iterable[str | None]) -> frozenset[str]:
+async def refused_topics(context: BrokerContext, topics: Iterable[str | None]) -> frozenset[str]:
     """Names of topics that the client may not read."""
-    return frozenset(context.refused(READ, TOPIC, {topic for topic in topics if topic is not None}))
+    names = {topic for topic in topics if topic is not None}
+    return frozenset(await context.refused_in_turns(READ, TOPIC, names))
 
 
 def topic_of(context: BrokerContext, topic_id: bytes) -> str | None:
@@ -79,18 +81,15 @@ def exists(context: BrokerContext, topic: str, partition: int) -> bool:
 
 
 class Acknowledgements:
-    """The acknowledgements of one request.
+    """The acknowledgements of one request, which `begin` makes.
 
     Args:
         context: the request.
         shares: the share partitions of this broker.
         request: its fields.
-        topics: its topics.
     """
 
-    def __init__(
-        self, context: BrokerContext, shares: SharePartitions, request: MemberRequest, topics: Iterable[Any]
-    ) -> None:
+    def __init__(self, context: BrokerContext, shares: SharePartitions, request: MemberRequest) -> None:
         self._context = context
         self._shares = shares
         self._member = member_of(request)
@@ -98,14 +97,14 @@ class Acknowledgements:
         self._highest_type = RENEW if context.api_version >= RENEW_VERSION else RENEW - 1
         self._outcomes: dict[TopicIdPartition, Outcome] = {}
         self._known: dict[TopicIdPartition, Acknowledged] = {}
-        self._begin(topics)
 
-    def _begin(self, topics: Iterable[Any]) -> None:
+    async def begin(self, topics: Iterable[Any]) -> None:
+        """Begins to store the acknowledgements for the topics of the request, in turns with other requests."""
         batches: dict[TopicIdPartition, Sequence[AcknowledgedBatch]] = {}
         names: dict[TopicIdPartition, str] = {}
-        for topic in topics:
+        async for topic in EachInTurns(topics):
             name = topic_of(self._context, topic.topic_id)
-            for asked in topic.partitions:
+            async for asked in EachInTurns(topic.partitions):
                 topic_partition = TopicIdPartition(topic.topic_id, asked.partition_index)
                 if name is None:
                     self._known[topic_partition] = Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -115,9 +114,12 @@ class Acknowledgements:
                     AcknowledgedBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                     for batch in asked.acknowledgement_batches
                 ]
-        refused = refused_topics(self._context, names.values())
+        refused = await refused_topics(self._context, names.values())
         empty: list[TopicIdPartition] = []
+        turn = Turn()
         for topic_partition, acknowledged in batches.items():
+            if turn.is_over:
+                await turn.end_if_over()
             error = self._error_of(names[topic_partition], topic_partition, acknowledged, refused)
             if error is not ErrorCode.NONE:
                 self._known[topic_partition] = Acknowledged(error)

@@ -1,6 +1,8 @@
 """One ShareFetch request: acquires records of the partitions of a session, and waits if there are too few.
 
 The records stay in the file: a partition's data is a range of it, of which only the headers of batches are read.
+A session may have thousands of partitions: other requests have their turns between them, and may change share
+partitions, so that one whose next records are others by then is left out.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.turns import TASKS_PER_TURN, Turn, in_turns
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError, OffsetOutOfRange
 from pykbroker.logstore.range_headers import headers_in
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.share_partitions.acquisition import Acquired, Acquisition, FetchedBatch
 from pykbroker.share_partitions.leader import LeaderState, ShareLeader
 from pykbroker.share_partitions.waiters import FetchWaiter
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from pykbroker.share_partitions.registry import SharePartitions
     from pykbroker.share_partitions.sessions import SessionKey, TopicIdPartition
 
+READS_PER_STEP = 4
+"""Partitions that are read, or of which records are acquired, in one step: each takes some tens of microseconds."""
 MAGIC_WITH_DELTA = 2
 """First record format with the last offset in a batch's header."""
 
@@ -95,23 +101,24 @@ class ShareFetch:
         self._limits = limits
         self._errors: dict[TopicIdPartition, Fetched] = {}
         self._leaders: dict[TopicIdPartition, ShareLeader] = {}
+        # True if an attempt has been interrupted, so that share partitions may have changed since its beginning.
+        self._others_ran = False
 
     async def run(self) -> Mapping[TopicIdPartition, Fetched]:
         """Acquires records, waiting up to the limit; leaves out partitions without records and without an error."""
         limits = self._limits
         if not self._topic_partitions or not limits.max_records or not limits.max_bytes:
             return {}
-        for topic_partition in self._topic_partitions:
-            self._lead(topic_partition)
-        found = self._attempt()
+        await self._shares.released(self._member)
+        await self._lead_all()
+        found = await in_turns(self._attempt())
         if found is None and limits.max_wait_ms <= 0:
-            found = self._attempt(is_last=True)
+            found = await in_turns(self._attempt(is_last=True))
         if found is not None or not self._leaders or limits.max_wait_ms <= 0:
             return self._errors | (found or {})
         deadline = trio.current_time() + limits.max_wait_ms / 1000
         with FetchWaiter() as waiter:
-            for leader in self._leaders.values():
-                waiter.register(leader.waiters)
+            await self._register(waiter)
             while True:
                 await waiter.wait(deadline)
                 if self._shares.sessions.get(self._member) is None:
@@ -119,15 +126,39 @@ class ShareFetch:
                     return self._errors
                 self._leave_ended()
                 is_last = trio.current_time() >= deadline
-                found = self._attempt(is_last=is_last)
+                found = await in_turns(self._attempt(is_last=is_last))
                 if found is not None or is_last:
                     return self._errors | (found or {})
+
+    async def _lead_all(self) -> None:
+        """Finds the leaders of all partitions, and begins to load those that are missing, in turns with others."""
+        turn = Turn()
+        loads = 0
+        for topic_partition in self._topic_partitions:
+            self._lead(topic_partition)
+            leader = self._leaders.get(topic_partition)
+            # Each load is a task, which reads and stores in one step.
+            loads += leader is not None and leader.state is LeaderState.LOADING
+            if loads >= TASKS_PER_TURN:
+                loads = 0
+                await trio.lowlevel.checkpoint()
+            elif turn.is_over:
+                await turn.end_if_over()
 
     def _lead(self, topic_partition: TopicIdPartition) -> None:
         try:
             self._leaders[topic_partition] = self._shares.find_or_load(self._member.group_id, topic_partition)
         except KafkaError as error:
             self._errors[topic_partition] = Fetched(error.error_code)
+
+    async def _register(self, waiter: FetchWaiter) -> None:
+        """Registers with all partitions. If others run meanwhile, the wait ends at once: they may have changed some."""
+        turn = Turn()
+        for leader in list(self._leaders.values()):
+            waiter.register(leader.waiters)
+            if turn.is_over:
+                waiter.wake()
+                await turn.end_if_over()
 
     def _leave_ended(self) -> None:
         """Leaves leaders that have ended meanwhile; only one that could not be loaded gets an error (P-491).
@@ -141,9 +172,10 @@ class ShareFetch:
             if leader.load_error is not None:
                 self._errors[topic_partition] = Fetched(leader.load_error.error_code)
 
-    def _attempt(self, *, is_last: bool = False) -> dict[TopicIdPartition, Fetched] | None:
+    def _attempt(self, *, is_last: bool = False) -> Steps[dict[TopicIdPartition, Fetched] | None]:
         """Acquires records; None if there are too few, unless it is the last attempt."""
-        candidates = self._candidates()
+        self._others_ran = False
+        candidates = yield from self._candidates()
         if not candidates:
             return None
         if self._limits.max_bytes < 0:
@@ -158,36 +190,47 @@ class ShareFetch:
             ]
         reads: list[_Read] = []
         try:
-            self._read_all(known, reads)
-            self._read_all(candidates, reads)
+            yield from self._read_all(known, reads)
+            yield from self._read_all(candidates, reads)
             if not is_last:
                 for read in reads:
                     if read.error is ErrorCode.NONE:
                         read.candidate.leader.looked_up_offset = read.candidate.offset
-                if not self._is_enough(reads):
+                is_enough = yield from self._is_enough(reads)
+                if not is_enough:
                     _release(reads)
                     return None
-            return self._acquire_all(reads)
-        except BaseException:
+            return (yield from self._acquire_all(reads))
+        except BaseException:  # GeneratorExit, too: the request has ended between two steps
             _release(reads)
             raise
 
-    def _read_all(self, candidates: Sequence[_Candidate], reads: list[_Read]) -> None:
+    def _step(self) -> Steps[None]:
+        """Lets others run in the middle of an attempt."""
+        self._others_ran = True
+        yield
+
+    def _read_all(self, candidates: Sequence[_Candidate], reads: list[_Read]) -> Steps[None]:
         """Appends the reads of candidates."""
         size = 0
-        for candidate in candidates:
+        for count, candidate in enumerate(candidates):
+            if count and not count % READS_PER_STEP:
+                yield from self._step()
+            if self._others_ran and not _is_as_before(candidate):
+                continue
             # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
             left = max(self._limits.max_bytes - size, 0)
             read = self._read(candidate, min(candidate.size_max, left), at_least_one=not size)
             reads.append(read)
             size += 0 if read.records is None else len(read.records)
 
-    def _candidates(self) -> list[_Candidate]:
-        topic_partitions = [
-            (topic_partition, leader)
-            for topic_partition, leader in self._leaders.items()
-            if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire
-        ]
+    def _candidates(self) -> Steps[list[_Candidate]]:
+        topic_partitions: list[tuple[TopicIdPartition, ShareLeader]] = []
+        for count, (topic_partition, leader) in enumerate(list(self._leaders.items())):
+            if count and not count % PIECE:
+                yield from self._step()
+            if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire:
+                topic_partitions.append((topic_partition, leader))
         if not topic_partitions:
             return []
         each, rest = divmod(self._limits.max_bytes, len(topic_partitions))
@@ -196,10 +239,12 @@ class ShareFetch:
             sizes[0] += rest
         else:
             sizes[:rest] = [1] * rest
-        return [
-            _Candidate(topic_partition, leader, leader.shares.next_fetch_offset(), size)
-            for (topic_partition, leader), size in zip(topic_partitions, sizes, strict=True)
-        ]
+        candidates: list[_Candidate] = []
+        for (topic_partition, leader), size in zip(topic_partitions, sizes, strict=True):
+            candidates.append(_Candidate(topic_partition, leader, leader.shares.next_fetch_offset(), size))
+            if not len(candidates) % PIECE:
+                yield from self._step()
+        return candidates
 
     def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
         leader = candidate.leader
@@ -211,14 +256,16 @@ class ShareFetch:
             return _Read(candidate, None, error_code_for(error))
         return _Read(candidate, found.records)
 
-    def _is_enough(self, reads: Sequence[_Read]) -> bool:
+    def _is_enough(self, reads: Sequence[_Read]) -> Steps[bool]:
         """True if the response need not wait: an error, records of an older segment, or `min_bytes` of records.
 
         As in Kafka (DelayedShareFetch.isMinBytesSatisfied), a partition counts with the bytes that it has, up to its
         part of `max_bytes`. The read may have fewer or more bytes, as it ends with a whole batch.
         """
         size = 0
-        for read in reads:
+        for count, read in enumerate(reads):
+            if count and not count % PIECE:
+                yield from self._step()
             if read.error is not ErrorCode.NONE:
                 return True
             offset, leader = read.candidate.offset, read.candidate.leader
@@ -233,11 +280,20 @@ class ShareFetch:
             size += min(log.loaded.segments.size_between(offset, end) or 0, read.candidate.size_max)
         return size >= self._limits.min_bytes
 
-    def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicIdPartition, Fetched]:
+    def _acquire_all(self, reads: Sequence[_Read]) -> Steps[dict[TopicIdPartition, Fetched]]:
         found: dict[TopicIdPartition, Fetched] = {}
         count = 0
-        for read in reads:
+        for number, read in enumerate(reads):
+            if number and not number % READS_PER_STEP:
+                yield from self._step()
+                if self._shares.sessions.get(self._member) is None:
+                    # The member has gone, and what it has acquired is released.
+                    _release(reads)
+                    return {}
             topic_partition, leader = read.candidate.topic_partition, read.candidate.leader
+            if self._others_ran and not _is_as_before(read.candidate):
+                _release((read,))
+                continue
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 # The log begins later now, and so do the records that can be acquired.
                 leader.shares.move_start(leader.partition.log_start_offset)
@@ -303,6 +359,17 @@ class ShareFetch:
             ((transaction.first_offset, transaction.producer_id) for transaction in transactions),
         )
         return aborted_records.archive_aborted(leader.shares, acquired, aborted)
+
+
+def _is_as_before(candidate: _Candidate) -> bool:
+    """True if nothing has changed since the last step: its leader leads, and its next records are the same."""
+    leader = candidate.leader
+    return (
+        leader.state is LeaderState.ACTIVE
+        and leader.is_current
+        and leader.shares.can_acquire
+        and leader.shares.next_fetch_offset() == candidate.offset
+    )
 
 
 def _last_offset(header: BatchHeader) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.share_partitions.leader import LeaderState, Outcome, ShareEnvironment, ShareLeader
+from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.share_partitions.leader import LeaderState, ShareEnvironment, ShareLeader
 from pykbroker.share_partitions.sessions import SessionKey, ShareSessions, TopicIdPartition
 from pykbroker.share_partitions.settings import SharePartitionSettings
 from pykbroker.share_state.state import SharePartitionKey
@@ -62,6 +65,8 @@ class SharePartitions:
         self._leaders: dict[SharePartitionKey, ShareLeader] = {}
         # Leaders that have ended and whose last writes have not.
         self._ending: dict[SharePartitionKey, ShareLeader] = {}
+        # Members of ended sessions with very many partitions, whose records are being released.
+        self._releasing: dict[SessionKey, trio.Event] = {}
         self._timer = CoordinatorTimer(clock)
         self._deadlines = Deadlines()
         # By their number, which orders leaders whose locks expire at the same time.
@@ -80,17 +85,18 @@ class SharePartitions:
         try:
             while True:
                 await self._timer.wait_until((self._deadlines.first_ms,))
-                self.expire_locks()
+                await in_turns(self.expire_locks())
         finally:
             self._is_stopped = True
 
-    def expire_locks(self) -> None:
+    def expire_locks(self) -> Steps[None]:
         """Ends acquisitions whose locks have expired."""
         now_ms = self._timer.now_ms()
         while (due := self._deadlines.pop_due(now_ms)) is not None:
             leader = self._numbers.get(due[0])
             if leader is not None:
                 leader.expire_locks()
+                yield
 
     def _plan_expiry(self, leader: ShareLeader) -> None:
         if self._deadlines.plan((leader.number, ""), leader.shares.next_expiry_ms):
@@ -151,7 +157,7 @@ class SharePartitions:
         if self._leaders.get(leader.key) is leader:
             del self._leaders[leader.key]
         self._numbers.pop(leader.number, None)
-        self._deadlines.forget(leader.number)
+        self._deadlines.discard((leader.number, ""))
         if leader.is_writing:
             self._ending[leader.key] = leader
             self._start_soon(lambda: self._await_end(leader))
@@ -172,27 +178,62 @@ class SharePartitions:
 
     # Sessions
 
-    def release_session(self, key: SessionKey) -> list[Outcome]:
-        """Ends the session of a member and begins to release its records, if it has one."""
+    def release_session(self, key: SessionKey) -> None:
+        """Ends the session of a member, if it has one, and begins to release its records."""
         session = self.sessions.remove(key)
-        if session is None:
-            return []
-        return self._release(key, list(session.partitions))
-
-    def _release(self, key: SessionKey, topic_partitions: list[TopicIdPartition]) -> list[Outcome]:
-        leaders = [self.find(key.group_id, topic_partition) for topic_partition in topic_partitions]
-        return [
-            leader.release(key.member_id)
-            for leader in leaders
-            if leader is not None and leader.state is LeaderState.ACTIVE
-        ]
+        if session is not None:
+            self._begin_end(key, list(session.partitions), ())
 
     def connection_closed(self, connection: object) -> None:
         """Ends the session that began on a connection; the last session of a group ends its leaders too."""
         session, empty_group = self.sessions.connection_closed(connection)
-        if session is not None:
-            self._release(session.key, list(session.partitions))
+        leaders: Sequence[ShareLeader] = ()
         if empty_group is not None:
             self._settings.pop(empty_group, None)
-            for leader in [leader for key, leader in self._leaders.items() if key.group_id == empty_group]:
+            leaders = [leader for key, leader in self._leaders.items() if key.group_id == empty_group]
+        if session is not None:
+            self._begin_end(session.key, list(session.partitions), leaders)
+        elif empty_group is not None:
+            self._begin_end(SessionKey(empty_group, ""), (), leaders)
+
+    def _begin_end(
+        self, key: SessionKey, topic_partitions: Sequence[TopicIdPartition], leaders: Sequence[ShareLeader]
+    ) -> None:
+        """Releases the records of a member, then ends leaders: in a task, in turns with others, if there are many."""
+        steps = self._end_session(key, topic_partitions, leaders)
+        if len(topic_partitions) + len(leaders) <= PIECE:
+            finished(steps)
+            return
+        previous, ended = self._releasing.get(key), trio.Event()
+        self._releasing[key] = ended
+        self._start_soon(partial(self._end_in_turns, key, steps, previous, ended))
+
+    async def _end_in_turns(
+        self, key: SessionKey, steps: Steps[None], previous: trio.Event | None, ended: trio.Event
+    ) -> None:
+        if previous is not None:
+            await previous.wait()
+        await in_turns(steps)
+        ended.set()
+        if self._releasing.get(key) is ended:
+            del self._releasing[key]
+
+    def _end_session(
+        self, key: SessionKey, topic_partitions: Sequence[TopicIdPartition], leaders: Sequence[ShareLeader]
+    ) -> Steps[None]:
+        for topic_partition in topic_partitions:
+            leader = self.find(key.group_id, topic_partition)
+            if leader is not None and leader.state is LeaderState.ACTIVE:
+                leader.release(key.member_id)
+                yield
+        for leader in leaders:
+            if self.sessions.has_group(key.group_id):
+                return  # a member has come meanwhile, and goes on with these leaders
+            if self._leaders.get(leader.key) is leader:
                 self._remove(leader)
+            yield
+
+    async def released(self, key: SessionKey) -> None:
+        """Waits until the records of a member's earlier sessions are released, before it acquires others."""
+        while (releasing := self._releasing.get(key)) is not None:
+            await releasing.wait()

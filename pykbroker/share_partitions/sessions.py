@@ -122,6 +122,10 @@ class ShareSessions:
         """The session of a member, if it has one."""
         return self._sessions.get(key)
 
+    def has_group(self, group_id: str) -> bool:
+        """True if a member of a group has a session."""
+        return self._group_sizes.get(group_id, 0) > 0
+
     def resolve(
         self,
         key: SessionKey,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -301,16 +302,16 @@ def test_acknowledgements_of_what_the_client_may_not_read_or_does_not_exist() ->
         assert tested._error_of(name, TopicIdPartition(bytes(16), number), batch, refused) is error
 
 
-def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
+async def test_acknowledgements_of_a_topic_id_that_no_topic_has() -> None:
     tested = acknowledgements(is_renew=False)
     tested._known, tested._outcomes = {}, {}
     tested._context = cast(
         "Any",
         SimpleNamespace(
             services=SimpleNamespace(metadata=SimpleNamespace(topic_by_id=lambda topic_id: None)),
-            refused=lambda *_: [],
+            refused_in_turns=AsyncMock(return_value=()),
         ),
     )
     asked = SimpleNamespace(partition_index=3, acknowledgement_batches=[])
-    tested._begin([SimpleNamespace(topic_id=b"x" * 16, partitions=[asked])])
+    await tested.begin([SimpleNamespace(topic_id=b"x" * 16, partitions=[asked])])
     assert tested._known[TopicIdPartition(b"x" * 16, 3)].error is ErrorCode.UNKNOWN_TOPIC_ID
