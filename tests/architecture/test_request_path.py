@@ -69,6 +69,7 @@ EXCEPTIONS = {
         "replication.replication_tasks.ReplicationTasks._run_fetcher",
         "replication.replication_tasks.ReplicationTasks._start",
         "requests.share_requests.watch_connection",
+        "share_partitions.registry.SharePartitions._begin_end",
         "share_partitions.registry.SharePartitions._forget",
         "share_partitions.registry.SharePartitions.find_or_load",
         "transactions.completion.TransactionCompletion._send",

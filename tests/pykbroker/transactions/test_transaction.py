@@ -82,7 +82,7 @@ def test_a_failed_append_leaves_everything_as_it_was() -> None:
 
 
 def test_partitions_without_a_marker() -> None:
-    """What the record of the decision says stays."""
+    """The state of the decision's record stays as it is."""
     transaction = ending(client_version=2)
     assert transaction.partitions == {T0, T1}
     transaction.marker_written(T0)
