@@ -26,7 +26,7 @@ async def handle_consumer_group_heartbeat(
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
+    if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.consumer.heartbeat(
         request,

@@ -24,6 +24,6 @@ async def handle_share_group_heartbeat(
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
+    if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))

@@ -18,6 +18,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class ConsumerGroupRequests:
         if malformed is not None:
             return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
+        names = request.subscribed_topic_names or ()
+        if len(names) > PIECE:
+            await in_turns(self._topics.prepare(names))
         try:
             write = self._runtime.begin_write(
                 group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe

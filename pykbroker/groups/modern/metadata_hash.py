@@ -22,12 +22,17 @@ def topic_hash(name: str, topic_id: bytes, racks: Mapping[int, Sequence[str]]) -
         racks: partition -> racks of its replicas; has an entry for each partition.
     """
     high, low = struct.unpack(">QQ", topic_id)
-    parts = [_MAGIC, struct.pack("<QQ", high, low), _utf16(name), struct.pack("<i", len(racks))]
-    for partition in range(len(racks)):
-        parts.append(struct.pack("<i", partition))
-        ordered = [_utf16(rack) for rack in sorted(racks[partition])]
-        # The length comes before the rack as well as behind it.
-        parts += [rack[-4:] + rack for rack in ordered]
+    count = len(racks)
+    parts = [_MAGIC, struct.pack("<QQ", high, low), _utf16(name), struct.pack("<i", count)]
+    if not any(racks.values()):
+        parts.append(struct.pack(f"<{count}i", *range(count)))
+    else:
+        encoded: dict[tuple[str, ...], bytes] = {}  # thousands of partitions have a few combinations of racks
+        for partition in range(count):
+            names = tuple(racks[partition])
+            if names not in encoded:
+                encoded[names] = _racks(names)
+            parts += (struct.pack("<i", partition), encoded[names])
     return _xxh3(b"".join(parts))
 
 
@@ -35,6 +40,12 @@ def group_hash(topic_hashes: Iterable[tuple[str, int]]) -> int:
     """Hash of a group from the (name, hash) of its existing topics; 0 if there are none."""
     hashes = [value for _, value in sorted(topic_hashes)]
     return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
+
+
+def _racks(names: Iterable[str]) -> bytes:
+    """The racks of one partition. The length comes before the rack as well as behind it."""
+    ordered = [_utf16(name) for name in sorted(names)]
+    return b"".join([rack[-4:] + rack for rack in ordered])
 
 
 def _utf16(text: str) -> bytes:

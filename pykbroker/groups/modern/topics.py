@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
-from pykbroker.java_order import copied_table_size, hash_order
+from pykbroker.java_order import copied_table_size, hash_order, string_hash
+from pykbroker.protocol.steps import PIECE, Steps
 
 
 class GroupTopics:
@@ -27,7 +28,7 @@ class GroupTopics:
         delta = image.delta
         changed = {new.name for _, new in delta.changed_topics} | {topic.name for topic in delta.deleted_topics}
         changed |= {topic.name for topic in delta.created_topics}
-        if delta.brokers:
+        if delta.brokers and _racks_of_brokers(image) != _racks_of_brokers(self._image):
             # A hash covers the racks of the replicas.
             self._hashes.clear()
         for name in changed:
@@ -90,11 +91,23 @@ class GroupTopics:
             if topic is not None:
                 self._hashes[name] = topic_hash(name, topic.topic_id, self._racks(topic))
 
-    def _racks(self, topic: TopicImage) -> dict[int, list[str]]:
+    def prepare(self, names: Iterable[str]) -> Steps[None]:
+        """Computes beforehand what later calls need of thousands of topics and know by then."""
+        for count, name in enumerate(names, 1):
+            self.prepare_hash(name)
+            string_hash(name)
+            if not count % PIECE:
+                yield
+
+    def _racks(self, topic: TopicImage) -> Mapping[int, Sequence[str]]:
         brokers = self._image.brokers
         if not any(broker.rack for broker in brokers.values()):
-            return {number: [] for number in topic.partitions}
+            return dict.fromkeys(topic.partitions, ())
         return {
             number: [rack for replica in partition.replicas if replica in brokers and (rack := brokers[replica].rack)]
             for number, partition in topic.partitions.items()
         }
+
+
+def _racks_of_brokers(image: ClusterImage) -> dict[int, str]:
+    return {broker_id: broker.rack for broker_id, broker in image.brokers.items() if broker.rack}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from pykbroker.controller.turns import start_in_turns
+from pykbroker.controller.turns import in_turns, start_in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
@@ -19,6 +19,7 @@ from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykbroker.protocol.steps import PIECE
 from pykbroker.protocol.uuids import uuid_to_text
 
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ class ShareGroupRequests:
         malformed = check_request(request)
         if malformed is not None:
             return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
-        group_id = request.group_id
+        group_id, names = request.group_id, request.subscribed_topic_names or ()
         try:
+            if len(names) > PIECE:
+                _, shard = self._runtime.find(group_id)
+                await in_turns(shard.share.topics.prepare(names))
             write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
             response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         except CoordinatorError as error:

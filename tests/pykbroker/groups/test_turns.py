@@ -204,3 +204,18 @@ async def test_others_have_turns_between_the_members_of_a_described_group(
         assert sorted(member.member_id for member in response.groups[0].members) == sorted(names)
         # The topics of each member are looked at once more, to be authorized.
         assert turns >= (2 if with_authorizer else 1) * len(names)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_while_the_topics_of_a_large_subscription_are_looked_at(rig: Rig, kind: str) -> None:
+    names = [f"t{number}" for number in range(COUNT)]
+    common: Any = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": names}
+    async with rig.running():
+        if kind == "consumer":
+            beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
+            response, turns = await with_turns(rig.call(handle_consumer_group_heartbeat, beat, 1))
+        else:
+            request = ShareGroupHeartbeatRequest(**common)
+            response, turns = await with_turns(rig.call(handle_share_group_heartbeat, request, 1))
+        assert response.error_code == ErrorCode.NONE
+        assert turns >= COUNT / PIECE - 1
