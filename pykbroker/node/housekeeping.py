@@ -385,10 +385,10 @@ async def _close_idle_connections(idle_ms: int, listeners: Sequence[Listener]) -
 
 async def _give_back_memory(services: NodeServices) -> None:
     """Returns freed memory to the system soon after a burst, and frees encoded metadata that no client uses."""
-    freed = FreedMemory()
+    freed = FreedMemory(time.process_time)
     while True:
         services.metadata.encoded_topics.release_unused(trio.current_time())
-        freed.give_back(trio.current_time(), time.process_time())
+        freed.give_back(trio.current_time())
         await trio.sleep(MEMORY_INTERVAL_S)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 GROWTH_BYTES = 2 * 1024 * 1024
 GROWTH_SHARE = 1 / 16
@@ -122,15 +122,20 @@ class FreedMemory:  # pragma: no cover: tested in a process of its own
     A busy process returns it after growth. Memory that is in use for long and then freed is no growth: 2,000 partitions
     that are made within a minute and then deleted would leave 3 MB. So an idle process that has worked returns it, too.
     There the pause hurts nobody: malloc_trim looks at every free block, at 0.7 microseconds for each.
+
+    Args:
+        processor_time: function that returns the processor time of the process so far, in seconds. That of the return
+            itself is no work: else a process with many objects would return memory again and again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor_time: Callable[[], float]) -> None:
+        self._processor_time = processor_time
         self._least: int | None = None
         self._attempts_left = 0
         self._idleness = Idleness()
         self._processor_s_at_return = 0.0
 
-    def give_back(self, now_s: float, processor_s: float) -> bool:
+    def give_back(self, now_s: float) -> bool:
         """Returns freed memory to the system if there may be much; True if it did.
 
         That is so if the process has grown since its smallest size: at the next `ATTEMPTS` calls, because a call may
@@ -138,7 +143,6 @@ class FreedMemory:  # pragma: no cover: tested in a process of its own
 
         Args:
             now_s: time in seconds of a clock that also runs while the process waits.
-            processor_s: processor time of the process so far, in seconds.
         """
         used = anonymous_bytes()
         if used is None:
@@ -147,13 +151,14 @@ class FreedMemory:  # pragma: no cover: tested in a process of its own
             self._least = used
         if used - self._least >= max(GROWTH_BYTES, self._least * GROWTH_SHARE):
             self._attempts_left = ATTEMPTS
+        processor_s = self._processor_time()
         has_worked = processor_s - self._processor_s_at_return >= WORK_S
         if not ((self._idleness.was_idle(now_s, processor_s) and has_worked) or self._attempts_left):
             return False
         self._attempts_left = max(self._attempts_left - 1, 0)
-        self._processor_s_at_return = processor_s
         gc.collect()
         _trim()
+        self._processor_s_at_return = self._processor_time()
         # Memory that is still in use does not count as growth.
         self._least = anonymous_bytes()
         return True

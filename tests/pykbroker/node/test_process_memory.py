@@ -23,15 +23,26 @@ from tests.support.data_path import batch
 from tests.support.whole_broker import WholeBroker
 
 PROGRAM = """
+import gc
 from pykbroker.node.process_memory import ATTEMPTS, WORK_S, FreedMemory, anonymous_bytes
-freed = FreedMemory()
+
+collect = gc.collect
+
+def collect_in_processor_time():
+    global processor_s
+    processor_s += return_s
+    collect()
+
+gc.collect = collect_in_processor_time
+freed = FreedMemory(lambda: processor_s)
+return_s = 0.0
 now_s = processor_s = 0.0
 
 def give_back(worked_s=WORK_S):
     global now_s, processor_s
     now_s += 3
     processor_s += worked_s
-    return freed.give_back(now_s, processor_s)
+    return freed.give_back(now_s)
 
 BUSY_S = 1.5
 assert not give_back()
@@ -54,7 +65,10 @@ del blocks
 assert not give_back(BUSY_S), "no growth"
 assert give_back(0.0), "idle after work"
 assert not give_back(0.0), "idle, no work"
+return_s = 2 * WORK_S
 assert give_back(WORK_S), "enough work, though idle all the time"
+return_s = 0.0
+assert not any(give_back(0.0) for _ in range(3)), "the return itself is no work"
 print(anonymous_bytes() - before)
 """
 
