@@ -86,8 +86,8 @@ class Copy:
 
 
 async def test_the_copy_of_a_log_is_kept_like_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others run after each log."""
-    monkeypatch.setattr(housekeeping, "LOGS_PER_TURN", 1)
+    """Others run after each log, as each turn is over at once."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     turns = [0]
 
     async def count() -> None:
