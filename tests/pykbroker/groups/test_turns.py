@@ -43,6 +43,7 @@ from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_image
 
 COUNT = 10 * PIECE
 GROUPS = [f"g{number}" for number in range(20)]
@@ -57,15 +58,15 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-async def with_turns(work: Awaitable[Any], effect: Any = None) -> tuple[Any, int]:
-    """Result of the work, and the number of turns of another task, which has an effect in the third."""
+async def with_turns(work: Awaitable[Any], effect: Any = None, at: int = 3) -> tuple[Any, int]:
+    """Result of the work, and the number of turns of another task, which has an effect in one of them."""
     turns = 0
 
     async def other() -> None:
         nonlocal turns
         while True:
             turns += 1
-            if turns == 3 and effect is not None:
+            if turns == at and effect is not None:
                 effect()
             await trio.lowlevel.checkpoint()
 
@@ -219,3 +220,14 @@ async def test_others_have_turns_while_the_topics_of_a_large_subscription_are_lo
             response, turns = await with_turns(rig.call(handle_share_group_heartbeat, request, 1))
         assert response.error_code == ErrorCode.NONE
         assert turns >= COUNT / PIECE - 1
+
+
+async def test_groups_that_another_broker_coordinates_meanwhile_are_not_deleted(rig: Rig) -> None:
+    """The tombstones of many offsets are made in turns."""
+    async with rig.running():
+        shard = await shard_with_offsets(rig)
+        topics = [topic_image("clicks", 2)]
+        deleted, turns = await with_turns(rig.groups.delete_groups(["g"]), lambda: rig.change(*topics), at=8)
+        assert turns > 8
+        assert deleted == {"g": ErrorCode.NOT_COORDINATOR}
+        assert "g" in shard.groups
