@@ -106,7 +106,7 @@ FAULTS = [
     ("0e000000010102 00", imported.ENDS_EARLY),
     ("18 00 00 ffffffffff0f 01 01 00 00 00", imported.VARINT_TOO_LONG),
     ("1e 00 ffffffffffffffffffff01 00 01 01 00", imported.VARINT_TOO_LONG),
-    ("18 00 00 00 ffffffffff0f 01 00 00", imported.VARINT_TOO_LONG),
+    ("18 00 00 00 ffffffffff0f 01 00 02", imported.VARINT_TOO_LONG),
     ("18 00 00 00 01 ffffffffff0f 00 00", imported.VARINT_TOO_LONG),
     ("18 00 00 00 01 01 02 ffffffffff0f", imported.VARINT_TOO_LONG),
     ("0c0000007e0000", imported.ENDS_EARLY),
