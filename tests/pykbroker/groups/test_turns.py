@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
@@ -231,3 +232,34 @@ async def test_groups_that_another_broker_coordinates_meanwhile_are_not_deleted(
         assert turns > 8
         assert deleted == {"g": ErrorCode.NOT_COORDINATOR}
         assert "g" in shard.groups
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_between_the_topics_of_a_described_member(rig: Rig, kind: str) -> None:
+    names = [f"t{number:03}" for number in range(5 * PIECE)]
+    common: Any = {"group_id": "g", "member_id": "m", "subscribed_topic_names": names}
+    async with rig.running():
+        features = rig.services.metadata.image.features
+        rig.change(*(topic_image(name, 1) for name in names), topic_image(OFFSETS_TOPIC, 5))
+        rig.services.metadata.image.features = features
+        epoch = 0
+        for _ in range(3):
+            if kind == "consumer":
+                beat = ConsumerGroupHeartbeatRequest(
+                    **common, member_epoch=epoch, rebalance_timeout_ms=60_000, topic_partitions=[]
+                )
+                response = await rig.call(handle_consumer_group_heartbeat, beat, 1)
+            else:
+                request = ShareGroupHeartbeatRequest(**common, member_epoch=epoch)
+                response = await rig.call(handle_share_group_heartbeat, request, 1)
+            assert response.error_code == ErrorCode.NONE
+            epoch = response.member_epoch
+            await trio.sleep(2)
+        if kind == "consumer":
+            work = rig.call(handle_consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+        else:
+            work = rig.call(handle_share_group_describe, ShareGroupDescribeRequest(group_ids=["g"]), 1)
+        response, turns = await with_turns(work)
+        [member] = response.groups[0].members
+        assert sorted(topic.topic_name for topic in member.assignment.topic_partitions) == names
+        assert turns >= 5
