@@ -286,4 +286,4 @@ async def test_others_have_their_turn_between_many_partitions_that_are_not_read(
         assert response.responses == []
         nursery.cancel_scope.cancel()
     assert [index for index, time in enumerate(times) if time is None] == list(range(0, PARTITIONS, 4))
-    assert len(set(times)) > 3
+    assert len(set(times)) > 2  # trio runs ready tasks in random order
