@@ -31,7 +31,7 @@ from pykbroker.controller.snapshot_file import (
 )
 from pykbroker.controller.space_reserve import FILE_NAME as RESERVE_FILE
 from pykbroker.controller.space_reserve import SpaceReserve
-from pykbroker.logstore.errors import CorruptFile, CorruptSegment, InconsistentDirectory, StorageFull
+from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory, StorageFull
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
@@ -122,13 +122,7 @@ class RaftStorage:
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
         last_stop = LastStop(is_clean, log_start_offset=start.offset)
         evidence = _evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
-        try:
-            log = _load_log(directory, filesystem, settings, last_stop, now_ms)
-        except (CorruptFile, CorruptSegment):
-            if not is_clean:
-                raise
-            # The last records are newer than the mark of a clean stop: a start wrote them and then failed.
-            log = _load_log(directory, filesystem, settings, last_stop._replace(is_clean=False), now_ms)
+        log = _load_log(directory, filesystem, settings, last_stop, now_ms)
         if is_new:
             filesystem.sync_directory(data_directory)
         _check_end(filesystem, directory, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))

@@ -85,7 +85,8 @@ async def start_in_turns(
 async def in_turns(steps: Steps[R]) -> R:
     """Result of the work, during which other tasks run each time that a turn is over.
 
-    Any state may change meanwhile: the generator looks at it again after each `yield`.
+    Any state may change meanwhile: the generator looks at it again after each `yield`. It is closed if the caller is
+    cancelled, so that what it holds is released at once.
     """
     turn = Turn()
     while True:
@@ -95,4 +96,9 @@ async def in_turns(steps: Steps[R]) -> R:
             result: R = stop.value
             return result
         if turn.is_over:
-            await turn.end_if_over()
+            try:
+                await turn.end_if_over()
+            except trio.Cancelled:
+                # The traceback keeps the generator until the garbage is collected.
+                steps.close()
+                raise

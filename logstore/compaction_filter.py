@@ -122,8 +122,6 @@ class BatchFilter:
         return self._now_ms + self._delete_retention_ms
 
     def _old_stays(self, record: Record) -> bool:
-        if record.offset >= self._end_offset:
-            return True
         return record.key is not None and self._latest.get(record.key, -1) <= record.offset
 
     def _without_records(self, batch: RecordBatch) -> bytes | None:

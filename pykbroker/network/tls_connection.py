@@ -257,8 +257,6 @@ class TlsConnection(SocketConnection):
             except ssl.SSLWantReadError:
                 self._has_leftover = False
                 continue
-            except ssl.SSLZeroReturnError:
-                got = 0
             if got == 0:
                 # The client has sent close_notify. OpenSSL reports it again at the next read.
                 if not count and may_end:

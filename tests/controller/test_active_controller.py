@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -11,12 +12,14 @@ import trio
 import trio.testing
 
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.controller.broker_commands import CurrentImage
 from pykbroker.controller.broker_heartbeats import BrokerState, Heartbeat
-from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, BrokerImage, ClusterImage, Endpoint, PartitionImage
+from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.raft.local_messages import Resign
@@ -437,3 +440,65 @@ async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
     active = ActiveController(Node(), ActiveControllerSettings())
     with trio.move_on_after(1):
         await active.run()
+
+
+class LeadingNode:
+    """A node that leads for ever; `answer` gets each command, whose times in seconds are noted by type."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self.image = ClusterImage()
+        self.clock = RunningClock(0)
+        self.is_leader = True
+        self.answer = answer
+        self.times: defaultdict[type, list[float]] = defaultdict(list)
+
+    def known_leader(self) -> tuple[int, int]:
+        return 1, 7
+
+    async def leadership_changed(self) -> None:
+        await trio.sleep_forever()
+
+    async def submit(self, command: Any, timeout_ms: int) -> Any:
+        self.times[type(command)].append(trio.current_time())
+        return self.answer(command)
+
+
+async def test_a_new_controller_that_gets_no_image_tries_again() -> None:
+    """Its disk is full, for example. The sessions of the brokers begin when it has one."""
+    broker = BrokerImage(1, 5, bytes(16), (Endpoint("PLAINTEXT", "h", 9092, 0),), {}, None, False, False, (bytes(16),))
+    fenced_at: list[float] = []
+
+    def answer(command: Any) -> Any:
+        if isinstance(command, FenceBroker):
+            fenced_at.append(trio.current_time() - began)
+            node.image.brokers = {}
+        elif isinstance(command, CurrentImage) and len(node.times[CurrentImage]) < 3:
+            raise CommandRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "no space left on the device")
+        return node.image
+
+    node = LeadingNode(answer)
+    node.image.brokers = {1: broker}
+    active = ActiveController(node, ActiveControllerSettings(balance_interval_ms=0))
+    began = trio.current_time()
+    with trio.move_on_after(20):
+        await active.run()
+    assert [time - began for time in node.times[CurrentImage]] == pytest.approx([0, 1, 2])
+    assert fenced_at == pytest.approx([2 + TIMEOUT_S], abs=0.01)
+
+
+@pytest.mark.parametrize("command", [ElectPreferredLeaders, ElectUncleanLeaders])
+async def test_a_round_of_elections_that_was_full_is_followed_by_the_next_one_at_once(command: type) -> None:
+    """Two of three rounds leave partitions to the next one."""
+    rounds = [True, True, False]
+
+    def answer(asked: Any) -> Any:
+        if isinstance(asked, CurrentImage):
+            return node.image
+        return rounds.pop(0) if isinstance(asked, command) and rounds else False
+
+    node = LeadingNode(answer)
+    active = ActiveController(node, ActiveControllerSettings(balance_interval_ms=5000, unclean_interval_ms=5000))
+    began = trio.current_time()
+    with trio.move_on_after(12):
+        await active.run()
+    assert [time - began for time in node.times[command]] == pytest.approx([5, 5, 5, 10], abs=0.01)

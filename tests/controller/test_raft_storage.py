@@ -12,7 +12,7 @@ from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
 from pykbroker.controller.snapshot_file import list_snapshots, snapshot_content, snapshot_name
-from pykbroker.logstore.errors import CorruptFile, StorageError
+from pykbroker.logstore.errors import CorruptFile, CorruptSegment, StorageError
 from pykbroker.protocol.records.batch import frames_in_steps
 from pykbroker.protocol.steps import finished
 from tests.support.fake_filesystem import FakeFileSystem
@@ -122,3 +122,36 @@ def test_a_batch_that_is_missing_or_damaged_ends_a_read_with_the_way_to_repair_i
     storage._log.close_files()
     with pytest.raises(CorruptFile, match="no valid record batch at offset 3"):
         list(storage.read(0, 6))
+
+
+def test_a_log_whose_end_is_missing_after_a_clean_stop_is_opened_as_after_a_crash() -> None:
+    """A start after that stop appended a batch, lost a part of it, and ended before it removed the mark of the stop."""
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    append(storage, 0, 3)
+    append(storage, 3, 3)
+    storage.close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    content = filesystem.read_file(path)
+    assert content is not None
+    filesystem.write_file(path, content[:-1])
+    again = RaftStorage.open(DATA, filesystem=filesystem, settings=StorageSettings(), now_ms=0, is_clean=True)
+    assert again.end_offset == 3
+    append(again, 3, 1)
+    assert [batch.base_offset for batch in again.read(0, 4)] == [0, 3]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_a_scan_does_not_repair_refuses_the_start(is_clean: bool) -> None:
+    """A segment under the name of an interrupted compaction is taken as a whole."""
+    filesystem = FakeFileSystem()
+    storage = opened(filesystem)
+    append(storage, 0, 3)
+    storage.close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    content = filesystem.read_file(path)
+    assert content is not None
+    filesystem.write_file(f"{path}.swap", content[:-1])
+    with pytest.raises(CorruptSegment, match="the last record batch is cut off"):
+        RaftStorage.open(DATA, filesystem=filesystem, settings=StorageSettings(), now_ms=0, is_clean=is_clean)
+    assert filesystem.read_file(path) == content

@@ -290,3 +290,24 @@ def test_commands_that_fail_while_they_are_planned_are_not_written() -> None:
     for command in pending:
         assert isinstance(command.failure, CommandRefused)
         assert command.failure.error.code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_work_whose_caller_is_cancelled_is_closed_at_once() -> None:
+    """It may hold parts of files, for example."""
+    released: list[bool] = []
+
+    def work() -> Steps[None]:
+        try:
+            while True:
+                yield
+        finally:
+            released.append(True)
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await turns.in_turns(work())
+        except trio.Cancelled:
+            assert released == [True]
+            raise
+    assert scope.cancelled_caught

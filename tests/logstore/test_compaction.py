@@ -378,6 +378,29 @@ def test_a_full_disk_leaves_the_log_as_it_was(memory: Place) -> None:
         assert not [name for name in memory.names() if name.endswith(".cleaned")]
 
 
+def test_files_of_a_failed_cleaning_that_could_not_be_removed_are_not_continued(memory: Place) -> None:
+    """The next cleaning keeps fewer records, so that its file is shorter."""
+    log = memory.open(**{**OPTIONS, "segment_bytes": 3000})
+    for number in range(40):
+        put(log, (f"k{number}", f"{number}"))
+    log.roll(NOW_MS)
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    filesystem.fail_next |= {"sync": StorageError("file", "no sync"), "remove": StorageError("file", "no removal")}
+    with pytest.raises(StorageError, match="no removal"):
+        clean(log)
+    [left] = [name for name in memory.names() if name.endswith(".log.cleaned")]
+    size = len(memory.content(left))
+    for number in range(40):
+        put(log, (f"k{number % 4}" if number < 36 else f"k{number}", "later"))
+    log.roll(NOW_MS)
+    before = state(log)
+    clean(log)
+    assert not [name for name in memory.names() if name.endswith(".cleaned")]
+    assert len(memory.content(left.removesuffix(".cleaned"))) < size
+    assert state(memory.open(**OPTIONS)) == before
+
+
 class Crash(Exception):
     """The process ends here."""
 

@@ -11,7 +11,7 @@ from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.control import ControlRecordType
-from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.logstore.support import NOW_MS, Place, append, batch, marker, offsets
 from tests.support.fake_filesystem import FakeFileSystem
 
 OPTIONS = {"segment_bytes": 600, "index_interval_bytes": 60}
@@ -163,3 +163,37 @@ def test_a_batch_without_a_length_below_the_recovery_point() -> None:
     place = log_with((first, size + 8, bytes(4)), without=".snapshot")
     with pytest.raises(LogError, match="a record batch of length 0"):
         place.open(recovery_point=63, **OPTIONS)  # type: ignore[arg-type]
+
+
+def segments_of_whole() -> list[int]:
+    """Base offsets of the log's segments."""
+    return [int(name[:20]) for name in sorted(WHOLE) if name.endswith(".log")]
+
+
+def test_a_time_index_of_zeros_of_a_segment_to_which_a_log_is_truncated_is_rebuilt() -> None:
+    """The segment was not the active one, so its indexes are read again."""
+    base, following = segments_of_whole()[1:3]
+    name = f"{base:020d}.timeindex"
+    place = log_with()
+    log = place.open(is_clean=True, recovery_point=63, end_offset=63, **OPTIONS)  # type: ignore[arg-type]
+    assert log.loaded.segments.end_offset == 63
+    place.overwrite(name, bytes(len(WHOLE[name])))
+    assert log.truncate_to(following - 2)
+    active = log.loaded.segments.active
+    assert active.base_offset == base
+    assert active.time_index.is_sane()
+    assert (log.log_end_offset, offsets(log)[-1]) == (following - 2, following - 3)
+
+
+def test_a_truncation_drops_a_batch_whose_end_is_missing() -> None:
+    """A segment that is not the last one has lost its end; a clean stop says that it need not be scanned."""
+    base, following = segments_of_whole()[1:3]
+    name = f"{base:020d}.log"
+    size = 12 + int.from_bytes(WHOLE[name][8:12], "big")
+    place = log_with()
+    place.overwrite(name, WHOLE[name][: size + size // 2 + 40])
+    log = place.open(is_clean=True, recovery_point=63, end_offset=63, **OPTIONS)  # type: ignore[arg-type]
+    assert log.truncate_to(following - 1)
+    assert (log.log_end_offset, len(place.content(name))) == (base + 2, size)
+    append(log, batch(1), epoch=5)
+    assert offsets(log)[-3:] == [base, base + 1, base + 2]

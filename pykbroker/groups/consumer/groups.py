@@ -76,17 +76,13 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
     def _converted(
         self, group_id: str, other: Group, context: HeartbeatContext, conversion: GroupResult
     ) -> ConsumerGroup:
-        group = self.by_id.get(group_id)
         soft_state = self.soft_state_of(group_id)
-        if group is None and other.state is EMPTY:
+        if other.state is EMPTY:
             conversion.records.append(group_tombstone(group_id))
             return ConsumerGroup(group_id, soft_state)
-        if group is None:
-            check_upgrade(other, context.settings)
+        check_upgrade(other, context.settings)
         # Its members must join the consumer group; or the classic group again, if the upgrade or its append fails.
         other.answer_parked(ErrorCode.REBALANCE_IN_PROGRESS, context.now_ms, conversion)
-        if group is not None:
-            return group
         return upgrade(other, soft_state, context.topics, context.now_ms, conversion)
 
     def resolve(

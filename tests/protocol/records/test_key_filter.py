@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
@@ -58,4 +61,15 @@ def test_unreadable_records(payload: bytes, says: str) -> None:
     with pytest.raises(InvalidRecord, match=says):
         add_latest_offsets(batch, 0, {})
     with pytest.raises(InvalidRecord, match=says):
+        records_to_keep(batch, 10, True, {})
+
+
+def test_records_that_only_the_passes_over_keys_cannot_read() -> None:
+    """There are none as far as we know. A compaction must stop even so, and not drop them."""
+    batch: Any = SimpleNamespace(
+        record_bytes=lambda: b"\x80", record_count=1, base_offset=500, records=lambda: iter(RECORDS[:1])
+    )
+    with pytest.raises(InvalidRecord, match="the batch at offset 500 cannot be read"):
+        add_latest_offsets(batch, 0, {})
+    with pytest.raises(InvalidRecord, match="the batch at offset 500 cannot be read"):
         records_to_keep(batch, 10, True, {})

@@ -89,31 +89,33 @@ def test_fields_of_every_length(scan: Any, size: int) -> None:
         assert scan(data[:-1], 0, 1)[0] == imported.SIZE_DOES_NOT_FIT
 
 
+FAULTS = [
+    ("", imported.ENDS_EARLY),
+    ("80", imported.ENDS_EARLY),
+    ("0c", imported.SIZE_DOES_NOT_FIT),
+    ("0b0000000101", imported.SIZE_DOES_NOT_FIT),
+    ("ffffffffff0f 00", imported.VARINT_TOO_LONG),
+    ("0c000000010100ff", imported.BYTES_LEFT),
+    ("0e000000010100 00", imported.FIELDS_DO_NOT_FILL),
+    ("0a000000010100", imported.FIELDS_DO_NOT_FILL),
+    ("0c000000010102", imported.INVALID_HEADER_COUNT),
+    ("0c000000010101", imported.INVALID_HEADER_COUNT),
+    ("1400000001 01 ffffffff0f", imported.INVALID_HEADER_COUNT),
+    ("1400000001 01 feffffff0f", imported.INVALID_HEADER_COUNT),
+    ("10000000010102 01 00", imported.HEADER_WITHOUT_NAME),
+    ("0e000000010102 00", imported.ENDS_EARLY),
+    ("18 00 00 ffffffffff0f 01 01 00 00 00", imported.VARINT_TOO_LONG),
+    ("1e 00 ffffffffffffffffffff01 00 01 01 00", imported.VARINT_TOO_LONG),
+    ("18 00 00 00 ffffffffff0f 01 00 02", imported.VARINT_TOO_LONG),
+    ("18 00 00 00 01 ffffffffff0f 00 00", imported.VARINT_TOO_LONG),
+    ("18 00 00 00 01 01 02 ffffffffff0f", imported.VARINT_TOO_LONG),
+    ("0c0000007e0000", imported.ENDS_EARLY),
+    ("0c000000017e00", imported.ENDS_EARLY),
+]
+
+
 @both
-@pytest.mark.parametrize(
-    ("data", "fault"),
-    [
-        ("", imported.ENDS_EARLY),
-        ("80", imported.ENDS_EARLY),
-        ("0c", imported.SIZE_DOES_NOT_FIT),
-        ("0b0000000101", imported.SIZE_DOES_NOT_FIT),
-        ("ffffffffff0f 00", imported.VARINT_TOO_LONG),
-        ("0c000000010100ff", imported.BYTES_LEFT),
-        ("0e000000010100 00", imported.FIELDS_DO_NOT_FILL),
-        ("0a000000010100", imported.FIELDS_DO_NOT_FILL),
-        ("0c000000010102", imported.INVALID_HEADER_COUNT),
-        ("0c000000010101", imported.INVALID_HEADER_COUNT),
-        ("1400000001 01 ffffffff0f", imported.INVALID_HEADER_COUNT),
-        ("1400000001 01 feffffff0f", imported.INVALID_HEADER_COUNT),
-        ("10000000010102 01 00", imported.HEADER_WITHOUT_NAME),
-        ("0e000000010102 00", imported.ENDS_EARLY),
-        ("18 00 00 ffffffffff0f 01 01 00 00 00", imported.VARINT_TOO_LONG),
-        ("1e 00 ffffffffffffffffffff01 00 01 01 00", imported.VARINT_TOO_LONG),
-        ("18 00 00 00 01 01 02 ffffffffff0f", imported.VARINT_TOO_LONG),
-        ("0c0000007e0000", imported.ENDS_EARLY),
-        ("0c000000017e00", imported.ENDS_EARLY),
-    ],
-)
+@pytest.mark.parametrize(("data", "fault"), FAULTS)
 def test_faults(scan: Any, data: str, fault: int) -> None:
     """P-36 asks for whole records; each fault is told apart so that a producer's author can find it."""
     assert scan(bytes.fromhex(data), 0, 1) == (fault, 0 if fault != imported.BYTES_LEFT else 1, 0, 0, 0, False)
@@ -175,6 +177,15 @@ def kept(module: Any, data: bytes, record_count: int, keeps_tombstones: bool) ->
     pieces: list[bytes] = []
     latest = {b"key-0": 1001, b"tombstone": 1002, b"": 1000}
     return module.kept_records(data, 0, record_count, 1000, 1004, keeps_tombstones, latest, pieces), pieces
+
+
+@pytest.mark.parametrize("module", [imported, interpreted], ids=["imported", "source"])
+@pytest.mark.parametrize(("data", "fault"), [each for each in FAULTS if each[1] != imported.BYTES_LEFT])
+def test_faults_of_the_passes_over_keys(module: Any, data: str, fault: int) -> None:
+    """They do not look behind the last record: the caller compares the position with the size."""
+    unread = bytes.fromhex(data)
+    assert noted(module, unread, 1, 0) == ((fault, 0, 0), {b"key-0": 3})
+    assert kept(module, unread, 1, True) == ((fault, 0, 0, 0, 0, 0, False), [])
 
 
 def keys_agree_with_the_reader(data: bytes, record_count: int, first_offset: int = 1000) -> bool:

@@ -16,6 +16,7 @@ from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups import coordinator, offset_requests
+from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.offset_log import decode_record, group_tombstone
 from pykbroker.groups.result import GroupResult, Tombstones
 from pykbroker.groups.shard import TOMBSTONES_PER_STEP, GroupShard
@@ -539,6 +540,28 @@ def test_a_group_of_many_offsets_expires_at_once_though_they_are_not_replicated_
     assert (driver.shard.offsets.of_group("g"), "g" in driver.shard.groups) == ({}, False)
 
 
+def test_offsets_of_a_group_that_becomes_a_consumer_group_between_steps_do_not_expire() -> None:
+    """The members that it has by then may subscribe to the topic."""
+    driver = Driver()
+    driver.commit(7)
+    committed = driver.shard.offsets.get("g", "t", 0)
+    assert committed is not None
+    for number in range(3 * TOMBSTONES_PER_STEP):
+        driver.shard.offsets.put("g", "many", number, committed)
+    driver.advance(8 * 24 * 3_600_000)
+    steps = driver.shard.expire_offsets(driver.now_ms)
+    driver.carry_out(next(steps))
+    left = sum(map(len, driver.shard.offsets.of_group("g").values()))
+    assert TOMBSTONES_PER_STEP < left <= 2 * TOMBSTONES_PER_STEP + 1
+    del driver.shard.groups["g"]
+    upgraded = ConsumerGroup("g", driver.shard.consumer.soft_state_of("g"))
+    driver.shard.consumer.by_id["g"] = upgraded
+    for result in steps:
+        driver.carry_out(result)
+    assert sum(map(len, driver.shard.offsets.of_group("g").values())) == left
+    assert driver.shard.any_group("g") is upgraded
+
+
 def test_very_many_groups_without_offsets_expire_in_steps_p_114() -> None:
     """P-114: such as those that are left when the topics that they consumed are deleted."""
     driver = Driver()
@@ -713,6 +736,29 @@ async def test_regular_expressions_are_resolved_with_the_topics_that_a_member_ma
         await trio.testing.wait_all_tasks_blocked()
         second = await beat(first.member_epoch)
         assert [topic.topic_id for topic in second.assignment.topic_partitions] == [topic_id("clicks")]
+
+
+async def test_a_join_of_a_classic_member_has_the_regular_expressions_of_others_resolved(tmp_path: Path) -> None:
+    """P-178: a topic that exists since the last resolution, which was long enough ago, is found."""
+    rig = Rig(tmp_path, {"group.consumer.regex.refresh.interval.ms": "10000"})
+    async with rig.running():
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            subscribed_topic_regex="cl.*",
+            rebalance_timeout_ms=60_000,
+            topic_partitions=[],
+        )
+        await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: True)
+        await trio.testing.wait_all_tasks_blocked()
+        [group] = [group for shard in rig.groups._runtime.shards.values() for group in shard.consumer.by_id.values()]
+        assert group.resolved["cl.*"].topics == {"clicks"}
+        rig.change(topic_image("clicks", 2), topic_image("clocks", 1), topic_image(OFFSETS_TOPIC, 5))
+        await trio.sleep(11)
+        joined = await rig.join(version=3)
+        assert joined.error_code == ErrorCode.NONE
+        await trio.testing.wait_all_tasks_blocked()
+        assert group.resolved["cl.*"].topics == {"clicks", "clocks"}
 
 
 async def test_an_offset_deletion_without_a_group_p_91(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
-from tests.support.share_state import MemoryShareStates
 
 LOADING = -1000 * ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -50,7 +49,7 @@ class ReplicatedRig(Rig):
             self.services.config,
             self.environment(self.held),
             self.services.random,
-            MemoryShareStates(),
+            self.share_states,
         )
         self.services = self.services.replaced(groups=self.groups)
 
@@ -578,6 +577,25 @@ async def test_p392_groups_are_deleted_when_earlier_records_are_replicated(tmp_p
         await wait_all_tasks_blocked()
         assert (late.answer, await rig.fetch()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 6)
         assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+
+
+async def test_p392_a_share_group_is_not_deleted_while_an_earlier_record_may_be_lost(tmp_path: Path) -> None:
+    """P-392: the states of its share partitions are asked for first, and are not deleted either."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        for epoch, topics in ((0, ["clicks"]), (-1, None)):
+            beat = ShareGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=epoch, subscribed_topic_names=topics
+            )
+            assert (await rig.groups.share.heartbeat(beat, "client", "/host")).error_code == ErrorCode.NONE
+            await trio.sleep(2)
+        states = dict(rig.share_states.start_offsets)
+        assert states
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
+        await wait_all_tasks_blocked()
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert rig.share_states.start_offsets == states
 
 
 async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> None:

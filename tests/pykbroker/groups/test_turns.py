@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
@@ -43,6 +44,7 @@ from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_image
 
 COUNT = 10 * PIECE
 GROUPS = [f"g{number}" for number in range(20)]
@@ -57,15 +59,15 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-async def with_turns(work: Awaitable[Any], effect: Any = None) -> tuple[Any, int]:
-    """Result of the work, and the number of turns of another task, which has an effect in the third."""
+async def with_turns(work: Awaitable[Any], effect: Any = None, at: int = 3) -> tuple[Any, int]:
+    """Result of the work, and the number of turns of another task, which has an effect in one of them."""
     turns = 0
 
     async def other() -> None:
         nonlocal turns
         while True:
             turns += 1
-            if turns == 3 and effect is not None:
+            if turns == at and effect is not None:
                 effect()
             await trio.lowlevel.checkpoint()
 
@@ -219,3 +221,45 @@ async def test_others_have_turns_while_the_topics_of_a_large_subscription_are_lo
             response, turns = await with_turns(rig.call(handle_share_group_heartbeat, request, 1))
         assert response.error_code == ErrorCode.NONE
         assert turns >= COUNT / PIECE - 1
+
+
+async def test_groups_that_another_broker_coordinates_meanwhile_are_not_deleted(rig: Rig) -> None:
+    """The tombstones of many offsets are made in turns."""
+    async with rig.running():
+        shard = await shard_with_offsets(rig)
+        topics = [topic_image("clicks", 2)]
+        deleted, turns = await with_turns(rig.groups.delete_groups(["g"]), lambda: rig.change(*topics), at=8)
+        assert turns > 8
+        assert deleted == {"g": ErrorCode.NOT_COORDINATOR}
+        assert "g" in shard.groups
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_between_the_topics_of_a_described_member(rig: Rig, kind: str) -> None:
+    names = [f"t{number:03}" for number in range(5 * PIECE)]
+    common: Any = {"group_id": "g", "member_id": "m", "subscribed_topic_names": names}
+    async with rig.running():
+        features = rig.services.metadata.image.features
+        rig.change(*(topic_image(name, 1) for name in names), topic_image(OFFSETS_TOPIC, 5))
+        rig.services.metadata.image.features = features
+        epoch = 0
+        for _ in range(3):
+            if kind == "consumer":
+                beat = ConsumerGroupHeartbeatRequest(
+                    **common, member_epoch=epoch, rebalance_timeout_ms=60_000, topic_partitions=[]
+                )
+                response = await rig.call(handle_consumer_group_heartbeat, beat, 1)
+            else:
+                request = ShareGroupHeartbeatRequest(**common, member_epoch=epoch)
+                response = await rig.call(handle_share_group_heartbeat, request, 1)
+            assert response.error_code == ErrorCode.NONE
+            epoch = response.member_epoch
+            await trio.sleep(2)
+        if kind == "consumer":
+            work = rig.call(handle_consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+        else:
+            work = rig.call(handle_share_group_describe, ShareGroupDescribeRequest(group_ids=["g"]), 1)
+        response, turns = await with_turns(work)
+        [member] = response.groups[0].members
+        assert sorted(topic.topic_name for topic in member.assignment.topic_partitions) == names
+        assert turns >= 5

@@ -13,7 +13,7 @@ from pykbroker.logstore.file_range import FileRange
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from pykbroker.replication.partition import Partition
+from pykbroker.replication.partition import CaughtUpConsumer, Partition
 from pykbroker.requests.fetch_responses import ResponseParts
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
@@ -255,3 +255,35 @@ async def test_others_have_their_turn_while_a_long_response_is_made(
     assert len(set(turns_at_adds)) >= len(turns_at_adds) / 2  # trio runs ready tasks in random order
     assert scope.cancelled_caught == is_left
     assert all(found._released for found in leased)
+
+
+async def test_others_have_their_turn_between_many_partitions_that_are_not_read(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower's fetches are noted with a time that is looked at again after each turn."""
+    monkeypatch.setattr("pykbroker.handlers.fetch.SKIPPED_PER_LOOK", 4)
+    session = await path.call(handle_fetch, asked(session_epoch=0), VERSION)
+    release(await path.call(handle_fetch, asked(partitions=0, session_id=session.session_id, session_epoch=1), VERSION))
+    times: list[float | None] = []
+    turns = 0
+
+    def on_fetch(self: CaughtUpConsumer, now: float | None) -> float | None:
+        times.append(now)
+        return turns + 1.0 if now is None else now
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    monkeypatch.setattr(Partition, "read", lambda *_, **__: pytest.fail("nothing has changed"))
+    monkeypatch.setattr(CaughtUpConsumer, "on_fetch", on_fetch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        request = asked(partitions=0, session_id=session.session_id, session_epoch=2)
+        response = await path.call(handle_fetch, request, VERSION)
+        assert response.responses == []
+        nursery.cancel_scope.cancel()
+    assert [index for index, time in enumerate(times) if time is None] == list(range(0, PARTITIONS, 4))
+    assert len(set(times)) > 2  # trio runs ready tasks in random order

@@ -9,12 +9,17 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.controller.metadata.image import TopicImage
+from pykbroker.controller.metadata.image import Acl, TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.acl_codes import ALLOW, LITERAL, READ
+from pykbroker.protocol.acl_codes import GROUP as GROUP_TYPE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
+from pykbroker.share_partitions.leader import LeaderState
 from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
@@ -25,7 +30,7 @@ from pykbroker.share_state.state import (
     StateBatch,
     WriteState,
 )
-from tests.support.data_path import NOW_MS, topic_id, topic_image
+from tests.support.data_path import NOW_MS, cluster_image, topic_id, topic_image
 from tests.support.share_broker import GROUP, TOPIC, ShareBroker, acquired
 
 WAIT_MS = 500
@@ -791,3 +796,32 @@ async def test_stored_state_that_cannot_be(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(broker.persister, "read", read)
         failed = await broker.fetch("m", max_wait_ms=WAIT_MS)
         assert only(failed).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_share_partition_whose_topic_partition_is_led_elsewhere_is_not_found(tmp_path: Path) -> None:
+    """The replicas of this broker follow a new image before the share partitions do."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        shares, place = broker.shares, TopicIdPartition(topic_id(TOPIC), 0)
+        leader = shares.find(GROUP, place)
+        assert leader is not None
+        old, new = broker.services.metadata.image, cluster_image(topic_image(TOPIC, 2, leader=2, leader_epoch=6))
+        new.delta = delta_between(old, new)
+        broker.partitions.apply(old, new)
+        assert shares.find(GROUP, place) is None
+        assert leader.state is LeaderState.ENDED
+        assert leader not in shares._leaders.values()
+
+
+async def test_records_of_a_topic_that_the_member_may_not_read_are_not_acquired(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    acls = {bytes(16): Acl(GROUP_TYPE, GROUP, LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+    authorizer = StandardAuthorizer(lambda: acls, frozenset(), False)
+    broker.services = broker.services.replaced(authorizer=authorizer)
+    async with broker.running():
+        broker.produce(b"a")
+        refused = only(await broker.fetch("m", max_wait_ms=WAIT_MS))
+        assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert refused.acquired_records == []

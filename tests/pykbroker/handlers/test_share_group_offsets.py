@@ -9,11 +9,13 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.features import SHARE_VERSION
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_group_offsets
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_share_group_offsets import handle_delete_share_group_offsets
 from pykbroker.handlers.describe_share_group_offsets import handle_describe_share_group_offsets
+from pykbroker.protocol.acl_codes import ALLOW, GROUP, LITERAL, READ
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import (
@@ -23,6 +25,7 @@ from pykbroker.protocol.messages import (
     describe_share_group_offsets,
 )
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.pykbroker.handlers.test_share_group_membership import beat, share_rig
 from tests.support.data_path import NOW_MS, batch, topic_id, topic_image
@@ -356,3 +359,23 @@ async def test_p190_groups_that_are_not_described(tmp_path: Path) -> None:
             ErrorCode.NOT_COORDINATOR,
             "This is not the correct coordinator.",
         )
+
+
+async def test_a_client_that_may_not_use_the_group(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    rig.services = rig.services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    async with rig.running():
+        for response in (await alter(rig, "g", clicks={0: 1}), await delete(rig, "g", "clicks")):
+            assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            assert response.error_message == "Group authorization failed."
+            assert response.responses == []
+
+
+async def test_a_topic_that_a_client_may_not_read(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    acls = {bytes(16): Acl(GROUP, "g", LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+    rig.services = rig.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    async with rig.running():
+        altered = await alter(rig, "g", clicks={0: 1})
+        [[partition]] = [topic.partitions for topic in altered.responses]
+        assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.handlers.share_acknowledge import handle_share_acknowledge
 from pykbroker.handlers.share_fetch import handle_share_fetch
+from pykbroker.logstore.file_range import FileRange
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import share_acknowledge, share_fetch
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import PIECE
+from pykbroker.replication.partition import Partition
 from pykbroker.share_partitions.fetch import READS_PER_STEP
-from pykbroker.share_partitions.sessions import SessionKey
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey
 from pykbroker.share_state.state import ACQUIRED, SharePartitionKey
 from tests.support.data_path import NOW_MS, topic_id, topic_image
 from tests.support.share_broker import GROUP, ShareBroker
@@ -221,3 +226,129 @@ async def test_locks_of_many_share_partitions_expire_in_turns(tmp_path: Path) ->
         assert await broker.acquire("m") == set(range(COUNT))
         await trio.sleep(15.1)
         assert await broker.acquire("n") == set(range(COUNT))
+
+
+async def test_a_request_that_ends_between_two_reads_leaves_no_file_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path)
+    async with broker.running():
+        await broker.prepare()
+        leased: set[FileRange] = set()
+        reads = 0
+        read, release = Partition.read, FileRange.release
+
+        def watched_read(self: Partition, *args: Any, **options: Any) -> Any:
+            nonlocal reads
+            found = read(self, *args, **options)
+            if self.topic == TOPIC and found.records is not None:
+                leased.add(found.records)
+                reads += 1
+                if reads == READS_PER_STEP + 1:
+                    scope.cancel()
+            return found
+
+        def watched_release(self: FileRange) -> None:
+            leased.discard(self)
+            release(self)
+
+        monkeypatch.setattr(Partition, "read", watched_read)
+        monkeypatch.setattr(FileRange, "release", watched_release)
+        with trio.CancelScope() as scope:
+            await broker.ask("m")
+        assert scope.cancelled_caught
+        assert READS_PER_STEP < reads < COUNT
+        assert not leased
+
+
+async def test_a_share_partition_that_is_led_elsewhere_before_its_turn_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path)
+    async with broker.running():
+        await broker.prepare()
+        assert await broker.acquire("m") == set(range(COUNT))
+        for number in range(COUNT):
+            broker.append(number)
+        order: list[int] = []
+        read = Partition.read
+
+        def watched_read(self: Partition, *args: Any, **options: Any) -> Any:
+            if self.topic == TOPIC:
+                order.append(self.partition)
+                if len(order) == 1:
+                    gone = (self.partition - 1) % COUNT  # the last one of the rotation
+                    moved = topic_image(TOPIC, COUNT, leader=2, leader_epoch=6).partitions[gone]
+                    present = topic_image(TOPIC, COUNT).partitions
+                    broker.change(TopicImage(TOPIC, topic_id(TOPIC), {**present, gone: moved}))
+            return read(self, *args, **options)
+
+        monkeypatch.setattr(Partition, "read", watched_read)
+        found = partitions_with_records(await broker.ask("m"))
+        assert found == set(range(COUNT)) - {(order[0] - 1) % COUNT}
+        assert set(order) == found
+
+
+async def test_a_session_that_ends_while_an_earlier_one_of_its_member_is_released(tmp_path: Path) -> None:
+    """The records of both are released before the member acquires any."""
+    broker = Broker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.prepare()
+        assert await broker.acquire("m") == set(range(COUNT))
+        await broker.ask("other")
+        key = SessionKey(GROUP, "m")
+        leaders = list(broker.shares._leaders.values())
+
+        def close() -> None:
+            session = broker.shares.sessions.get(key)
+            assert session is not None
+            broker.shares.connection_closed(session.connection)
+
+        del broker.sessions["m"]
+        close()
+        first = broker.shares._releasing[key]
+        # Fewer partitions, so that the second end would be over before the first.
+        few = [share_fetch.FetchPartition(partition_index=number) for number in range(PIECE + 1)]
+        topics = [share_fetch.FetchTopic(topic_id=topic_id(TOPIC), partitions=few)]
+        nursery.start_soon(partial(broker.ask, "m", topics=topics))
+        while broker.shares.sessions.get(key) is None:
+            await trio.lowlevel.checkpoint()
+        assert not first.is_set()
+        close()
+        assert broker.shares._releasing[key] is not first
+        await broker.shares.released(key)
+        assert first.is_set()
+        assert not [leader for leader in leaders for batch in leader.shares.batches if batch.state.state == ACQUIRED]
+
+
+async def test_the_share_partitions_that_a_member_still_finds_stay(tmp_path: Path) -> None:
+    """Its group had no member, and a part of its share partitions has ended by then."""
+    broker = Broker(tmp_path)
+    async with broker.running():
+        await broker.prepare()
+        assert await broker.acquire("m") == set(range(COUNT))
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+        before = set(broker.shares._leaders.values())
+        broker.shares.connection_closed(session.connection)
+        while len(broker.shares._leaders) == COUNT:
+            await trio.lowlevel.checkpoint()
+        assert await broker.acquire("n") == set(range(COUNT))
+        await broker.shares.released(SessionKey(GROUP, "m"))
+        assert before & set(broker.shares._leaders.values())
+        assert len(broker.shares._leaders) == COUNT
+
+
+async def test_share_partitions_end_with_the_connection_of_a_session_that_was_closed(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    async with broker.running():
+        await broker.prepare()
+        assert await broker.acquire("m") == set(range(COUNT))
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+        closed = await broker.ask("m", share_session_epoch=FINAL_EPOCH)
+        assert closed.error_code == ErrorCode.NONE
+        assert len(broker.shares._leaders) == COUNT
+        broker.shares.connection_closed(session.connection)
+        await broker.shares.released(SessionKey(GROUP, ""))
+        assert broker.shares._leaders == {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -47,7 +49,7 @@ class Rig:
             lambda: settings,
             ShareEnvironment(
                 persister,
-                start_soon=lambda task: pytest.fail("a refused write has no task"),
+                start_soon=self.start_soon,
                 now_ms=lambda: 0,
                 wall_ms=lambda: 0,
                 plan_expiry=lambda leader: None,
@@ -59,7 +61,10 @@ class Rig:
         self.on_read()
         return PartitionState(0, UNINITIALIZED_START_OFFSET, ())
 
-    def begin_write(self, key: SharePartitionKey, write: Any) -> Refusal:
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        pytest.fail("a refused write has no task")
+
+    def begin_write(self, key: SharePartitionKey, write: Any) -> Any:
         return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")
 
 
@@ -125,3 +130,56 @@ async def test_locks_of_a_leader_that_has_ended_expire_elsewhere() -> None:
     rig.leader.end()
     rig.leader.expire_locks()
     assert [batch.state.member_id for batch in rig.leader.shares.batches] == ["m"]
+
+
+class SlowRig(Rig):
+    """A persister whose writes end when the test lets them.
+
+    Attributes:
+        begun: ends of the writes that have begun.
+        tasks: tasks that the leader has started.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[trio.Event] = []
+        self.tasks: list[Callable[[], Awaitable[None]]] = []
+
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        self.tasks.append(task)
+
+    def begin_write(self, key: SharePartitionKey, write: Any) -> Any:
+        end = trio.Event()
+        self.begun.append(end)
+
+        async def wait() -> None:
+            await end.wait()
+
+        return wait
+
+
+async def test_a_leader_is_drained_when_its_last_write_has_ended() -> None:
+    """Also the second time that it has something to write."""
+    rig = SlowRig()
+    leader = rig.leader
+    await leader.load()
+    async with trio.open_nursery() as nursery:
+        for first in (0, 5):
+            Acquisition(leader.shares, "m", 0, records_max=5, is_record_limit=False, batch_size=5).acquire(
+                0, [FetchedBatch(first, first + 4)]
+            )
+            outcome = leader.acknowledge("m", [AcknowledgedBatch(first, first + 4, (ACCEPT,))])
+            nursery.start_soon(rig.tasks.pop())
+            drained = trio.Event()
+
+            async def drain(event: trio.Event = drained) -> None:
+                await leader.drained()
+                event.set()
+
+            nursery.start_soon(drain)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (outcome.is_complete, drained.is_set()) == (False, False)
+            rig.begun.pop().set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (outcome.is_complete, drained.is_set()) == (True, True)
+    assert leader.shares.start_offset == 10

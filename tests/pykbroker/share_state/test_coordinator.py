@@ -135,6 +135,26 @@ async def test_more_share_partitions_than_fit_into_a_batch(tmp_path: Path) -> No
             assert await rig.coordinator.read_summary(key) == PartitionState(0, -1, ())
 
 
+async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykbroker.share_state.shard.RECORDS_PER_STEP", 5)
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    async with rig.running():
+        for number in range(60):
+            assert await rig.coordinator.initialize(KEY._replace(group_id=f"g{number}"), 1, 0) is None
+        shards = rig.coordinator._runtime.shards.values()
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3))
+        left = []
+        while sum(len(shard.states) for shard in shards):
+            left.append(sum(len(shard.states) for shard in shards))
+            await trio.lowlevel.checkpoint()
+        assert left[0] == 60
+        # Each shard has a task; trio runs ready tasks in random order.
+        assert len(set(left)) >= 2
+
+
 async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
