@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.logstore.errors import DirectoryLocked, LogError, StorageError
@@ -23,6 +24,7 @@ from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.sasl_mechanisms import _MetadataCredentials
 from pykbroker.processes.prepared_process import _end
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.quotas.rates import QuotaWindows
 from pykbroker.quotas.switch import QuotaSwitch
@@ -479,3 +481,31 @@ def test_a_further_directory_that_another_process_uses_refuses_the_start(monkeyp
     identity: Any = None
     with pytest.raises(DirectoryLocked, match="/b: another process uses it"):
         open_directories(config, metadata, identity, host, 10, is_new=False)
+
+
+# Calls to the controller
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_REPLICATION_FACTOR])
+async def test_an_internal_topic_that_exists_already_is_no_failure(code: ErrorCode) -> None:
+    topic = InternalTopic("__consumer_offsets", 50, 3, 3, {"cleanup.policy": "compact"})
+    asked: list[CreateTopicsRequest] = []
+
+    async def request(message: CreateTopicsRequest, timeout_ms: int) -> CreateTopicsResponse:
+        asked.append(message)
+        result = CreatableTopicResult(name=topic.name, error_code=code, error_message="as the controller says")
+        return CreateTopicsResponse(topics=[result])
+
+    refused: KafkaError | None = None
+    try:
+        await broker_server._create_internal_topic(fake(request=request), topic)
+    except KafkaError as error:
+        refused = error
+    assert [(each.name, each.num_partitions, each.replication_factor) for each in asked[0].topics] == [
+        ("__consumer_offsets", 50, 3)
+    ]
+    if code is ErrorCode.INVALID_REPLICATION_FACTOR:
+        assert refused is not None
+        assert (refused.error_code, refused.message) == (code, "as the controller says")
+    else:
+        assert refused is None
