@@ -284,8 +284,9 @@ class ShareFetch:
         found: dict[TopicIdPartition, Fetched] = {}
         count = 0
         for number, read in enumerate(reads):
-            if number and not number % READS_PER_STEP:
-                yield from self._step()
+            if not number % READS_PER_STEP:
+                if number:
+                    yield from self._step()
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone, and what it has acquired is released.
                     _release(reads)

@@ -261,6 +261,33 @@ async def test_a_request_that_ends_between_two_reads_leaves_no_file_range(
         assert not leased
 
 
+async def test_a_member_that_goes_while_records_are_read_acquires_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would have the records until their locks expire."""
+    broker = Broker(tmp_path)
+    async with broker.running():
+        await broker.prepare()
+        reads = 0
+        read = Partition.read
+
+        def watched_read(self: Partition, *args: Any, **options: Any) -> Any:
+            nonlocal reads
+            if self.topic == TOPIC:
+                reads += 1
+                if reads == READS_PER_STEP + 1:
+                    session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+                    assert session is not None
+                    broker.shares.sessions.remove(session.key)
+            return read(self, *args, **options)
+
+        monkeypatch.setattr(Partition, "read", watched_read)
+        assert partitions_with_records(await broker.ask("m")) == set()
+        assert reads > READS_PER_STEP
+        leaders = broker.shares._leaders.values()
+        assert not [leader for leader in leaders for batch in leader.shares.batches if batch.state.state == ACQUIRED]
+
+
 async def test_a_share_partition_that_is_led_elsewhere_before_its_turn_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
