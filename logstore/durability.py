@@ -47,7 +47,11 @@ class Durability:
         *,
         include_active: bool,
     ) -> FlushWork | None:
-        """See `PartitionLog.begin_flush`."""
+        """Chooses the files that a flush has to sync; None if everything before its end is durable.
+
+        Args:
+            include_active: True flushes up to the log's end offset, False the sealed segments alone.
+        """
         active = segments.active
         offset = segments.end_offset if include_active else active.base_offset
         if offset <= self.recovery_point and self.is_sealed_durable(segments):

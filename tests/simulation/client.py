@@ -69,7 +69,7 @@ class _Connection(NodeClient):
 
 
 class Client:
-    """See the module's text.
+    """A client machine of the simulated network.
 
     Attributes:
         random: for the choices of whoever uses this client.

@@ -47,7 +47,7 @@ class Lost(Exception):
 
 
 class Copier:
-    """See the module's text."""
+    """One transactional copier with one transactional id, from one topic to another."""
 
     def __init__(
         self,

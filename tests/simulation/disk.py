@@ -114,7 +114,7 @@ class Disk:
 
 
 class MountedDisk:
-    """See `pykbroker.logstore.filesystem.FileSystem`."""
+    """The `FileSystem` of one process on a `Disk`: unusable from the end of the process on."""
 
     def __init__(self, disk: Disk, on_sync: Callable[[float], None], on_death: Callable[[], None]) -> None:
         self._disk = disk

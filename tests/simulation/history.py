@@ -29,7 +29,7 @@ class Transaction:
 
 
 class History:
-    """See the module's text."""
+    """Records sent, acknowledged and read in one run, by all clients."""
 
     def __init__(self, world: World) -> None:
         self._world = world

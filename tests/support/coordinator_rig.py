@@ -17,7 +17,7 @@ from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_imag
 
 
 class CoordinatorRig(DataPath):
-    """See the module's text. A subclass makes a coordinator, and names it by `under_test`.
+    """A broker with one coordinator under test. A subclass makes the coordinator and names it by `under_test`.
 
     Attributes:
         created: internal topics that it has asked for.
