@@ -187,11 +187,12 @@ class FetchSteps:
 
         Kafka looks at the isolation level only then (P-374).
         """
-        return any(self._exists(key) and self._is_authorized(key) for key in self._fetch.partitions)
+        partitions = self._fetch.partitions.values()
+        return any(self._exists(asked) and self._is_authorized(asked) for asked in partitions)
 
-    def _exists(self, key: PartitionKey) -> bool:
-        topic = topic_of(self._context, key)
-        return topic is not None and key.partition in topic.partitions
+    def _exists(self, asked: FetchedPartition) -> bool:
+        topic = topic_of(self._context, asked)
+        return topic is not None and asked.key.partition in topic.partitions
 
     # Read and wait
 
@@ -252,7 +253,7 @@ class FetchSteps:
                     )
                     and not self._rack
                 ):
-                    if asks_authorizer and not self._is_authorized(asked.key):
+                    if asks_authorizer and not self._is_authorized(asked):
                         read.partitions.append(self._refused(asked))
                         read.has_urgent = True
                         continue
@@ -305,12 +306,12 @@ class FetchSteps:
         if not self._is_replica:
             # The session of a consumer must not keep a deleted partition in memory.
             asked.caught_up = None
-        if context.services.authorizer is not None and not self._is_authorized(key):
+        if context.services.authorizer is not None and not self._is_authorized(asked):
             return self._refused(asked)
-        partition = self._find(key)
+        partition = self._find(asked)
         try:
             if partition is None:
-                raise not_here(context, key)
+                raise not_here(context, asked)
             partition.check_leader_epoch(asked.current_leader_epoch)
             if partition.leadership is None:
                 self._check_follower(partition)
@@ -333,7 +334,7 @@ class FetchSteps:
             if follower is not None and is_first_pass and found.diverging is None:
                 self._note_progress(partition, follower, asked, found)
         except (KafkaError, LogError) as error:
-            return ReadPartition(asked, failure(context, key, error_code_for(error), partition))
+            return ReadPartition(asked, failure(context, asked, error_code_for(error), partition))
         is_throttled = False
         if follower is None and found.records is None and found.diverging is None and self._may_be_caught_up(asked):
             asked.caught_up = partition.caught_up_consumer()
@@ -357,7 +358,7 @@ class FetchSteps:
         return ReadPartition(asked, data, partition, is_throttled, partition.leadership, partition.leader_epoch)
 
     def _refused(self, asked: FetchedPartition) -> ReadPartition:
-        return ReadPartition(asked, failure(self._context, asked.key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+        return ReadPartition(asked, failure(self._context, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
 
     def _may_be_caught_up(self, asked: FetchedPartition) -> bool:
         """True if a consumer's next fetch of a partition without records depends on `CaughtUpConsumer` alone.
@@ -366,21 +367,24 @@ class FetchSteps:
         """
         return self._fetch.session is not None and not self._rack and asked.last_fetched_epoch == NO_EPOCH
 
-    def _find(self, key: PartitionKey) -> Partition | None:
-        partitions = self._context.services.partitions
-        if self._context.api_version >= TOPIC_ID_VERSION:
-            return partitions.get_by_id(key.topic_id, key.partition)
-        return partitions.get(key.topic, key.partition)
+    def _find(self, asked: FetchedPartition) -> Partition | None:
+        partitions, key = self._context.services.partitions, asked.key
+        if self._context.api_version < TOPIC_ID_VERSION:
+            return partitions.get(key.topic, key.partition)
+        partition = partitions.get_by_id(key.topic_id, key.partition)
+        if partition is not None:
+            asked.topic_name = partition.topic
+        return partition
 
-    def _is_authorized(self, key: PartitionKey) -> bool:
-        """True with CLUSTER_ACTION for a replica, with READ for a consumer, and for an id that no topic has."""
+    def _is_authorized(self, asked: FetchedPartition) -> bool:
+        """True with CLUSTER_ACTION for a replica, with READ for a consumer, and for an id that no topic has had."""
         context = self._context
         if self._is_replica:
             return context.authorize_cluster(CLUSTER_ACTION)
         if context.api_version < TOPIC_ID_VERSION:
-            return context.authorize(READ, TOPIC, key.topic)
-        topic = context.services.metadata.topic_by_id(key.topic_id)
-        return topic is None or context.authorize(READ, TOPIC, topic.name)
+            return context.authorize(READ, TOPIC, asked.key.topic)
+        topic_of(context, asked)
+        return not asked.topic_name or context.authorize(READ, TOPIC, asked.topic_name)
 
     def _check_follower(self, partition: Partition) -> None:
         """Checks that this client may read from a replica that is not the leader.

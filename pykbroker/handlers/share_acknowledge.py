@@ -44,9 +44,10 @@ async def handle_share_acknowledge(
         shares.sessions.acknowledge(member, request.share_session_epoch)
     except KafkaError as refused:
         return ShareAcknowledgeResponse(error_code=refused.error_code)
-    acknowledgements = Acknowledgements(context, shares, request)
-    await acknowledgements.begin(request.topics)
-    outcomes = await acknowledgements.outcomes()
+    with Acknowledgements(context, shares, request) as acknowledgements:
+        await acknowledgements.begin(request.topics)
+        await acknowledgements.store()
+        outcomes = await acknowledgements.outcomes()
     if len(outcomes) > PIECE:
         context.has_long_response = True
     response = ShareAcknowledgeResponse(

@@ -87,15 +87,15 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         return ShareFetchResponse(error_code=refused.error_code)
     if request.share_session_epoch == INITIAL_EPOCH:
         watch_connection(context, shares)
-    acknowledgements = None
-    if acknowledges:
-        acknowledgements = Acknowledgements(context, shares, request)
-        await acknowledgements.begin(request.topics)
-    try:
-        fetched = {} if is_renewal else await _fetch(context, request, session)
-    except KafkaError as refused:
-        return ShareFetchResponse(error_code=refused.error_code)
-    outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
+    with Acknowledgements(context, shares, request) as acknowledgements:
+        if acknowledges:
+            await acknowledgements.begin(request.topics)
+        try:
+            fetched = {} if is_renewal else await _fetch(context, request, session, acknowledgements)
+        except KafkaError as refused:
+            return ShareFetchResponse(error_code=refused.error_code)
+        await acknowledgements.store()
+        outcomes = await acknowledgements.outcomes()
     response = await _response(context, session, fetched, outcomes)
     if len(fetched) + len(outcomes) > PIECE:
         context.has_long_response = True
@@ -115,7 +115,10 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
 
 
 async def _fetch(
-    context: BrokerContext, request: ShareFetchRequest, session: ShareFetchContext
+    context: BrokerContext,
+    request: ShareFetchRequest,
+    session: ShareFetchContext,
+    acknowledgements: Acknowledgements,
 ) -> dict[TopicIdPartition, Fetched]:
     """Acquires records of those partitions of the session that the client may read.
 
@@ -153,7 +156,10 @@ async def _fetch(
         request.batch_size,
         request.share_acquire_mode == RECORD_LIMIT,
     )
-    found = await ShareFetch(context.services.shares.get(), member_of(request), topic_partitions, limits).run()
+    fetch = ShareFetch(context.services.shares.get(), member_of(request), topic_partitions, limits)
+    # As in Kafka, which stores acknowledgements meanwhile: records that the request releases are not acquired with the
+    # first attempt (P-635).
+    found = await fetch.run(before_wait=acknowledgements.store)
     return {**found, **fetched}
 
 

@@ -38,7 +38,12 @@ class PartitionKey(NamedTuple):
 
 
 class FetchedPartition:
-    """Fetch parameters of a client for one partition; in a session also the offsets last sent to the client."""
+    """Fetch parameters of a client for one partition; in a session also what the client has been told.
+
+    Attributes:
+        topic_name: the topic that had the id of `key` when a request looked it up; empty before that. A session keeps
+            the name of a topic that is deleted (P-71).
+    """
 
     __slots__ = (
         "caught_up",
@@ -50,10 +55,12 @@ class FetchedPartition:
         "sent_high_watermark",
         "sent_log_start_offset",
         "size_max",
+        "topic_name",
     )
 
     def __init__(self, key: PartitionKey, asked: FetchPartition) -> None:
         self.key = key
+        self.topic_name = key.topic
         self.fetch_offset = asked.fetch_offset
         self.size_max = asked.partition_max_bytes
         # Fetch treats any negative epoch as no epoch.

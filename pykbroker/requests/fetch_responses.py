@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from pykbroker.replication.fetch_sessions import PartitionKey
+from pykbroker.replication.fetch_sessions import FetchedPartition, PartitionKey
 from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.fetch import FetchRequest
-    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.fetch_sessions import FetchContext
     from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerContext
 
@@ -29,6 +29,12 @@ SIZE_BYTES = 4
 NO_SESSION = 0
 STORAGE_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 13
+ERRORS_OF_LOGS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+"""Errors of a partition that exists in the metadata and that this broker cannot read."""
 LEADER_HINT_VERSION = 16
 
 
@@ -113,7 +119,9 @@ def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchRes
             FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=[
-                    failure(context, PartitionKey(topic.topic, topic.topic_id, asked.partition), error, None)
+                    failure(
+                        context, FetchedPartition(PartitionKey(topic.topic, b"", asked.partition), asked), error, None
+                    )
                     for asked in topic.partitions
                 ],
             )
@@ -123,21 +131,25 @@ def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchRes
 
 
 def failure(
-    context: BrokerContext, key: PartitionKey, error_code: ErrorCode, partition: Partition | None
+    context: BrokerContext, asked: FetchedPartition, error_code: ErrorCode, partition: Partition | None
 ) -> PartitionData:
     """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
+    key = asked.key
     if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_VERSION:
         error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # As in Kafka: empty for a partition that its handler refuses, null for one whose log was to be read.
+    is_of_log = partition is not None or error_code in ERRORS_OF_LOGS
     data = PartitionData(
         partition_index=key.partition,
         error_code=error_code,
         high_watermark=-1,
-        # As in Kafka: null if this broker has the partition, else empty.
-        aborted_transactions=[] if partition is None else None,
+        aborted_transactions=None if is_of_log else [],
         records=b"",
     )
     if error_code in HINTED_ERRORS and context.api_version >= LEADER_HINT_VERSION:
-        leader_id, leader_epoch = leader_of(context, key.topic_id, key.partition, partition)
+        topic = topic_of(context, asked) if partition is None else None
+        topic_id = key.topic_id if topic is None else topic.topic_id
+        leader_id, leader_epoch = leader_of(context, topic_id, key.partition, partition)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
     return data
 
@@ -155,20 +167,32 @@ def at_preferred_replica(partition: Partition, preferred: int) -> PartitionData:
     )
 
 
-def topic_of(context: BrokerContext, key: PartitionKey) -> TopicImage | None:
-    """The topic of a partition, by its id from v13 on, by its name before; None if there is none."""
+def topic_of(context: BrokerContext, asked: FetchedPartition) -> TopicImage | None:
+    """The topic of a partition, by its id from v13 on, by its name before; None if there is none.
+
+    When a topic is deleted, a session goes on with its name, which another topic may have by now.
+    """
     metadata = context.services.metadata
-    by_id = context.api_version >= TOPIC_ID_VERSION
-    return metadata.topic_by_id(key.topic_id) if by_id else metadata.topic(key.topic)
+    if context.api_version >= TOPIC_ID_VERSION:
+        topic = metadata.topic_by_id(asked.key.topic_id)
+        if topic is not None:
+            asked.topic_name = topic.name
+            return topic
+    return metadata.topic(asked.topic_name) if asked.topic_name else None
 
 
-def not_here(context: BrokerContext, key: PartitionKey) -> KafkaError:
+def not_here(context: BrokerContext, asked: FetchedPartition) -> KafkaError:
     """The error of a partition that this broker does not hold (P-71)."""
-    topic = topic_of(context, key)
-    if topic is None and context.api_version >= TOPIC_ID_VERSION:
+    topic = topic_of(context, asked)
+    by_id, key = context.api_version >= TOPIC_ID_VERSION, asked.key
+    if by_id and not asked.topic_name:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    place = f"{asked.topic_name}-{key.partition}"
+    partitions = context.services.partitions
     if topic is None or key.partition not in topic.partitions:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
-    if context.services.partitions.is_offline(topic.name, key.partition):
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{key.partition} cannot be opened")
-    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{key.partition} is on another broker")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place} does not exist")
+    if partitions.is_offline(topic.name, key.partition):
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {place} cannot be opened")
+    if by_id and partitions.get(topic.name, key.partition) is not None:
+        return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{place} is of a new topic with the name")
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{place} is on another broker")

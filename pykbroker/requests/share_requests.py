@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.controller.turns import EachInTurns, Turn
@@ -19,6 +20,7 @@ from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicId
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
+    from pykbroker.share_partitions.leader import ShareLeader
     from pykbroker.share_partitions.registry import SharePartitions
 
 MEMBER_ID_LENGTH_MAX = 36
@@ -81,7 +83,9 @@ def exists(context: BrokerContext, topic: str, partition: int) -> bool:
 
 
 class Acknowledgements:
-    """The acknowledgements of one request, which `begin` makes.
+    """The acknowledgements of one request: `begin`, `store`, and `outcomes` when they are needed.
+
+    A context manager: the end of the block stores what was begun, also when the client has gone.
 
     Args:
         context: the request.
@@ -97,9 +101,25 @@ class Acknowledgements:
         self._highest_type = RENEW if context.api_version >= RENEW_VERSION else RENEW - 1
         self._outcomes: dict[TopicIdPartition, Outcome] = {}
         self._known: dict[TopicIdPartition, Acknowledged] = {}
+        self._unstored: deque[ShareLeader] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._unstored:
+            self._unstored.popleft().store()
+
+    async def store(self) -> None:
+        """Begins to store what was acknowledged, in turns with other requests."""
+        turn = Turn()
+        while self._unstored:
+            self._unstored.popleft().store()
+            if turn.is_over:
+                await turn.end_if_over()
 
     async def begin(self, topics: Iterable[Any]) -> None:
-        """Begins to store the acknowledgements for the topics of the request, in turns with other requests."""
+        """Acknowledges records of the topics of the request, in turns with other requests."""
         batches: dict[TopicIdPartition, Sequence[AcknowledgedBatch]] = {}
         names: dict[TopicIdPartition, str] = {}
         async for topic in EachInTurns(topics):
@@ -170,6 +190,7 @@ class Acknowledgements:
             outcome.end(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
         else:
             outcome = leader.acknowledge(self._member.member_id, acknowledged)
+            self._unstored.append(leader)
         self._outcomes[topic_partition] = outcome
 
     async def outcomes(self) -> Mapping[TopicIdPartition, Acknowledged]:

@@ -8,7 +8,7 @@ partitions, so that one whose next records are others by then is left out.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -104,8 +104,12 @@ class ShareFetch:
         # True if an attempt has been interrupted, so that share partitions may have changed since its beginning.
         self._others_ran = False
 
-    async def run(self) -> Mapping[TopicIdPartition, Fetched]:
-        """Acquires records, waiting up to the limit; leaves out partitions without records and without an error."""
+    async def run(self, before_wait: Callable[[], Awaitable[None]]) -> Mapping[TopicIdPartition, Fetched]:
+        """Acquires records, waiting up to the limit; leaves out partitions without records and without an error.
+
+        Args:
+            before_wait: called before the request waits, when the changes that it makes can end the wait.
+        """
         limits = self._limits
         if not self._topic_partitions or not limits.max_records or not limits.max_bytes:
             return {}
@@ -119,6 +123,7 @@ class ShareFetch:
         deadline = trio.current_time() + limits.max_wait_ms / 1000
         with FetchWaiter() as waiter:
             await self._register(waiter)
+            await before_wait()
             while True:
                 await waiter.wait(deadline)
                 if self._shares.sessions.get(self._member) is None:

@@ -248,6 +248,7 @@ class ShareLeader:
 
     async def drained(self) -> None:
         """Waits until all writes have ended."""
+        self.store()
         if self.is_writing:
             await self._idle.wait()
 
@@ -293,7 +294,10 @@ class ShareLeader:
     # Changes
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgedBatch]) -> Outcome:
-        """Begins to acknowledge records; the outcome is known when they are stored."""
+        """Begins to acknowledge records, which nobody can acquire meanwhile.
+
+        The outcome is known when they are stored, which begins with `store`.
+        """
         outcome = Outcome()
         now_ms = self.now_ms()
         try:
@@ -305,13 +309,19 @@ class ShareLeader:
             self.waiters.notify()
             return outcome
         self.acquired()
-        self._write(changes, outcome)
+        self._enqueue_changes(changes, outcome)
         return outcome
+
+    def store(self) -> None:
+        """Begins to store what was acknowledged."""
+        if not self.is_writing:
+            self._write_queued()
 
     def release(self, member_id: str) -> Outcome:
         """Begins to release all records that a member holds."""
         outcome = Outcome()
-        self._write(acknowledgement.release(self.shares, member_id), outcome)
+        self._enqueue_changes(acknowledgement.release(self.shares, member_id), outcome)
+        self.store()
         return outcome
 
     def expire_locks(self) -> None:
@@ -322,12 +332,13 @@ class ShareLeader:
         self._environment.plan_expiry(self)
         if stored:
             log.debug("%s: the locks of %d batches have expired", self, len(stored))
-            self._enqueue(QueuedWrite((), stored, None))
+            self._queue.append(QueuedWrite((), stored, None))
+            self.store()
             self.waiters.notify()
 
     # Writes
 
-    def _write(self, changes: Sequence[Change], outcome: Outcome) -> None:
+    def _enqueue_changes(self, changes: Sequence[Change], outcome: Outcome) -> None:
         if not changes:
             outcome.complete()
             return
@@ -339,12 +350,7 @@ class ShareLeader:
                 stored[-1] = last._replace(last_offset=batch.last_offset)
             else:
                 stored.append(batch)
-        self._enqueue(QueuedWrite(changes, stored, outcome))
-
-    def _enqueue(self, write: QueuedWrite) -> None:
-        self._queue.append(write)
-        if not self.is_writing:
-            self._write_queued()
+        self._queue.append(QueuedWrite(changes, stored, outcome))
 
     def _write_queued(self) -> None:
         while self._queue:

@@ -107,12 +107,6 @@ EXPLAINED: tuple[Explained, ...] = (
         "one node's controller has no listener here",
     ),
     Explained(
-        "fetch",
-        ".responses.partitions.error_code",
-        lambda kafka, ours: kafka in (3, 103) and ours == UNKNOWN_TOPIC_ID,
-        "a topic was deleted: Kafka's fetch session remembers its name, ours says that the id is unknown",
-    ),
-    Explained(
         "share_fetch|share_acknowledge",
         ".error_code",
         lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, 0),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.controller.metadata.image import Acl
+from pykbroker.controller.metadata.image import Acl, TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.acl_codes import ALLOW, LITERAL, READ, TOPIC
@@ -393,8 +394,64 @@ async def test_a_deleted_topic_ends_the_wait(path: DataPath) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(delete_later)
         data = await fetch_one(path, asked(at(), max_wait_ms=60_000))
-    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert trio.current_time() - started == pytest.approx(1, abs=0.01)
+
+
+def change_topics(path: DataPath, *topics: TopicImage) -> None:
+    old, new = path.services.metadata.image, cluster_image(*topics)
+    new.delta = delta_between(old, new)
+    path.services.metadata.apply(old, new)
+    path.partitions.apply(old, new)
+
+
+NEW_TOPIC = topic_image("a", 2)._replace(topic_id=topic_id("a, made again"))
+ELSEWHERE = topic_image("a", 2, leader=2, leader_epoch=7)._replace(topic_id=topic_id("a, made again"))
+
+
+@pytest.mark.parametrize(
+    ("topics", "partition", "error", "aborted", "leader"),
+    [
+        ([], 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [], (-1, -1)),
+        ([NEW_TOPIC], 0, ErrorCode.INCONSISTENT_TOPIC_ID, None, (-1, -1)),
+        ([NEW_TOPIC], 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [], (-1, -1)),
+        ([ELSEWHERE], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, (2, 7)),
+    ],
+)
+async def test_a_session_keeps_the_name_of_a_deleted_topic(
+    path: DataPath,
+    topics: list[TopicImage],
+    partition: int,
+    error: ErrorCode,
+    aborted: list[object] | None,
+    leader: tuple[int, int],
+) -> None:
+    """P-71."""
+    session = (await fetch(path, asked(at(partition=partition), session_epoch=0))).session_id
+    change_topics(path, *topics)
+    data = (await fetch(path, asked(session_id=session, session_epoch=1))).responses[0].partitions[0]
+    assert (data.error_code, data.aborted_transactions) == (error, aborted)
+    assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == leader
+    # A new session does not know the name.
+    assert (await fetch_one(path, asked(at(partition=partition)))).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_session_learns_the_name_of_a_topic_of_another_broker(path: DataPath) -> None:
+    """P-71."""
+    session = (await fetch(path, asked(at(), topic="far", session_epoch=0))).session_id
+    change_topics(path)
+    data = (await fetch(path, asked(session_id=session, session_epoch=1))).responses[0].partitions[0]
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_deleted_topic_of_a_session_is_authorized_by_its_name(path: DataPath) -> None:
+    """P-71."""
+    session = (await fetch(path, asked(at(), session_epoch=0))).session_id
+    change_topics(path)
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    data = (await fetch(path, asked(session_id=session, session_epoch=1))).responses[0].partitions[0]
+    assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (await fetch_one(path, asked(at()))).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_no_preferred_replica_without_a_selector(path: DataPath) -> None:

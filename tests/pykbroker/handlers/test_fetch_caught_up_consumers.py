@@ -151,7 +151,7 @@ CHANGES: dict[str, tuple[Callable[[DataPath], None], dict[int, ErrorCode]]] = {
         lambda path: apply(path, topic_image("a", PARTITIONS, leader_epoch=6, partition_epoch=1)),
         dict.fromkeys(range(PARTITIONS), ErrorCode.FENCED_LEADER_EPOCH),
     ),
-    "the topic is deleted": (apply, dict.fromkeys(range(PARTITIONS), ErrorCode.UNKNOWN_TOPIC_ID)),
+    "the topic is deleted": (apply, dict.fromkeys(range(PARTITIONS), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
     "the right to read is revoked": (
         revoke,
         dict.fromkeys(range(PARTITIONS), ErrorCode.TOPIC_AUTHORIZATION_FAILED),

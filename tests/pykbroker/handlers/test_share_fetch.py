@@ -19,6 +19,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
+from pykbroker.share_partitions.fetch import ShareFetch
 from pykbroker.share_partitions.leader import LeaderState
 from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
 from pykbroker.share_state.state import (
@@ -103,6 +104,42 @@ async def test_acknowledgements_in_a_fetch(tmp_path: Path) -> None:
         refused = only(await broker.fetch("m", (7, 7, [ACCEPT])))
         assert refused.acknowledge_error_code == ErrorCode.INVALID_REQUEST
         assert refused.acknowledge_error_message.startswith("Batch record not found.")
+
+
+async def test_released_records_come_after_others(tmp_path: Path) -> None:
+    """P-635."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        broker.produce(b"b")
+        assert acquired(await broker.fetch("m", (0, 0, [RELEASE]), max_wait_ms=WAIT_MS)) == [(1, 1, 1)]
+        assert acquired(await broker.fetch("m", (1, 1, [ACCEPT]), max_wait_ms=WAIT_MS)) == [(0, 0, 2)]
+        # Without others the request waits until they are stored, if it may wait.
+        began = trio.current_time()
+        assert acquired(await broker.fetch("m", (0, 0, [RELEASE]), max_wait_ms=WAIT_MS)) == [(0, 0, 3)]
+        assert trio.current_time() - began < WAIT_MS / 1000
+        assert acquired(await broker.fetch("m", (0, 0, [RELEASE]), max_wait_ms=0)) == []
+        assert acquired(await broker.fetch("m", max_wait_ms=0)) == [(0, 0, 4)]
+
+
+async def test_acknowledgements_of_a_client_that_leaves_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request ends between the acknowledgement and its store."""
+    broker = ShareBroker(tmp_path)
+
+    async def leave(*_: object, **__: object) -> None:
+        raise trio.BrokenResourceError
+
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        with monkeypatch.context() as patched:
+            patched.setattr(ShareFetch, "run", leave)
+            with pytest.raises(trio.BrokenResourceError):
+                await broker.fetch("m", (0, 0, [ACCEPT]))
+        assert list((await stored(broker)).batches) == [StateBatch(0, 0, ACKNOWLEDGED, 1)]
 
 
 async def test_p182_a_fetch_waits_for_records(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ async def test_a_write_that_is_refused_at_once_is_rolled_back() -> None:
         0, [FetchedBatch(0, 4)]
     )
     outcome = leader.acknowledge("m", [AcknowledgedBatch(0, 4, (ACCEPT,))])
+    leader.store()
     assert outcome.is_complete
     assert (outcome.error, outcome.message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "loading")
     assert [batch.state.member_id for batch in leader.shares.batches] == ["m"]
@@ -169,6 +170,8 @@ async def test_a_leader_is_drained_when_its_last_write_has_ended() -> None:
                 0, [FetchedBatch(first, first + 4)]
             )
             outcome = leader.acknowledge("m", [AcknowledgedBatch(first, first + 4, (ACCEPT,))])
+            assert not rig.tasks
+            leader.store()
             nursery.start_soon(rig.tasks.pop())
             drained = trio.Event()
 

@@ -53,7 +53,7 @@ def test_neighbours_with_the_same_state_are_stored_as_one_batch() -> None:
     outcome: Any = object()
     stored = [StateBatch(0, 4, 2, 1), StateBatch(5, 9, 2, 1), StateBatch(10, 19, 2, 2), StateBatch(30, 39, 2, 2)]
     changes: Any = [SimpleNamespace(stored=batch) for batch in stored]
-    leader: Any = SimpleNamespace(_enqueue=written.append)
-    ShareLeader._write(leader, changes, outcome)
+    leader: Any = SimpleNamespace(_queue=written)
+    ShareLeader._enqueue_changes(leader, changes, outcome)
     (write,) = written
     assert write.stored == [StateBatch(0, 9, 2, 1), *stored[2:]]
