@@ -20,6 +20,7 @@ from pykbroker.protocol.records.layout import (
     CRC_POSITION,
     LAST_OFFSET_DELTA_POSITION,
     MAX_TIMESTAMP_POSITION,
+    SCAN_STEP,
 )
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
@@ -217,18 +218,21 @@ def test_a_reader_reads_on_after_what_it_has_read_was_cut_off_and_written_anew(p
 
 
 def test_an_index_that_is_wrong_gives_a_reader_no_wrong_place(place: Place) -> None:
-    """The place where the next read begins is looked for by the index, which a crash of the system can damage."""
+    """Every entry of the index has the position of a value that looks like a header at the next offset."""
     log = place.open()
+    looks_like = SCAN_STEP.pack(9, 50_000, 0, 2, 0, 0, 5)
+    data = build_batch([Record(0, NOW_MS, None, looks_like + bytes(10_000))])
     for _ in range(40):
-        append(log, batch(1, value_size=10_000))
+        append(log, data)
     entries = log.loaded.segments.active.offset_index.entries
     for number in range(4, len(entries), 8):
-        # Every position is within the batch, whose value is not a header.
-        position = int.from_bytes(entries[number : number + 4], "big") + 500
+        position = int.from_bytes(entries[number : number + 4], "big") + data.index(looks_like)
         entries[number : number + 4] = position.to_bytes(4, "big")
-    offset, seen = 0, []
+    offset = 0
+    seen: list[int] = []
     while offset < log.log_end_offset:
         found, offset = read_on(log, offset, 100_000)
+        assert seen or offset == 9
         seen += found
     assert seen == list(range(40))
 
