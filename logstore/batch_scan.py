@@ -50,6 +50,27 @@ def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tupl
     return None, chunk_position + position
 
 
+def batch_at(chunk: bytes, chunk_position: int, place: int) -> Located | None:
+    """The batch that has the byte at the file position `place`; None if its header is not in the chunk.
+
+    `chunk` contains the file's bytes from `chunk_position`, where a batch begins, at or before `place`.
+    """
+    position = 0
+    limit = len(chunk) - SCAN_STEP_SIZE
+    wanted = place - chunk_position
+    unpack = SCAN_STEP.unpack_from
+    while position <= limit:
+        base_offset, length, _, magic, _, _, last_offset_delta = unpack(chunk, position)
+        if length < LEGACY_LENGTH_MIN:
+            break
+        size = length + LENGTH_OVERHEAD
+        if position + size > wanted:
+            last_offset = base_offset + last_offset_delta if magic >= 2 else base_offset
+            return Located(chunk_position + position, size, base_offset, last_offset)
+        position += size
+    return None
+
+
 def last_offset_of_first(chunk: bytes) -> int:
     """Last offset of the first batch, of which `chunk` has at least the header."""
     base_offset, _, _, magic, _, _, last_offset_delta = SCAN_STEP.unpack_from(chunk)

@@ -129,16 +129,17 @@ class OffsetIndex(IndexFile):
         number = self._last_at_or_below(offset)
         return self.entry(number) if number >= 0 else (None, 0)
 
-    def position_before(self, end: int) -> int:
-        """The last position of an entry that is below `end`; 0 if there is none."""
-        low, high = 0, len(self.entries) // ENTRY_SIZE
+    def entry_to(self, place: int) -> tuple[int | None, int]:
+        """(offset, position) of the last entry whose position is `place` or less, else (None, 0)."""
+        entries, unpack = self.entries, _ENTRY.unpack_from
+        low, high = -1, len(entries) // ENTRY_SIZE - 1
         while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[1] < end:
-                low = middle + 1
+            middle = (low + high + 1) >> 1
+            if unpack(entries, middle * ENTRY_SIZE)[1] <= place:
+                low = middle
             else:
-                high = middle
-        return self.entry(low - 1)[1] if low else 0
+                high = middle - 1
+        return self.entry(low) if low >= 0 else (None, 0)
 
     def _last_at_or_below(self, offset: int) -> int:
         entries = self.entries

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
-from pykbroker.logstore.batch_scan import Located, first_batch_reaching, last_offset_of_first
+from pykbroker.logstore.batch_scan import Located, batch_at, first_batch_reaching, last_offset_of_first
 from pykbroker.logstore.errors import CorruptSegment, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
@@ -58,16 +58,6 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-LEFT_OFF_MIN: Final = 1 << 14
-"""An incomplete batch of this many bytes or more is left off at the end of a read. To find a smaller one costs more
-than to send it.
-
-A replication throttle counts incomplete batches, too: they are less than 2 % of the 1 MiB that a follower requests.
-"""
-_HOPS_MAX: Final = 68
-"""Largest number of batch headers read to find the incomplete batch: as many as fit between two index entries."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -173,27 +163,25 @@ class Segment:
         length = self.filesystem.read(self.file.descriptor(), 4, position + LENGTH_POSITION)
         return LENGTH_OVERHEAD + int.from_bytes(length, "big")
 
-    def incomplete_size(self, begin: int, end: int) -> int:
-        """Bytes before `end` that belong to a batch which ends after it; 0 if they are fewer than LEFT_OFF_MIN.
+    def batch_at(self, begin: int, place: int) -> Located | None:
+        """The batch that has the byte at position `place`, by one short read; None if that does not find it.
 
         Args:
-            begin: position of a batch, or the end of the data.
-            end: any position.
+            begin: position of a batch at or before `place`.
+            place: any position below the end of the data.
         """
-        if end - begin < LEFT_OFF_MIN:
-            return 0
         self.load_indexes()
-        position = max(begin, self.offset_index.position_before(end))
-        # A large batch has an index entry of its own, unless it follows small ones closely.
-        for _ in range(_HOPS_MAX):
-            if end - position < LEFT_OFF_MIN:
-                break
-            size = self.batch_size_at(position)
-            if position + size > end:
-                return end - position
-            # Not a batch, if the index is wrong: `locate` finds that out, and rebuilds it.
-            position += max(size, LEGACY_SIZE_MIN)
-        return 0
+        entry_offset, position = self.offset_index.entry_to(place)
+        if position <= begin:
+            entry_offset, position = None, begin
+        # Batches between two index entries are in one interval.
+        chunk = self.filesystem.read(self.file.descriptor(), min(_SEARCH_SIZE, self.size - position), position)
+        if len(chunk) < SCAN_STEP_SIZE:
+            return None
+        if entry_offset is not None and last_offset_of_first(chunk) != entry_offset:
+            # The index is wrong. `locate` finds that out, too, and rebuilds it.
+            return None
+        return batch_at(chunk, position, place)
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""

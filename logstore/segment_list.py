@@ -14,7 +14,12 @@ from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.batch import RecordBatch
 
-_POSITIONS_KEPT: Final = 64
+_PLACES_KEPT: Final = 64
+LEFT_OFF_MIN: Final = 1 << 14
+"""An incomplete batch of this many bytes or more is left off at the end of a read (P-61).
+
+A replication throttle counts smaller ones, too: they are less than 2 % of the 1 MiB that a follower requests.
+"""
 
 
 class LogRead(NamedTuple):
@@ -35,7 +40,7 @@ class SegmentList:
         end_offset: the offset of the next record.
     """
 
-    __slots__ = ("_end_positions", "_open_files", "_path", "active", "base_offsets", "end_offset", "segments")
+    __slots__ = ("_open_files", "_path", "_places", "active", "base_offsets", "end_offset", "segments")
 
     def __init__(
         self, path: str, open_files: OpenFiles, segments: list[Segment], active: ActiveSegment, end_offset: int
@@ -46,8 +51,9 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in segments]
         self.active = active
         self.end_offset = end_offset
-        # Position in the active segment by offset, for log ends that readers have reached.
-        self._end_positions: dict[int, int] = {}
+        # Where the next reads of readers probably begin: by offset the segment, the position there, and the size of the
+        # batch. The size is 0 for log ends that readers have reached.
+        self._places: dict[int, tuple[Segment, int, int]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -77,12 +83,13 @@ class SegmentList:
         self.segments.append(segment)
         self.base_offsets.append(segment.base_offset)
         self.active = segment
-        self._end_positions.clear()
+        self._places.clear()
 
     def remove(self, segment: Segment) -> None:
         """Removes one segment from the list."""
         number = self.base_offsets.index(segment.base_offset)
         del self.segments[number], self.base_offsets[number]
+        self._places.clear()
 
     def replace(self, olds: Sequence[Segment], cleaned: SealedSegment) -> None:
         """Replaces neighbouring segments by one segment."""
@@ -91,13 +98,14 @@ class SegmentList:
         cleaned.file.open_files = self._open_files
         self.segments[number : number + len(olds)] = [cleaned]
         self.base_offsets = [segment.base_offset for segment in self.segments]
+        self._places.clear()
 
     def restart(self, segment: ActiveSegment) -> None:
         """Makes `segment` the only one."""
         self.segments = [segment]
         self.base_offsets = [segment.base_offset]
         self.active = segment
-        self._end_positions.clear()
+        self._places.clear()
 
     def truncate_active(self, offset: int, now_ms: int) -> int:
         """Truncates the last segment at an offset and makes it the active one; returns its end offset.
@@ -111,7 +119,7 @@ class SegmentList:
             self.active.resume()
             self.segments[-1] = self.active
         self.active.truncate_to(offset)
-        self._end_positions.clear()
+        self._places.clear()
         return self.active.next_offset()
 
     def move(self, path: str) -> None:
@@ -133,11 +141,9 @@ class SegmentList:
             if offset == self.end_offset:
                 self._note_end()
             return LogRead(None, offset)
-        segment: Segment = self.active
-        first_size = 0
         first_offset = offset
-        position = self._end_positions.get(offset, -1)
-        if position < 0:
+        place = self._places.get(offset)
+        if place is None:
             number = bisect_right(self.base_offsets, offset) - 1
             segment = self.segments[number]
             found = segment.locate(offset)
@@ -149,13 +155,15 @@ class SegmentList:
                 segment = self.segments[number]
                 found = segment.locate(offset)
             position, first_size, first_offset, _ = found
+        else:
+            segment, position, first_size = place
         limit = self._position_of_bound(segment, bound_offset)
         size = limit - position
         left_off = 0
         if size > size_max:
             first_size = first_size or segment.batch_size_at(position)
             if first_size <= size_max:
-                left_off = segment.incomplete_size(position + first_size, position + size_max)
+                left_off = self._note_following(segment, position + first_size, position + size_max)
                 size = size_max - left_off
             elif at_least_one:
                 size = min(size, first_size)
@@ -165,23 +173,43 @@ class SegmentList:
             return LogRead(None, first_offset)
         elif segment is self.active and limit == self.active.size:
             self._note_end()
+        if place is not None and place[2]:
+            # Its reader is now behind it.
+            self._places.pop(offset, None)
         return LogRead(FileRange(segment.file, position, size, left_off), first_offset)
 
     def _note_end(self) -> None:
-        """Notes the position of the log end that a reader has reached: its next read starts there without a search."""
-        positions = self._end_positions
-        if len(positions) >= _POSITIONS_KEPT:
-            positions.clear()
-        positions[self.end_offset] = self.active.size
+        """Notes the place of the log end, which a reader has reached: its next read starts there without a search."""
+        self._note(self.end_offset, (self.active, self.active.size, 0))
+
+    def _note_following(self, segment: Segment, begin: int, end: int) -> int:
+        """Notes the place of the first batch that is not complete in a read; returns its bytes that are left off.
+
+        Args:
+            segment: the segment that is read.
+            begin: position of a batch.
+            end: position at which the read ends, at or after `begin` and before the end of the data.
+        """
+        following = segment.batch_at(begin, end)
+        if following is None:
+            return 0
+        self._note(following.base_offset, (segment, following.position, following.size))
+        incomplete = end - following.position
+        return incomplete if incomplete >= LEFT_OFF_MIN else 0
+
+    def _note(self, offset: int, place: tuple[Segment, int, int]) -> None:
+        if len(self._places) >= _PLACES_KEPT:
+            self._places.clear()
+        self._places[offset] = place
 
     def _position_of_bound(self, segment: Segment, bound_offset: int) -> int:
         if bound_offset >= self.end_offset:
             return segment.size
-        position = self._end_positions.get(bound_offset) if segment is self.active else None
-        if position is None:
-            found = segment.locate(bound_offset)
-            position = found.position if found is not None else segment.size
-        return position
+        place = self._places.get(bound_offset)
+        if place is not None and place[0] is segment:
+            return place[1]
+        found = segment.locate(bound_offset)
+        return found.position if found is not None else segment.size
 
     def size_between(self, offset: int, end_offset: int) -> int | None:
         """Number of bytes from the batch with `offset` up to `end_offset`; None if they are in several segments."""

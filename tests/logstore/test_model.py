@@ -38,6 +38,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start = 0
         self.end = 0
         self.sequence = -1
+        self.next_read = 0
         self.now_ms = NOW_MS
 
     @initialize(limit=st.sampled_from([2, 100]))
@@ -84,6 +85,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule(fraction=PLACES, size_max=st.integers(1, 900), bound=PLACES, at_least_one=st.booleans())
     def read(self, fraction: float, size_max: int, bound: float, at_least_one: bool) -> None:
         offset = self.start + int(fraction * (self.end - self.start))
+        self.read_at(offset, size_max, bound, at_least_one)
+
+    @rule(size_max=st.integers(1, 900), bound=st.one_of(st.just(1.0), PLACES), at_least_one=st.booleans())
+    def read_on(self, size_max: int, bound: float, at_least_one: bool) -> None:
+        """Behind the last read, as a consumer does."""
+        self.read_at(min(max(self.next_read, self.start), self.end), size_max, bound, at_least_one)
+
+    def read_at(self, offset: int, size_max: int, bound: float, at_least_one: bool) -> None:
         bound_offset = self.start + int(bound * (self.end - self.start))
         result = self.log.read(offset, size_max, bound_offset, at_least_one=at_least_one)
         data = b"" if result.range is None else result.range.read()
@@ -92,6 +101,8 @@ class LogMachine(RuleBasedStateMachine):
         expected = [b for b in self.batches if b[0] + b[1] > offset and b[0] + b[1] <= bound_offset]
         found = [(one.base_offset, one.record_count) for one in iter_batches(data)]
         assert found == [b[:2] for b in expected][: len(found)]
+        if found:
+            self.next_read = sum(found[-1])
         assert len(data) <= size_max or (at_least_one and len(found) == 1)
         if expected and at_least_one and offset < bound_offset:
             assert found

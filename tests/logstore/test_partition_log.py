@@ -20,6 +20,7 @@ from pykbroker.protocol.records.layout import (
     CRC_POSITION,
     LAST_OFFSET_DELTA_POSITION,
     MAX_TIMESTAMP_POSITION,
+    SCAN_STEP,
 )
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
@@ -173,6 +174,67 @@ def test_a_large_batch_that_does_not_fit_is_left_off(place: Place, small: int) -
     assert result.range is not None
     assert len(result.range) == log.size_bytes, "everything fits"
     result.range.release()
+
+
+def read_on(log: PartitionLog, offset: int, size_max: int) -> tuple[list[int], int]:
+    """The base offsets of the whole batches of one read, and the offset that its reader asks for next."""
+    result = log.read(offset, size_max, log.log_end_offset, at_least_one=True)
+    assert result.range is not None
+    found = list(iter_batches(result.range.read()))
+    result.range.release()
+    return [one.base_offset for one in found], found[-1].base_offset + found[-1].record_count
+
+
+@pytest.mark.parametrize("value_size", [40, 15_000, 40_000])
+def test_a_reader_reads_on_where_its_last_read_ended_without_a_search(value_size: int) -> None:
+    """One small read of the file for each read of the log, which finds the batch that did not fit."""
+    filesystem = FakeFileSystem()
+    log = Place(filesystem, "/logs").open()
+    while log.size_bytes < 600_000:
+        append(log, batch(2, value_size=value_size))
+    offset, seen, counts = 0, [], []
+    while offset < log.log_end_offset:
+        before = filesystem.calls.get("read", 0)
+        found, offset = read_on(log, offset, 100_000)
+        # The range itself was read by the test.
+        counts.append(filesystem.calls["read"] - before - 1)
+        seen += found
+    assert seen == list(range(0, log.log_end_offset, 2))
+    assert counts[0] == 2
+    assert set(counts[1:-1]) == {1}
+    assert counts[-1] == 0
+
+
+def test_a_reader_reads_on_after_what_it_has_read_was_cut_off_and_written_anew(place: Place) -> None:
+    log = place.open()
+    for _ in range(20):
+        append(log, batch(1, value_size=10_000))
+    _, offset = read_on(log, 0, 100_000)
+    log.truncate_to(offset - 1)
+    append(log, batch(1, value_size=500))
+    for _ in range(20):
+        append(log, batch(1, value_size=10_000))
+    assert read_on(log, offset, 100_000)[0][0] == offset
+
+
+def test_an_index_that_is_wrong_gives_a_reader_no_wrong_place(place: Place) -> None:
+    """Every entry of the index has the position of a value that looks like a header at the next offset."""
+    log = place.open()
+    looks_like = SCAN_STEP.pack(9, 50_000, 0, 2, 0, 0, 5)
+    data = build_batch([Record(0, NOW_MS, None, looks_like + bytes(10_000))])
+    for _ in range(40):
+        append(log, data)
+    entries = log.loaded.segments.active.offset_index.entries
+    for number in range(4, len(entries), 8):
+        position = int.from_bytes(entries[number : number + 4], "big") + data.index(looks_like)
+        entries[number : number + 4] = position.to_bytes(4, "big")
+    offset = 0
+    seen: list[int] = []
+    while offset < log.log_end_offset:
+        found, offset = read_on(log, offset, 100_000)
+        assert seen or offset == 9
+        seen += found
+    assert seen == list(range(40))
 
 
 def test_thousands_of_batches_are_not_looked_at_for_one_that_does_not_fit(place: Place) -> None:
