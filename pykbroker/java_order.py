@@ -123,6 +123,21 @@ def number_order(numbers: Iterable[int], table_size: int = TABLE_SIZE_DEFAULT) -
     return sorted(put) if not put or max(put) < table_size else table_order(put, int, table_size)
 
 
+def scala_hash_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of Scala's mutable HashMap, in which keys of one bucket are sorted by their hash codes."""
+    put = list(keys)
+    # Scala doubles the table with the key that fills three quarters of it, Java with the one after that.
+    table_size = TABLE_SIZE_DEFAULT
+    while len(put) >= table_size * 3 // 4:
+        table_size *= 2
+
+    def place(key: str) -> tuple[int, int]:
+        value = _spread(string_hash(key))
+        return value & (table_size - 1), value - ((value & 0x8000_0000) << 1)
+
+    return sorted(put, key=place)
+
+
 def timeline_order(keys: Iterable[str]) -> list[str]:
     """Strings in the order in which Kafka's TimelineHashMap has them; keys of one slot in the reverse order of `keys`.
 
