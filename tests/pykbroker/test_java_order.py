@@ -9,6 +9,7 @@ from pykbroker.java_order import (
     is_blank,
     number_order,
     partition_hash,
+    partition_order,
     scala_hash_order,
     string_hash,
     table_order,
@@ -84,3 +85,9 @@ def test_the_order_of_a_map_of_scala(text: str) -> None:
     """P-613: dynamic defaults of brokers, as Kafka 4.3.1 describes them."""
     expected = "".join(text.split()).split(",")
     assert scala_hash_order(sorted(expected)) == expected
+
+
+def test_the_order_of_partitions_in_a_concurrent_hash_map() -> None:
+    """P-615: as `new ConcurrentHashMap<TopicPartition, ...>` of Java has them."""
+    assert partition_order("__consumer_offsets", range(11)) == [0, 9, 10, 7, 8, 5, 6, 3, 4, 1, 2]
+    assert partition_order("__consumer_offsets", range(12)) == [11, 9, 10, 0, 7, 8, 5, 6, 3, 4, 1, 2]
