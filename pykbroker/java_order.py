@@ -153,6 +153,12 @@ def partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
     return sorted(put, key=lambda partition: _spread(31 * (31 + partition) + topic_hash) & last)
 
 
+def concurrent_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of a ConcurrentHashMap; keys of one slot in the order of `keys`, in which they were put."""
+    put = list(keys)
+    return table_order(put, string_hash, eager_table_size(len(put)))
+
+
 def slot(text: str, table_size: int) -> int:
     """The slot of a string in a hash table of Java, which iterates over its slots in their order."""
     return _spread(string_hash(text)) & (table_size - 1)
