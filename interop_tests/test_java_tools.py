@@ -48,6 +48,16 @@ def consume_and_commit(bootstrap: str, topic: str, group: str, count: int) -> No
         consumer.close()
 
 
+def test_the_order_of_a_topics_settings(tools: JavaTools, name: str) -> None:
+    """P-613: kafka-topics shows settings in the order of the answer to DescribeConfigs."""
+    settings = ("retention.ms=3600000", "segment.bytes=1048576", "flush.messages=7", "compression.zstd.level=4")
+    options = [option for setting in settings for option in ("--config", setting)]
+    tools.check(TOPICS, "--create", "--topic", name, *options)
+    head, *_ = tools.check(TOPICS, "--describe", "--topic", name).lines
+    shown = [setting for setting in head.partition("Configs: ")[2].split(",") if setting in settings]
+    assert shown == ["segment.bytes=1048576", "retention.ms=3600000", "flush.messages=7", "compression.zstd.level=4"]
+
+
 def test_topic_life(tools: JavaTools, name: str) -> None:
     """kafka-topics: create, list, describe, alter, create again, delete, describe what is gone."""
     tools.check(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=3600000")

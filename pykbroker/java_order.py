@@ -123,7 +123,48 @@ def number_order(numbers: Iterable[int], table_size: int = TABLE_SIZE_DEFAULT) -
     return sorted(put) if not put or max(put) < table_size else table_order(put, int, table_size)
 
 
-def timeline_order(keys: Iterable[str]) -> list[str]:
+def scala_hash_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of Scala's mutable HashMap, in which keys of one bucket are sorted by their hash codes."""
+    put = list(keys)
+    table_size = eager_table_size(len(put))
+
+    def place(key: str) -> tuple[int, int]:
+        value = _spread(string_hash(key))
+        return value & (table_size - 1), value - ((value & 0x8000_0000) << 1)
+
+    return sorted(put, key=place)
+
+
+def eager_table_size(count: int) -> int:
+    """The size of the table of Scala's mutable HashMap and of a ConcurrentHashMap after so many keys were put.
+
+    They double it with the key that fills three quarters of it, a HashMap with the one after that.
+    """
+    table_size = TABLE_SIZE_DEFAULT
+    while count >= table_size * 3 // 4:
+        table_size *= 2
+    return table_size
+
+
+def partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
+    """Partitions of one topic in the order of a ConcurrentHashMap of Kafka's TopicPartitions."""
+    put = sorted(partitions)
+    last, topic_hash = eager_table_size(len(put)) - 1, string_hash(topic)
+    return sorted(put, key=lambda partition: _spread(31 * (31 + partition) + topic_hash) & last)
+
+
+def concurrent_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of a ConcurrentHashMap; keys of one slot in the order of `keys`, in which they were put."""
+    put = list(keys)
+    return table_order(put, string_hash, eager_table_size(len(put)))
+
+
+def slot(text: str, table_size: int) -> int:
+    """The slot of a string in a hash table of Java, which iterates over its slots in their order."""
+    return _spread(string_hash(text)) & (table_size - 1)
+
+
+def timeline_order(keys: Iterable[str], count: int = 0) -> list[str]:
     """Strings in the order in which Kafka's TimelineHashMap has them; keys of one slot in the reverse order of `keys`.
 
     Coordinators and controllers keep their state in such maps. A table never shrinks: after removals Kafka's order is
@@ -131,10 +172,11 @@ def timeline_order(keys: Iterable[str]) -> list[str]:
 
     Args:
         keys: the keys in the order in which they were put, none twice.
+        count: number of all keys of the map, if `keys` are some of them.
     """
     put = list(keys)
     table_size = 2
-    while len(put) * 3 > table_size * 4:
+    while max(count, len(put)) * 3 > table_size * 4:
         table_size *= 2
     shift = 65 - table_size.bit_length()
     put.reverse()

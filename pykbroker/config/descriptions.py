@@ -13,10 +13,12 @@ from pykbroker.config.definitions.topic import (
     TOPIC_CONFIGS,
     factor_to_topic_unit,
 )
+from pykbroker.config.described_order import broker_key_order, further_keys_first, topic_key_order
 from pykbroker.config.dynamic_changes import usable_levels
 from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.java_order import hash_order, scala_hash_order
 from pykbroker.named_tuple import NamedTuple
 
 # Config sources as on the wire.
@@ -82,7 +84,7 @@ class ConfigViews:
         this follows, differs from its brokers.
         """
         entries: list[ConfigEntry] = []
-        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+        for name in sorted({*TOPIC_CONFIGS, *settings}):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
             if definition is not None:
                 value, source = settings.get(name), TOPIC_SOURCE
@@ -104,7 +106,8 @@ class ConfigViews:
         """Configs of a topic with these settings of its own; `names` None for all."""
         defaults = self._effective.topics.defaults
         entries: list[ConfigEntry] = []
-        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+        # The keys that Kafka gives a topic from its broker count as given, too.
+        for name in further_keys_first({*TOPIC_CONFIGS, *settings}, topic_key_order()):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
             if names is not None and name not in names:
                 continue
@@ -138,7 +141,7 @@ class ConfigViews:
                     else:
                         del effective[changed]
         entries: list[ConfigEntry] = []
-        for name in dict.fromkeys((*BROKER_CONFIGS, *effective)):
+        for name in further_keys_first(effective, broker_key_order()):
             if names is not None and name not in names:
                 continue
             definition = definition_of_broker_key(name)
@@ -152,7 +155,8 @@ class ConfigViews:
     def cluster_wide(self, names: Collection[str] | None) -> list[ConfigEntry]:
         """Dynamic settings for all brokers: only those that are set."""
         entries: list[ConfigEntry] = []
-        for name, text in self.cluster_dynamic.items():
+        for name in scala_hash_order(self.cluster_dynamic):
+            text = self.cluster_dynamic[name]
             if names is None or name in names:
                 definition = definition_of_broker_key(name)
                 synonyms = [one for one in self._synonyms(name) if one.source == DYNAMIC_DEFAULT_BROKER_SOURCE]
@@ -164,7 +168,8 @@ class ConfigViews:
         from pykbroker.config.definitions.group import GROUP_BROKER_SYNONYMS, GROUP_CONFIGS
 
         entries: list[ConfigEntry] = []
-        for name, definition in GROUP_CONFIGS.items():
+        for name in hash_order(GROUP_CONFIGS):
+            definition = GROUP_CONFIGS[name]
             if names is not None and name not in names:
                 continue
             broker_name = GROUP_BROKER_SYNONYMS.get(name)
@@ -184,7 +189,8 @@ class ConfigViews:
         from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
 
         entries: list[ConfigEntry] = []
-        for name, definition in CLIENT_METRICS_CONFIGS.items():
+        for name in hash_order(CLIENT_METRICS_CONFIGS):
+            definition = CLIENT_METRICS_CONFIGS[name]
             if names is not None and name not in names:
                 continue
             value, synonyms = definition.default, []

@@ -22,6 +22,7 @@ from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import CoordinatorError
+from pykbroker.java_order import partition_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
 
@@ -540,8 +541,9 @@ class GroupCoordinator:
         self._runtime.expire_due()
         groups: list[ListedGroup] = []
         turn = Turn()
-        for shard in [*self._runtime.shards.values()]:
-            groups += shard.listed(states, types)
+        shards = {**self._runtime.shards}
+        for number in partition_order(OFFSETS_TOPIC, shards):
+            groups += shards[number].listed(states, types)
             await turn.end_if_over()
         return ListGroupsResponse(groups=groups)
 

@@ -56,6 +56,7 @@ from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
+from pykbroker.java_order import timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -656,7 +657,15 @@ class GroupShard(CoordinatorShard[GroupResult]):
         )
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
-        """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
+        """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106).
+
+        In the order of Kafka's table of groups of all types (P-615).
+        """
+        count = len(self.groups) + sum(len(groups.by_id) for groups in self.modern_groups)
+        found = {group.group_id: group for group in self._listed(states, types)}
+        return [found[group_id] for group_id in timeline_order(found, count)]
+
+    def _listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         modern = [listed for groups in self.modern_groups for listed in groups.listed(self.committed, states, types)]
         if types and CLASSIC_GROUP_TYPE not in types:
             return modern

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import UserScramCredentialRecord
@@ -37,7 +38,7 @@ async def handle_describe_user_scram_credentials(
             stored.setdefault(record.name, []).append(info)
     counts = Counter(user.name for user in request.users or [])
     results = []
-    for name in counts or stored:
+    for name in hash_order(counts or stored):
         result = DescribeUserScramCredentialsResult(user=name, error_message="")
         if counts[name] > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
 )
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.java_order import concurrent_order
 from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
@@ -53,6 +54,6 @@ def _names(context: BrokerContext, kind: int) -> list[str]:
         return list(metadata.image.topics_by_name)
     if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         return [str(broker.broker_id) for broker in metadata.brokers(context.connection)]
-    return [
+    return concurrent_order(
         name for (resource_type, name), configs in metadata.image.configs.items() if resource_type == kind and configs
-    ]
+    )

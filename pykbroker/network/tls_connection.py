@@ -60,6 +60,10 @@ UNSENT_MAX = 1 << 16
 _HANDSHAKE_RECORD = 0x16
 """First byte of a TLS connection: the type of a record with a handshake message."""
 
+_ALERT_RECORD = 0x15
+_INTERNAL_ERROR = b"\x15\3\3\0\2\2\x50"
+"""Alert that Java sends to a client that does not speak TLS, and OpenSSL does not (P-614)."""
+
 # One for all connections of the process, as it is emptied before another connection is served.
 _received = memoryview(bytearray(RECEIVE_SIZE))
 
@@ -166,6 +170,9 @@ class TlsConnection(SocketConnection):
             self.end()
             return False
         if not self._handshake_bytes and _received[0] != _HANDSHAKE_RECORD:
+            if _received[0] != _ALERT_RECORD:
+                self._unsent = _INTERNAL_ERROR
+                self._send_last()
             raise CloseConnection(self._not_tls(bytes(_received[: min(count, 16)])))
         self._handshake_bytes += count
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,6 +24,7 @@ from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import CoordinatorError, KafkaError
+from pykbroker.java_order import eager_table_size, slot
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -374,22 +376,29 @@ class TransactionCoordinator:
         return found
 
     async def list(self, wanted: TransactionFilter) -> list[Transaction]:
-        """The transactions of this broker; raises CoordinatorError while some are still being loaded."""
+        """The transactions of this broker, in the order of Kafka's hash tables (P-615).
+
+        Raises:
+            CoordinatorError: some are still being loaded.
+        """
         if self._runtime.is_loading:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._runtime.now_ms()
         found: list[Transaction] = []
-        everything = [
-            transaction for shard in self._runtime.shards.values() for transaction in shard.transactions.values()
-        ]
+        everything = [[*shard.transactions.values()] for _, shard in sorted(self._runtime.shards.items())]
         count = size = 0
-        for transaction in everything:
-            if wanted.matches(transaction, now_ms):
-                found.append(transaction)
-            count, size = count + 1, size + len(transaction.transactional_id)
-            if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:
-                count = size = 0
-                await trio.lowlevel.checkpoint()
+        for transactions in everything:
+            table_size = eager_table_size(len(transactions))
+            of_shard: list[tuple[int, Transaction]] = []
+            for transaction in transactions:
+                if wanted.matches(transaction, now_ms):
+                    of_shard.append((slot(transaction.transactional_id, table_size), transaction))
+                count, size = count + 1, size + len(transaction.transactional_id)
+                if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:
+                    count = size = 0
+                    await trio.lowlevel.checkpoint()
+            of_shard.sort(key=itemgetter(0))
+            found += [transaction for _, transaction in of_shard]
         return found
 
     # Events

@@ -64,7 +64,6 @@ UNORDERED = {
     "MetadataResponse.topics",
     "ElectLeadersResponse.replica_election_results",
     "ElectLeadersResponse.replica_election_results.partition_result",
-    "DescribeConfigsResponse.results.configs",
     "DescribeLogDirsResponse.results.topics",
     "DescribeLogDirsResponse.results.topics.partitions",
     "AlterReplicaLogDirsResponse.results",

@@ -9,6 +9,8 @@ from pykbroker.java_order import (
     is_blank,
     number_order,
     partition_hash,
+    partition_order,
+    scala_hash_order,
     string_hash,
     table_order,
     table_size_of_items,
@@ -65,3 +67,27 @@ def test_numbers_beyond_the_table_share_its_buckets() -> None:
     """A HashSet of 16 buckets: 17 is behind 1, and 16 behind 0."""
     assert number_order([17, 1, 0, 16]) == [0, 16, 17, 1]
     assert number_order([3, 1, 2]) == [1, 2, 3]
+
+
+OF_SCALA = (
+    """compression.type,log.cleaner.backoff.ms,log.segment.bytes,listener.name.plaintext.max.connections,
+    log.flush.interval.messages,log.retention.bytes,log.cleaner.delete.retention.ms,min.insync.replicas,log.preallocate,
+    max.connections,log.index.interval.bytes""",
+    # Twelve keys have a table of 32, eleven one of 16.
+    """compression.type,listener.name.plaintext.max.connections,log.flush.interval.messages,
+    log.cleaner.delete.retention.ms,min.insync.replicas,log.index.interval.bytes,log.cleaner.backoff.ms,log.segment.bytes,
+    log.retention.bytes,log.preallocate,max.connections,background.threads""",
+)
+
+
+@pytest.mark.parametrize("text", OF_SCALA)
+def test_the_order_of_a_map_of_scala(text: str) -> None:
+    """P-613: dynamic defaults of brokers, as Kafka 4.3.1 describes them."""
+    expected = "".join(text.split()).split(",")
+    assert scala_hash_order(sorted(expected)) == expected
+
+
+def test_the_order_of_partitions_in_a_concurrent_hash_map() -> None:
+    """P-615: as `new ConcurrentHashMap<TopicPartition, ...>` of Java has them."""
+    assert partition_order("__consumer_offsets", range(11)) == [0, 9, 10, 7, 8, 5, 6, 3, 4, 1, 2]
+    assert partition_order("__consumer_offsets", range(12)) == [11, 9, 10, 0, 7, 8, 5, 6, 3, 4, 1, 2]

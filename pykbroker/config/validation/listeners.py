@@ -5,12 +5,15 @@ from __future__ import annotations
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+from pykbroker.config.validation.roles import NO_CONTROLLER_LISTENER
 from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
 
 def _bound(config: ConfigValues) -> list[ListenerAddress]:
-    """The listeners of this node in both roles."""
-    return [*config.network.listeners, *config.network.controller_listeners]
+    """The listeners of this node in both roles, in the order in which they are given."""
+    given = config.static_properties.get("listeners", "").lower()
+    bound = [*config.network.listeners, *config.network.controller_listeners]
+    return sorted(bound, key=lambda address: f",{given}".replace(" ", "").find(f",{address.name.lower()}://"))
 
 
 def _bound_names(config: ConfigValues) -> str:
@@ -26,14 +29,23 @@ def check_advertised(config: ConfigValues) -> None:
                 "advertised.listeners",
                 address.name,
                 f"not one of listeners, which are {_bound_names(config)}",
-                "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones "
-                f"defined in listeners. Found {','.join(network.advertised_listeners)}. The valid options based on "
-                f"the current configuration are {','.join(address.name for address in _bound(config))}",
+                _kafkas_text(config),
             )
         if address.host == "0.0.0.0":  # noqa: S104  compared, not bound
             raise ConfigError(
                 "advertised.listeners", address.host, "clients cannot connect to it; use a host name or address"
             )
+
+
+def _kafkas_text(config: ConfigValues) -> str:
+    """Kafka's error text for an advertised listener that is not bound; it looks for that of the controllers before."""
+    if config.is_controller and not config.network.controller_listeners:
+        return NO_CONTROLLER_LISTENER
+    return (
+        "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones defined in "
+        f"listeners. Found {','.join(config.network.advertised_listeners)}. The valid options based on the current "
+        f"configuration are {','.join(address.name for address in _bound(config))}"
+    )
 
 
 def check_early_start(config: ConfigValues) -> None:

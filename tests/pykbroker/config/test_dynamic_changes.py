@@ -397,6 +397,10 @@ def test_an_advertised_listener_cannot_be_removed() -> None:
         "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones defined in "
         "listeners. Found PLAINTEXT. The valid options based on the current configuration are SPARE,CONTROLLER"
     )
+    error = check_settings({"listeners": "CONTROLLER://a:9093,SPARE://a:1"}, "1", named, image)
+    assert (error.message or "").endswith("current configuration are CONTROLLER,SPARE")
+    error = check_settings({"listeners": "SPARE://a:1"}, "1", named, image)
+    assert (error.message or "").startswith("requirement failed: controller.listener.names must contain")
 
 
 def test_a_change_of_settings_that_are_not_used() -> None:

@@ -237,3 +237,66 @@ def test_documentation_of_a_logger_is_empty_and_never_null(asked_for: bool) -> N
 
 def test_synonyms_are_given_when_asked_for() -> None:
     assert all(not config.synonyms for config in _describe(_services(), TOPIC, "t", include_synonyms=False).configs)
+
+
+OF_TOPIC = """
+internal.segment.bytes compression.type remote.log.delete.on.disable leader.replication.throttled.replicas
+remote.storage.enable min.insync.replicas segment.jitter.ms remote.log.copy.disable local.retention.ms cleanup.policy
+flush.ms follower.replication.throttled.replicas compression.lz4.level segment.bytes retention.ms
+compression.gzip.level flush.messages compression.zstd.level max.compaction.lag.ms file.delete.delay.ms
+max.message.bytes min.compaction.lag.ms message.timestamp.type local.retention.bytes preallocate index.interval.bytes
+min.cleanable.dirty.ratio unclean.leader.election.enable retention.bytes delete.retention.ms
+message.timestamp.after.max.ms message.timestamp.before.max.ms segment.ms segment.index.bytes
+"""
+
+
+FIRST_OF_BROKER = """
+log.cleaner.min.compaction.lag.ms offsets.topic.num.partitions sasl.oauthbearer.jwks.endpoint.refresh.ms
+remote.log.metadata.manager.listener.name log.flush.interval.messages controller.socket.timeout.ms
+log.flush.interval.ms principal.builder.class controller.quorum.request.timeout.ms min.insync.replicas
+sasl.oauthbearer.expected.audience remote.log.manager.thread.pool.size group.consumer.max.session.timeout.ms
+num.recovery.threads.per.data.dir ssl.keystore.type sasl.oauthbearer.assertion.private.key.file
+share.coordinator.state.topic.replication.factor controller.quorum.bootstrap.servers
+sasl.mechanism.inter.broker.protocol metadata.log.segment.bytes fetch.purgatory.purge.interval.requests
+group.streams.num.standby.replicas group.share.record.lock.duration.ms ssl.endpoint.identification.algorithm
+replica.socket.timeout.ms message.max.bytes share.coordinator.state.topic.segment.bytes
+remote.log.manager.fetch.max.bytes.per.second group.share.session.timeout.ms max.connection.creation.rate
+sasl.oauthbearer.assertion.claim.exp.seconds connections.max.reauth.ms share.coordinator.state.topic.min.isr
+remote.log.manager.copy.quota.window.size.seconds log.flush.offset.checkpoint.interval.ms
+sasl.oauthbearer.assertion.claim.aud quota.window.num sasl.oauthbearer.clock.skew.seconds
+group.share.min.assignment.interval.ms group.consumer.min.session.timeout.ms authorizer.class.name
+num.replica.fetchers alter.log.dirs.replication.quota.window.size.seconds sasl.oauthbearer.scope
+sasl.oauthbearer.jwks.endpoint.url remote.log.metadata.custom.metadata.max.bytes log.roll.jitter.hours
+telemetry.max.bytes log.cleaner.delete.retention.ms sasl.oauthbearer.assertion.file sasl.login.retry.backoff.ms
+queued.max.requests log.cleaner.threads sasl.kerberos.service.name socket.request.max.bytes group.consumer.max.size
+group.consumer.assignors remote.log.storage.system.enable log.message.timestamp.type
+"""
+
+
+def _names(result: DescribeConfigsResult) -> list[str]:
+    return [config.name for config in result.configs]
+
+
+def test_settings_come_in_kafkas_order() -> None:
+    """P-613: as Apache Kafka 4.3.1 answered; further keys come first, those that were asked for as in the whole."""
+    services = _services(
+        {"listener.name.plaintext.max.connections": "7"},
+        (TOPIC, "t", "internal.segment.bytes", "1000000"),
+        (BROKER, "", "log.retention.ms", "10"),
+        (BROKER, "", "background.threads", "12"),
+        (BROKER, "", "message.max.bytes", "1000"),
+    )
+    assert _names(_describe(services, TOPIC, "t")) == OF_TOPIC.split()
+    wanted = ["retention.ms", "segment.bytes", "cleanup.policy"]
+    assert _names(_describe(services, TOPIC, "t", wanted)) == ["cleanup.policy", "segment.bytes", "retention.ms"]
+    first = FIRST_OF_BROKER.split()
+    names = _names(_describe(services, BROKER, str(services.node_id)))
+    assert names[0] == "listener.name.plaintext.max.connections"
+    assert [name for name in names if name in first] == first
+    assert _names(_describe(services, BROKER, "")) == ["log.retention.ms", "message.max.bytes", "background.threads"]
+    assert _names(_describe(services, CLIENT_METRICS, "m")) == ["interval.ms", "match", "metrics"]
+    assert _names(_describe(services, GROUP, "g"))[:3] == [
+        "consumer.session.timeout.ms",
+        "consumer.assignment.interval.ms",
+        "share.auto.offset.reset",
+    ]

@@ -66,6 +66,18 @@ async def test_every_version_of_list_p_106(tmp_path: Path, version: int) -> None
                 assert len((await answer(rig, handle_list_groups, request, version)).groups) == count
 
 
+async def test_groups_are_listed_in_kafkas_order(tmp_path: Path) -> None:
+    """P-615: as Apache Kafka 4.3.1 listed fourteen groups of three partitions."""
+    rig = Rig(tmp_path, NO_DELAY, is_fresh=True)
+    rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 3))
+    expected = [f"grp-{number}" for number in (7, 11, 4, 1, 2, 13, 10, 8, 5, 12, 9, 6, 3, 0)]
+    async with rig.running():
+        for number in range(14):
+            await rig.commit(7, group_id=f"grp-{number}")
+        listed = (await answer(rig, handle_list_groups, ListGroupsRequest(), 5)).groups
+        assert [group.group_id for group in listed] == expected
+
+
 @pytest.mark.parametrize("version", range(3))
 async def test_every_version_of_delete_p_107(tmp_path: Path, version: int) -> None:
     """P-107: a group that is named twice is answered once."""

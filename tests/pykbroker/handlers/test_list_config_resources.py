@@ -45,3 +45,26 @@ def test_no_type_is_all_types() -> None:
 def test_types_filter_and_unknown_ones_are_refused() -> None:
     assert [(at.resource_type, at.resource_name) for at in _list(1, 2, 32).config_resources] == [(32, "g"), (2, "t")]
     assert _list(1, 2, 7).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_resources_are_listed_in_kafkas_order() -> None:
+    """P-616: as Apache Kafka 4.3.1 listed twenty groups and twenty subscriptions, which were made in order."""
+    services = make_services()
+    cache = services.metadata
+    records = [
+        ConfigRecord(resource_type=kind, resource_name=f"{name}-{number}", name=key, value=value)
+        for kind, name, key, value in (
+            (16, "cm", "metrics", "a."),
+            (32, "gr", "share.auto.offset.reset", "earliest"),
+        )
+        for number in range(20)
+    ]
+    cache.image = apply_records(cache.image, records)
+    request = ListConfigResourcesRequest(resource_types=[16, 32])
+    response = call(handle_list_config_resources, make_context(1, services=services), request)
+    groups = (2, 3, 4, 5, 6, 7, 8, 9, 19, 18, 17, 16, 15, 14, 13, 12, 11, 0, 10, 1)
+    subscriptions = (1, 13, 2, 12, 15, 0, 14, 11, 10, 17, 16, 19, 18, 9, 7, 8, 5, 6, 3, 4)
+    assert [resource.resource_name for resource in response.config_resources] == [
+        *(f"gr-{number}" for number in groups),
+        *(f"cm-{number}" for number in subscriptions),
+    ]

@@ -198,11 +198,25 @@ def test_scram_credentials() -> None:
         users=[UserName(name="anna"), UserName(name="bert"), UserName(name="carl"), UserName(name="carl")]
     )
     results = call(handle_describe_user_scram_credentials, context, request).results
-    assert [(result.user, result.error_code) for result in results] == [
-        ("anna", ErrorCode.NONE),
-        ("bert", ErrorCode.RESOURCE_NOT_FOUND),
-        ("carl", ErrorCode.DUPLICATE_RESOURCE),
-    ]
+    assert {result.user: result.error_code for result in results} == {
+        "anna": ErrorCode.NONE,
+        "bert": ErrorCode.RESOURCE_NOT_FOUND,
+        "carl": ErrorCode.DUPLICATE_RESOURCE,
+    }
+
+
+def test_scram_users_are_described_in_kafkas_order() -> None:
+    """P-616: as Apache Kafka 4.3.1 did."""
+    context = make_context(0)
+    cache = context.services.metadata
+    records = [UserScramCredentialRecord(name=f"su{i}", mechanism=1 + i % 2, iterations=4096) for i in range(14)]
+    cache.image = apply_records(cache.image, records)
+    everybody = call(handle_describe_user_scram_credentials, context, DescribeUserScramCredentialsRequest(users=None))
+    expected = [f"su{number}" for number in (1, 0, 3, 2, 5, 13, 4, 7, 11, 6, 12, 9, 8, 10)]
+    assert [result.user for result in everybody.results] == expected
+    named = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in ("su5", "su1", "nope", "su3")])
+    results = call(handle_describe_user_scram_credentials, context, named).results
+    assert [result.user for result in results] == ["su3", "su5", "nope", "su1"]
 
 
 def test_reassignments_that_fail_together_have_a_result_for_each_partition() -> None:

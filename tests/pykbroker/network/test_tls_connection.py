@@ -308,25 +308,31 @@ async def test_the_end_of_the_clients_stream_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "words"),
+    ("first", "alert", "words"),
     [
-        (b"\0\0\0\x10\0\x12\0\3", "they look like Kafka's protocol without encryption; clients of listener SSL need"),
-        (b"GET / HTTP/1.1\r\n", "they look like HTTP"),
-        (b"SSH-2.0-x\r\n", "they look like SSH"),
-        (b"\x80\x2e\1\0\2", "they begin with 802e0100"),
-        (b"\x16\3\1\0\5aaaaaaaa", "the TLS handshake failed: "),
-        (b"\x16\3\1\xff\xff" + bytes(200), "the TLS handshake failed: "),
+        (
+            b"\0\0\0\x10\0\x12\0\3",
+            0x50,
+            "they look like Kafka's protocol without encryption; clients of listener SSL need",
+        ),
+        (b"GET / HTTP/1.1\r\n", 0x50, "they look like HTTP"),
+        (b"SSH-2.0-x\r\n", 0x50, "they look like SSH"),
+        (b"\x80\x2e\1\0\2", 0x50, "they begin with 802e0100"),
+        (b"\x15\3\3\0\2\2\x28", None, "they begin with 15030300"),
+        (b"\x16\3\1\0\5aaaaaaaa", 0x0A, "the TLS handshake failed: "),
+        (b"\x16\3\1\xff\xff" + bytes(200), 0x16, "the TLS handshake failed: "),
     ],
 )
-async def test_what_is_not_tls(first: bytes, words: str, caplog: pytest.LogCaptureFixture) -> None:
-    """P-245: one line says what was sent and what clients need."""
+async def test_what_is_not_tls(first: bytes, alert: int | None, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """P-245, P-614: the client gets an alert; one line says what was sent and what clients need."""
+    received = b""
     async with served(services(), tls=listener_tls(texts(server()))) as plain:
         await plain.stream.send_all(first)
-        # An alert may come before the end.
         with suppress(trio.BrokenResourceError):
-            while await plain.stream.receive_some(100):
-                pass
+            while part := await plain.stream.receive_some(100):
+                received += part
         assert plain.connection.has_ended
+    assert received == (b"" if alert is None else bytes((0x15, 3, 3, 0, 2, 2, alert)))
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert words in record.getMessage()
 

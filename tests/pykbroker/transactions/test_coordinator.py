@@ -544,6 +544,18 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
         assert [transaction.transactional_id for transaction in found] == ["x"]
 
 
+async def test_transactions_are_listed_in_kafkas_order(tmp_path: Path) -> None:
+    """P-615: as Apache Kafka 4.3.1 listed fourteen ids of three partitions."""
+    rig = Rig(tmp_path, is_fresh=True)
+    rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 3))
+    expected = [f"txn-{number}" for number in (2, 5, 12, 8, 0, 6, 3, 9, 11, 1, 13, 4, 10, 7)]
+    async with rig.running():
+        for number in range(14):
+            await rig.begin(f"txn-{number}")
+        found = await rig.transactions.list(TransactionFilter())
+        assert [transaction.transactional_id for transaction in found] == expected
+
+
 async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
     monkeypatch.setattr(coordinator, "LISTED_PER_TURN", 2)
