@@ -14,6 +14,7 @@ from pykbroker.groups.share.initialization import TopicPartitionNumbers, initial
 from pykbroker.groups.share.records import state_record
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 
 NO_OFFSETS = "There is no offset information to delete."
 
@@ -60,7 +61,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
             offsets[topic_id] = existing
     result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
     if states:
-        result.records.append(initializing_record(group, states, topics))
+        result.records.append(finished(initializing_record(group, states, topics)))
     return result
 
 
