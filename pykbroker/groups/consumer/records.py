@@ -68,7 +68,7 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecor
         for topic_id, partitions in target.items()
     ]
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
 
 def current_record(group_id: str, member: ConsumerMember) -> LogRecord:

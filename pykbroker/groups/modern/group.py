@@ -223,7 +223,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
             if value is None:
                 self.targets.pop(key.member_id, None)
             else:
-                self.targets[key.member_id] = self.target_from(value)
+                self.targets[key.member_id] = self.target_from(value) if record.target is None else record.target
         elif isinstance(key, types.target_epoch):
             stored = (NO_ASSIGNMENT_EPOCH, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
             self.assignment_epoch, self.assignment_timestamp_ms = stored

@@ -53,7 +53,7 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecor
         for topic_id, partitions in target.items()
     ]
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))
+    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
 
 def current_record(group_id: str, member: ShareMember) -> LogRecord:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups.assignors.spec import in_order
 from pykbroker.groups.modern import preparation
 from pykbroker.groups.modern.preparation import PreparedHeartbeat
 from pykbroker.groups.offset_log import encode_record
@@ -197,3 +198,23 @@ def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() ->
     assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert results == [None]
     assert GROUP in rig.shard.consumer.by_id
+
+
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("seed", range(8))
+def test_targets_are_kept_as_the_log_has_them(twin: Callable[[], Any], seed: int) -> None:
+    """Another coordinator reads the same partitions, in the same order: both assign alike from then on."""
+    chooser, here = random.Random(seed), twin()
+    for _ in range(40):
+        here.act(some_action(chooser))
+        loaded = getattr(here.rig.loaded_shard(), here.rig.groups.group_type).by_id
+        for group_id, group in here.rig.groups.by_id.items():
+            targets = loaded[group_id].targets
+            assert targets.keys() == group.targets.keys()
+            for member_id, target in group.targets.items():
+                assert ordered(target) == ordered(targets[member_id])
+
+
+def ordered(target: Any) -> list[tuple[bytes, list[int]]]:
+    """Topics and partitions in the order of the record."""
+    return [(topic_id, list(in_order(partitions))) for topic_id, partitions in target.items()]
