@@ -23,7 +23,7 @@ from pykbroker.groups.consumer.group import CONSUMER_GROUP_KEYS, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.preparation import LARGE, PreparedHeartbeat, prepare_heartbeat
+from pykbroker.groups.modern.preparation import LARGE, PreparedWrite, prepare_write
 from pykbroker.groups.offset_log import (
     committed_offset_from,
     decode_record,
@@ -47,6 +47,7 @@ from pykbroker.groups.result import (
     ClassicTimers,
     EmptyGroupStored,
     GroupResult,
+    Initialization,
     LogRecord,
     Requester,
     StaticMemberStored,
@@ -584,7 +585,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         client_id: str,
         client_host: str,
         may_describe: Callable[[str], bool],
-        prepared: PreparedHeartbeat | None = None,
+        prepared: PreparedWrite | None = None,
     ) -> GroupResult:
         """Handles ConsumerGroupHeartbeat, which was checked and has a member id.
 
@@ -607,12 +608,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def prepare_consumer_heartbeat(
         self, clock_ms: Callable[[], int], request: ConsumerGroupHeartbeatRequest, *client: Any
-    ) -> Steps[PreparedHeartbeat | None]:
-        """Computes a heartbeat in steps, as far as it can be; see `prepare_heartbeat`.
+    ) -> Steps[PreparedWrite | None]:
+        """Computes a heartbeat in steps, as far as it can be; see `prepare_write`.
 
         `client` are the arguments of `consumer_heartbeat` that describe the client.
         """
-        return prepare_heartbeat(self.consumer, request, client, self.any_group, clock_ms)
+        consumer, is_joining = self.consumer, request.member_epoch == 0
+        return prepare_write(
+            consumer,
+            request.group_id,
+            self.any_group,
+            clock_ms,
+            consumer.beat,
+            (request, *client),
+            is_joining=is_joining,
+        )
 
     def is_long_consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> bool:
         """True for a heartbeat that should be prepared: it changes a member of a large group."""
@@ -625,9 +635,29 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def prepare_share_heartbeat(
         self, clock_ms: Callable[[], int], request: ShareGroupHeartbeatRequest, *client: Any
-    ) -> Steps[PreparedHeartbeat | None]:
+    ) -> Steps[PreparedWrite | None]:
         """As `prepare_consumer_heartbeat`, for ShareGroupHeartbeat."""
-        return prepare_heartbeat(self.share, request, client, self.any_group, clock_ms)
+        share, is_joining = self.share, request.member_epoch == 0
+        return prepare_write(
+            share, request.group_id, self.any_group, clock_ms, share.beat, (request, *client), is_joining=is_joining
+        )
+
+    def prepare_share_initialized(
+        self, clock_ms: Callable[[], int], done: Initialization
+    ) -> Steps[PreparedWrite | None]:
+        """Computes in steps that share partitions are initialized, as far as that can be; see `prepare_write`."""
+        share = self.share
+        return prepare_write(
+            share, done.group_id, self.any_group, clock_ms, share.initialized_in, (done,), is_joining=False
+        )
+
+    def share_initialized(
+        self, now_ms: int, done: Initialization, prepared: PreparedWrite | None = None
+    ) -> GroupResult:
+        """Notes share partitions as initialized; `prepared` is the result of `prepare_share_initialized`."""
+        if prepared is not None and prepared.is_current(self.any_group(done.group_id), self.share):
+            return prepared.result
+        return self.share.initialized(done, now_ms)
 
     def is_long_share_heartbeat(self, request: ShareGroupHeartbeatRequest) -> bool:
         """True for a heartbeat that should be prepared, as the group is large."""
@@ -640,7 +670,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         request: ShareGroupHeartbeatRequest,
         client_id: str,
         client_host: str,
-        prepared: PreparedHeartbeat | None = None,
+        prepared: PreparedWrite | None = None,
     ) -> GroupResult:
         """Handles ShareGroupHeartbeat, which was checked.
 

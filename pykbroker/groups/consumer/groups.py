@@ -20,7 +20,7 @@ from pykbroker.groups.consumer.regexes import resolved
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.preparation import PreparedHeartbeat, encode_in_steps
+from pykbroker.groups.modern.preparation import PreparedWrite, encode_in_steps
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
@@ -64,8 +64,14 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         """The context of a heartbeat."""
         return HeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host, may_describe)
 
-    def beat(self, group: ConsumerGroup, request: Any, context: HeartbeatContext) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, with its records encoded; see `prepare_heartbeat`."""
+    def beat(
+        self, group: ConsumerGroup, now_ms: int, request: ConsumerGroupHeartbeatRequest, *client: Any
+    ) -> Steps[GroupResult]:
+        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+
+        `client` are the arguments of `context` that describe the client.
+        """
+        context = self.context(group.group_id, now_ms, *client)
         is_done = False
         try:
             result = yield from heartbeats.heartbeat(group, request, context)
@@ -78,7 +84,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
                 group.soft_state.is_resolving = False
         return result
 
-    def give_up(self, prepared: PreparedHeartbeat) -> None:
+    def give_up(self, prepared: PreparedWrite) -> None:
         """Forgets what a heartbeat that is not carried out has noted."""
         if prepared.result.regex_refresh is not None:
             prepared.group.soft_state.is_resolving = False

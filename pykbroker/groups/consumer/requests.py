@@ -12,7 +12,7 @@ from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
-from pykbroker.groups.large_heartbeats import LargeHeartbeats
+from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.result import RegexRefresh
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -53,7 +53,7 @@ class ConsumerGroupRequests:
         self.settings = settings
         self._topics = topics
         self._random = random
-        self._large = LargeHeartbeats(runtime)
+        self._large = LargeWrites(runtime)
 
     async def heartbeat(
         self,

@@ -1,8 +1,8 @@
-"""Heartbeats of large groups, which are computed in turns with other requests and then carried out in one step.
+"""Operations on large groups, which are computed in turns with other requests and then carried out in one step.
 
-A heartbeat is computed on the group as it is. As soon as the group or a topic has changed, the attempt is given up, and
-another one begins; the last one is left to the step that carries the heartbeat out. So the result is always that of a
-heartbeat that was computed in that step.
+An operation is computed on the group as it is. As soon as the group or a topic has changed, the attempt is given up,
+and another one begins; the last one is left to the step that carries the operation out. So the result is always that of
+an operation that was computed in that step.
 """
 
 from __future__ import annotations
@@ -24,20 +24,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ATTEMPTS = 3
-"""Attempts to compute a heartbeat in steps; after them it is computed in one piece."""
+"""Attempts to compute an operation in steps; after them it is computed in one piece."""
 
 LARGE = 128
 """Members and topics of a group, together, from which heartbeats are computed in steps; each costs microseconds."""
 
 FindGroup = Callable[[str], object | None]
 """Returns the group of any type with an id, if there is one."""
-
-
-class HeartbeatRequest(Protocol):
-    """The part of a heartbeat's request that is common to all types of groups."""
-
-    group_id: str
-    member_epoch: int
 
 
 class GroupsOfType(Protocol):
@@ -52,16 +45,9 @@ class GroupsOfType(Protocol):
     def get_or_make(self, group_id: str, other: object | None, *, is_joining: bool) -> Any:
         """The group; raises GroupError if it does not exist and the request is no join."""
 
-    def context(self, *arguments: Any, **options: Any) -> Any:
-        """The context of a heartbeat, given the group id, the time in ms and the client."""
-
-    def beat(self, group: Any, request: Any, context: Any) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, with its records encoded."""
-        ...
-
 
 class SeenState(NamedTuple):
-    """The state that a heartbeat depends on, when its computation began.
+    """The state that an operation depends on, when its computation began.
 
     Attributes:
         group: the group; None if there was none.
@@ -81,8 +67,8 @@ class SeenState(NamedTuple):
         return group is self.group and (changes, groups.topics.changes) == (self.changes, self.topic_changes)
 
 
-class PreparedHeartbeat(NamedTuple):
-    """A heartbeat that was computed, with its records encoded.
+class PreparedWrite(NamedTuple):
+    """An operation that was computed.
 
     Attributes:
         result: its result.
@@ -99,26 +85,31 @@ class PreparedHeartbeat(NamedTuple):
         return self.seen.is_that_of(group, groups) and self.seen.settings == groups.settings_of(self.group.group_id)
 
 
-def prepare_heartbeat(
+def prepare_write(
     groups: GroupsOfType,
-    request: HeartbeatRequest,
-    client: Sequence[Any],
+    group_id: str,
     find: FindGroup,
     clock_ms: Callable[[], int],
-) -> Steps[PreparedHeartbeat | None]:
-    """A heartbeat of a group of one type, computed in steps between which the group may change.
+    compute: Callable[..., Steps[GroupResult]],
+    arguments: Sequence[Any],
+    *,
+    is_joining: bool,
+) -> Steps[PreparedWrite | None]:
+    """An operation on a group of one type, computed in steps between which the group may change.
 
     None if it is to be computed when it is carried out: it changes the type of a group, is refused, or the group was
     changed in each attempt.
 
     Args:
         groups: the groups of the type.
-        request: the request, which was checked and does not leave the group.
-        client: the arguments of `groups.context` that describe the client.
+        group_id: id of the group.
         find: returns the group of any type.
         clock_ms: returns the time in ms since the epoch.
+        compute: computes the operation, given the group, the time in ms and the `arguments`; the group and the topics
+            do not change between its steps. It encodes the records.
+        arguments: of `compute`.
+        is_joining: True if a member joins, for which the group is made if there is none.
     """
-    group_id = request.group_id
     for _ in range(ATTEMPTS):
         found = find(group_id)
         if found is not None and not isinstance(found, groups.group_class):
@@ -126,13 +117,13 @@ def prepare_heartbeat(
         changes = 0 if found is None else found.changes
         seen = SeenState(found, changes, groups.topics.changes, groups.settings_of(group_id))
         try:
-            group = groups.get_or_make(group_id, found, is_joining=request.member_epoch == 0)
-            steps = groups.beat(group, request, groups.context(group_id, clock_ms(), *client))
+            group = groups.get_or_make(group_id, found, is_joining=is_joining)
+            steps = compute(group, clock_ms(), *arguments)
             result = yield from _while_unchanged(steps, seen, groups, group_id, find)
         except GroupError:
             return None
         if result is not None:
-            return PreparedHeartbeat(result, group, seen)
+            return PreparedWrite(result, group, seen)
     return None
 
 
@@ -155,7 +146,7 @@ def _while_unchanged(
 
 
 def encode_in_steps(records: Iterable[LogRecord]) -> Steps[RecordFrames]:
-    """The records of a heartbeat, encoded for their batch."""
+    """The records of an operation, encoded for their batch."""
     pairs = []
     for record in records:
         pairs.append((yield from encode_record_in_steps(record)))

@@ -62,8 +62,14 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         """The context of a heartbeat."""
         return ShareHeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host)
 
-    def beat(self, group: ShareGroup, request: Any, context: ShareHeartbeatContext) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, with its records encoded; see `prepare_heartbeat`."""
+    def beat(
+        self, group: ShareGroup, now_ms: int, request: ShareGroupHeartbeatRequest, *client: Any
+    ) -> Steps[GroupResult]:
+        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+
+        `client` are the arguments of `context` that describe the client.
+        """
+        context = self.context(group.group_id, now_ms, *client)
         result = yield from heartbeats.heartbeat(group, request, context)
         result.initialization = context.initialization
         if result.records:
@@ -77,10 +83,15 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
     def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
         """Notes share partitions as initialized, if the group is still there."""
         group = self.by_id.get(done.group_id)
-        if group is None or not done.partitions:
-            return GroupResult()
-        record = initialized_record(group, done.partitions, self.topics, now_ms)
-        return GroupResult(records=[record], applies_at_append=True)
+        return GroupResult() if group is None else finished(self.initialized_in(group, now_ms, done))
+
+    def initialized_in(self, group: ShareGroup, now_ms: int, done: Initialization) -> Steps[GroupResult]:
+        """As `initialized`, with the record encoded; see `prepare_write`."""
+        result = GroupResult(applies_at_append=True)
+        if done.partitions:
+            result.records.append((yield from initialized_record(group, done.partitions, self.topics, now_ms)))
+            result.frames = yield from encode_in_steps(result.records)
+        return result
 
     def not_initialized(self, failed: Initialization) -> GroupResult:
         """Forgets that share partitions are being initialized, so that a later heartbeat tries again."""

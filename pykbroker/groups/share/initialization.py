@@ -57,18 +57,18 @@ def initializing_record(
 
 def initialized_record(
     group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics, now_ms: int
-) -> LogRecord:
+) -> Steps[LogRecord]:
     """The record that notes partitions as initialized."""
     done = {
         topic_id: TopicState(topics.name_of(topic_id) or UNKNOWN_NAME, numbers, now_ms)
         for topic_id, numbers in partitions.items()
     }
-    return state_record(
-        group.group_id,
-        without(group.initializing, partitions),
-        merged(group.initialized, done),
-        with_names(group.deleting, topics),
-    )
+    yield
+    initializing = without(group.initializing, partitions)
+    yield
+    initialized = merged(group.initialized, done)
+    yield
+    return state_record(group.group_id, initializing, initialized, with_names(group.deleting, topics))
 
 
 def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics) -> LogRecord | None:

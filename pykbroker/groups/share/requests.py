@@ -11,7 +11,7 @@ import trio
 
 from pykbroker.controller.turns import in_turns, start_in_turns
 from pykbroker.errors import CoordinatorError
-from pykbroker.groups.large_heartbeats import LargeHeartbeats
+from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
@@ -62,7 +62,7 @@ class ShareGroupRequests:
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], states: ShareStates) -> None:
         self._runtime = runtime
         self._states = states
-        self._large = LargeHeartbeats(runtime)
+        self._large = LargeWrites(runtime)
 
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
@@ -129,7 +129,9 @@ class ShareGroupRequests:
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             with suppress(CoordinatorError):
-                self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
+                await self._large.begin_write(
+                    GroupShard.prepare_share_initialized, GroupShard.share_initialized, wanted
+                )
         return errors
 
     async def alter_offsets(

@@ -11,7 +11,7 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.modern.groups import ModernGroups
-from pykbroker.groups.modern.preparation import PreparedHeartbeat
+from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
@@ -52,7 +52,7 @@ class ShardRig:
         run_steps: returns the result of the steps in which heartbeats are prepared; None if they are not prepared.
     """
 
-    run_steps: Callable[[Steps[PreparedHeartbeat | None]], PreparedHeartbeat | None] | None = None
+    run_steps: Callable[[Steps[PreparedWrite | None]], PreparedWrite | None] | None = None
 
     def __init__(self, topics: Mapping[str, int], config: BrokerConfig, *, is_replicated: bool = False) -> None:
         self.config = config

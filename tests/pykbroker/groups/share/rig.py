@@ -61,10 +61,13 @@ class ShareRig(ShardRig):
         response: ShareGroupHeartbeatResponse = result.response
         return response
 
-    def initialize(self) -> None:
-        """The share coordinator has initialized what was asked for."""
-        while self.wanted:
-            self.carry_out(self.shard.share.initialized(self.wanted.pop(0), self.now_ms))
+    def initialize(self, count: int | None = None) -> None:
+        """The share coordinator has initialized what was asked for, or the first of it."""
+        for _ in range(len(self.wanted) if count is None else min(count, len(self.wanted))):
+            done, prepared = self.wanted.pop(0), None
+            if self.run_steps is not None:
+                prepared = self.run_steps(self.shard.prepare_share_initialized(lambda: self.now_ms, done))
+            self.carry_out(self.shard.share_initialized(self.now_ms, done, prepared))
 
     def fail(self) -> None:
         """The share coordinator refuses what was asked for."""

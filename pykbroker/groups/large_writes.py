@@ -1,4 +1,4 @@
-"""Heartbeats of large groups, prepared in turns with other requests."""
+"""Operations on large groups, prepared in turns with other requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pykbroker.controller.turns import in_turns
 
 if TYPE_CHECKING:
     from pykbroker.coordination.runtime import CoordinatorRuntime, Write
-    from pykbroker.groups.modern.preparation import PreparedHeartbeat
+    from pykbroker.groups.modern.preparation import PreparedWrite
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.shard import GroupShard
     from pykbroker.protocol.steps import Steps
 
 
-class LargeHeartbeats:
-    """The heartbeats that are being prepared, those of one group one after the other.
+class LargeWrites:
+    """The operations that are being prepared, those on one group one after the other.
 
     If two were prepared at once, the first to end would change the group, and the other one begin again.
     """
@@ -30,18 +30,18 @@ class LargeHeartbeats:
 
     async def begin_write(
         self,
-        prepare: Callable[..., Steps[PreparedHeartbeat | None]],
+        prepare: Callable[..., Steps[PreparedWrite | None]],
         operation: Callable[..., GroupResult],
         request: Any,
         *client: Any,
     ) -> Write[GroupResult]:
-        """Prepares a heartbeat in turns with other requests, and begins to write its records.
+        """Prepares an operation in turns with other requests, and begins to write its records.
 
         Args:
             prepare: returns the steps, given the shard, a clock, the request and the client.
-            operation: carries the heartbeat out, given the shard, the time, the request, the client and what `prepare`
+            operation: carries it out, given the shard, the time, the request, the client and what `prepare`
                 has returned.
-            request: the request, which was checked.
+            request: the request, which was checked; it has a group id.
             client: arguments that describe the client.
 
         Raises:
