@@ -106,6 +106,11 @@ class GroupTopics:
         topic = self._image.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
+    def partition_count_of(self, name: str) -> int | None:
+        """Number of partitions of a topic; None if it does not exist."""
+        topic = self._image.topics_by_name.get(name)
+        return None if topic is None else len(topic.partitions)
+
     def hash_of(self, names: Iterable[str]) -> int:
         """Hash of the existing topics among these names, for a group's epoch record."""
         known = frozenset(names)
