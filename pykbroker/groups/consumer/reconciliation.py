@@ -78,7 +78,7 @@ def reconcile(
             "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.",
         )
     then = yield from _next(member, target, subscribed_ids, owner_epoch)
-    return _advance(member, target, then, owned)
+    return (yield from _advance(member, target, then, owned))
 
 
 def _next(
@@ -111,7 +111,9 @@ def _next(
     return _Next(kept_of, revoked_of, free_of, has_unreleased)
 
 
-def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None) -> ConsumerMember:
+def _advance(
+    member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None
+) -> Steps[ConsumerMember]:
     if then.revoked and _owns_any(owned, then.revoked):
         return member._replace(
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -121,8 +123,10 @@ def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPa
             pending_revocation=then.revoked,
         )
     assigned = dict(then.kept)
-    for topic_id, partitions in then.free.items():
+    for count, (topic_id, partitions) in enumerate(then.free.items(), 1):
         assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(sorted(partitions), target.epoch)}
+        if not count % PIECE:
+            yield
     return member._replace(
         state=MemberState.UNRELEASED_PARTITIONS if then.has_unreleased else MemberState.STABLE,
         member_epoch=target.epoch,
