@@ -34,7 +34,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 
 def heartbeat(
@@ -192,7 +192,7 @@ def reconcile_member(
     if updated == member:
         return updated
     yield
-    records.append(current_record(group.group_id, updated))
+    records.append((yield from current_record(group.group_id, updated)))
     yield
     if updated.classic is None and updated.is_revoking:
         deadline_ms = context.now_ms + updated.rebalance_timeout_ms
@@ -224,7 +224,10 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     )
     note = f"Group {group.group_id}: static member {member.member_id} ({member.instance_id}) is away for a while"
     return GroupResult(
-        records=[current_record(group.group_id, away)], response=response, notes=[note], applies_at_append=True
+        records=[finished(current_record(group.group_id, away))],
+        response=response,
+        notes=[note],
+        applies_at_append=True,
     )
 
 
@@ -261,8 +264,8 @@ def replace_static_member(
     new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_tombstones(group.group_id, old.member_id)
     records.append(member_record(group.group_id, new))
-    records.append(target_record(group.group_id, member_id, group.target_of(old.member_id)))
-    records.append(current_record(group.group_id, new))
+    records.append(finished(target_record(group.group_id, member_id, group.target_of(old.member_id))))
+    records.append(finished(current_record(group.group_id, new)))
     return new
 
 

@@ -175,13 +175,13 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         epoch: int,
         now_ms: int,
         targets: Mapping[str, Target],
-        record_of: Callable[[str, str, Target], LogRecord],
+        record_of: Callable[[str, str, Target], Steps[LogRecord]],
     ) -> Steps[list[LogRecord]]:
         """Records of the targets that differ from the stored ones, and of the group epoch for which they are."""
         records = []
         for member_id, target in targets.items():
             if self.targets.get(member_id) != target:
-                records.append(record_of(self.group_id, member_id, target))
+                records.append((yield from record_of(self.group_id, member_id, target)))
                 yield
         return [*records, self.record_types.target_epoch_record(self.group_id, epoch, now_ms)]
 

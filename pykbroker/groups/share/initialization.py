@@ -83,8 +83,8 @@ def merged(first: Mapping[bytes, TopicState], second: Mapping[bytes, TopicState]
     """The partitions of both; names and times are those of the second where it has the topic."""
     result = dict(first)
     for topic_id, state in second.items():
-        had = first[topic_id].partitions if topic_id in first else frozenset()
-        result[topic_id] = state._replace(partitions=had | state.partitions)
+        had = first.get(topic_id)
+        result[topic_id] = state if had is None else state._replace(partitions=had.partitions | state.partitions)
     return result
 
 

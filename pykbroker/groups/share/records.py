@@ -25,6 +25,7 @@ from pykbroker.protocol.log_messages.share_group_records import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 member_tombstones = RECORD_TYPES.member_tombstones
 
@@ -46,12 +47,13 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
     return LogRecord(ShareGroupMetadataKey(group_id=group_id), value)
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
+def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[LogRecord]:
     """The target assignment of a member."""
-    topics = [
-        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
-        for topic_id, partitions in target.items()
-    ]
+    topics = []
+    for count, (topic_id, partitions) in enumerate(target.items(), 1):
+        topics.append(TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions))))
+        if not count % PIECE:
+            yield
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
