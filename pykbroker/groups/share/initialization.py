@@ -12,7 +12,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.records import state_record
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 UNKNOWN_NAME = "<UNKNOWN>"
 """Kafka's name of a topic that does not exist any more."""
@@ -52,7 +52,8 @@ def initializing_record(
     initializing = merged(group.initializing, missing)
     deleting = group.deleting - initializing.keys()
     yield
-    return state_record(group.group_id, initializing, group.initialized, with_names(deleting, topics))
+    names = with_names(deleting, topics)
+    return (yield from state_record(group.group_id, initializing, group.initialized, names))
 
 
 def initialized_record(
@@ -68,7 +69,8 @@ def initialized_record(
     yield
     initialized = merged(group.initialized, done)
     yield
-    return state_record(group.group_id, initializing, initialized, with_names(group.deleting, topics))
+    names = with_names(group.deleting, topics)
+    return (yield from state_record(group.group_id, initializing, initialized, names))
 
 
 def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics) -> LogRecord | None:
@@ -76,7 +78,8 @@ def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, t
     if not group.initializing or not partitions:
         return None
     initializing = without(group.initializing, partitions)
-    return state_record(group.group_id, initializing, group.initialized, with_names(group.deleting, topics))
+    names = with_names(group.deleting, topics)
+    return finished(state_record(group.group_id, initializing, group.initialized, names))
 
 
 def merged(first: Mapping[bytes, TopicState], second: Mapping[bytes, TopicState]) -> dict[bytes, TopicState]:

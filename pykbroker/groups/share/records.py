@@ -77,7 +77,7 @@ def state_record(
     initializing: Mapping[bytes, TopicState],
     initialized: Mapping[bytes, TopicState],
     deleting: Mapping[bytes, str],
-) -> LogRecord:
+) -> Steps[LogRecord]:
     """The topics whose share partitions have a state or are about to get or to lose it.
 
     Args:
@@ -86,9 +86,11 @@ def state_record(
         initialized: topic id -> partitions that it has initialized.
         deleting: topic id -> name of topics that it was asked to forget.
     """
+    initializing_topics = yield from _topic_partitions(initializing)
+    initialized_topics = yield from _topic_partitions(initialized)
     value = ShareGroupStatePartitionMetadataValue(
-        initializing_topics=_topic_partitions(initializing),
-        initialized_topics=_topic_partitions(initialized),
+        initializing_topics=initializing_topics,
+        initialized_topics=initialized_topics,
         deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in deleting.items()],
     )
     return LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
@@ -100,8 +102,10 @@ def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord
     return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
-def _topic_partitions(topics: Mapping[bytes, TopicState]) -> list[TopicPartitionsInfo]:
-    return [
-        TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions))
-        for topic_id, state in topics.items()
-    ]
+def _topic_partitions(topics: Mapping[bytes, TopicState]) -> Steps[list[TopicPartitionsInfo]]:
+    found = []
+    for count, (topic_id, state) in enumerate(topics.items(), 1):
+        found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions)))
+        if not count % PIECE:
+            yield
+    return found
