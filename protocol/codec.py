@@ -178,6 +178,15 @@ def encode_behind(prefix: bytes, message: Message, version: int) -> bytes:
     return bytes(out)
 
 
+def encode_behind_in_steps(prefix: bytes, message: Message, version: int) -> Steps[bytes]:
+    """As `encode_behind`, in steps, for a message with thousands of structs. It must not change meanwhile."""
+    if not is_long(type(message), version):
+        return encode_behind(prefix, message, version)
+    chunks = yield from chunks_in_steps(message, version)
+    assert len(chunks) == 1, "records of a log record would be lost"
+    return prefix + bytes(chunks[0])
+
+
 def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:
     """The bytes of a struct as it stands inside a message of `message_type` at `version`.
 

@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.codec import decode, decode_versioned, encode_behind, encode_versioned
+from pykbroker.protocol.codec import (
+    decode,
+    decode_versioned,
+    encode_behind,
+    encode_behind_in_steps,
+    encode_versioned,
+)
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.steps import Steps
 
 KEY_VERSION = 0
 
@@ -46,6 +53,13 @@ def encode_record(key: Message, value: Message | None, value_version: int) -> tu
     """Key and value as bytes."""
     encoded_key = encode_behind(key.KEY.to_bytes(2, "big", signed=True), key, KEY_VERSION)
     return encoded_key, None if value is None else encode_versioned(value, value_version)
+
+
+def encode_record_in_steps(key: Message, value: Message, value_version: int) -> Steps[tuple[bytes, bytes]]:
+    """As `encode_record`, in steps, for a value with thousands of structs."""
+    version = value_version.to_bytes(2, "big", signed=True)
+    encoded = yield from encode_behind_in_steps(version, value, value_version)
+    return encode_behind(key.KEY.to_bytes(2, "big", signed=True), key, KEY_VERSION), encoded
 
 
 def decode_record(kinds: Kinds, key: bytes, value: bytes | None) -> CoordinatorRecord | None:

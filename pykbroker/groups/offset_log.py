@@ -78,6 +78,13 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
     return coordinator_records.encode_record(record.key, record.value, record.value_version)
 
 
+def encode_record_in_steps(record: LogRecord) -> Steps[tuple[bytes, bytes | None]]:
+    """As `encode_record`, in steps, for a record with thousands of topics."""
+    if record.value is None:
+        return encode_record(record)
+    return (yield from coordinator_records.encode_record_in_steps(record.key, record.value, record.value_version))
+
+
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
     """Decodes what `encode_record` encoded; None for an unknown key type, to be skipped.
 

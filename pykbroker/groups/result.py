@@ -45,11 +45,16 @@ class Requester:
 
 @dataclass(slots=True)
 class LogRecord:
-    """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes."""
+    """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes.
+
+    `target` is the target assignment of which a record was made, in the form that the group keeps; None for a record
+    from the log, and for other records.
+    """
 
     key: Message
     value: Message | None
     value_version: int = 0
+    target: Any = None
 
 
 class Tombstones(NamedTuple):

@@ -23,6 +23,7 @@ from pykbroker.groups.consumer.group import CONSUMER_GROUP_KEYS, ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.preparation import LARGE, PreparedWrite, prepare_write
 from pykbroker.groups.offset_log import (
     committed_offset_from,
     decode_record,
@@ -46,6 +47,7 @@ from pykbroker.groups.result import (
     ClassicTimers,
     EmptyGroupStored,
     GroupResult,
+    Initialization,
     LogRecord,
     Requester,
     StaticMemberStored,
@@ -53,7 +55,6 @@ from pykbroker.groups.result import (
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
-from pykbroker.groups.share.heartbeat import ShareHeartbeatContext
 from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.java_order import timeline_order
@@ -585,10 +586,19 @@ class GroupShard(CoordinatorShard[GroupResult]):
         client_id: str,
         client_host: str,
         may_describe: Callable[[str], bool],
+        prepared: PreparedWrite | None = None,
     ) -> GroupResult:
-        """Handles ConsumerGroupHeartbeat, which was checked and has a member id."""
-        group_id, settings = request.group_id, self.consumer.settings_of(request.group_id)
-        context = HeartbeatContext(settings, self.consumer.topics, now_ms, client_id, client_host, may_describe)
+        """Handles ConsumerGroupHeartbeat, which was checked and has a member id.
+
+        `prepared` is the result of `prepare_consumer_heartbeat` with the same arguments.
+        """
+        group_id = request.group_id
+        if prepared is not None:
+            if prepared.is_current(self.any_group(group_id), self.consumer):
+                self.consumer.keep_soft_state(prepared.group)
+                return prepared.result
+            self.consumer.give_up(prepared)
+        context = self.consumer.context(group_id, now_ms, client_id, client_host, may_describe)
         try:
             result = self.consumer.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
@@ -597,12 +607,81 @@ class GroupShard(CoordinatorShard[GroupResult]):
         result.regex_refresh = context.regex_refresh
         return result
 
-    def share_heartbeat(
-        self, now_ms: int, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
+    def prepare_consumer_heartbeat(
+        self, clock_ms: Callable[[], int], request: ConsumerGroupHeartbeatRequest, *client: Any
+    ) -> Steps[PreparedWrite | None]:
+        """Computes a heartbeat in steps, as far as it can be; see `prepare_write`.
+
+        `client` are the arguments of `consumer_heartbeat` that describe the client.
+        """
+        consumer, is_joining = self.consumer, request.member_epoch == 0
+        return prepare_write(
+            consumer,
+            request.group_id,
+            self.any_group,
+            clock_ms,
+            consumer.beat,
+            (request, *client),
+            is_joining=is_joining,
+        )
+
+    def is_long_consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> bool:
+        """True for a heartbeat that should be prepared: it changes a member of a large group."""
+        if request.member_epoch < 0:
+            return False
+        group = self.consumer.by_id.get(request.group_id)
+        if not _is_large(group, request.subscribed_topic_names):
+            return False
+        return group is None or not self.consumer.is_steady(group, request, now_ms)
+
+    def prepare_share_heartbeat(
+        self, clock_ms: Callable[[], int], request: ShareGroupHeartbeatRequest, *client: Any
+    ) -> Steps[PreparedWrite | None]:
+        """As `prepare_consumer_heartbeat`, for ShareGroupHeartbeat."""
+        share, is_joining = self.share, request.member_epoch == 0
+        return prepare_write(
+            share, request.group_id, self.any_group, clock_ms, share.beat, (request, *client), is_joining=is_joining
+        )
+
+    def prepare_share_initialized(
+        self, clock_ms: Callable[[], int], done: Initialization
+    ) -> Steps[PreparedWrite | None]:
+        """Computes in steps that share partitions are initialized, as far as that can be; see `prepare_write`."""
+        share = self.share
+        return prepare_write(
+            share, done.group_id, self.any_group, clock_ms, share.initialized_in, (done,), is_joining=False
+        )
+
+    def share_initialized(
+        self, now_ms: int, done: Initialization, prepared: PreparedWrite | None = None
     ) -> GroupResult:
-        """Handles ShareGroupHeartbeat, which was checked."""
-        group_id, settings = request.group_id, self.share.settings_of(request.group_id)
-        context = ShareHeartbeatContext(settings, self.share.topics, now_ms, client_id, client_host)
+        """Notes share partitions as initialized; `prepared` is the result of `prepare_share_initialized`."""
+        if prepared is not None and prepared.is_current(self.any_group(done.group_id), self.share):
+            return prepared.result
+        return self.share.initialized(done, now_ms)
+
+    def is_long_share_heartbeat(self, request: ShareGroupHeartbeatRequest) -> bool:
+        """True for a heartbeat that should be prepared, as the group is large."""
+        group = self.share.by_id.get(request.group_id)
+        return request.member_epoch >= 0 and _is_large(group, request.subscribed_topic_names)
+
+    def share_heartbeat(
+        self,
+        now_ms: int,
+        request: ShareGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        prepared: PreparedWrite | None = None,
+    ) -> GroupResult:
+        """Handles ShareGroupHeartbeat, which was checked.
+
+        `prepared` is the result of `prepare_share_heartbeat` with the same arguments.
+        """
+        group_id = request.group_id
+        if prepared is not None and prepared.is_current(self.any_group(group_id), self.share):
+            self.share.keep_soft_state(prepared.group)
+            return prepared.result
+        context = self.share.context(group_id, now_ms, client_id, client_host)
         try:
             result = self.share.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
@@ -881,6 +960,16 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group.refuse_parked(event.waiter, error, answer)
         answer.replies += group.unload(now_ms, error).replies
         return answer
+
+
+def _is_large(group: ConsumerGroup | ShareGroup | None, names: Collection[str] | None) -> bool:
+    """True if a group, or the topics that a member subscribes to, are so many that a heartbeat may take long."""
+    if names is not None and len(names) > LARGE:
+        return True
+    if group is None:
+        return False
+    subscriptions = group.subscriptions
+    return len(group.members) + len(subscriptions.by_name) + len(subscriptions.by_regex) > LARGE
 
 
 def _ends_group(record: LogRecord) -> bool:

@@ -60,9 +60,10 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Error code of each partition of one transaction."""
     producer = ProducerIdentity(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    partitions = list(
-        dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions)
-    )
+    found: dict[TopicPartition, None] = {}
+    async for topic in EachInTurns(transaction.topics):
+        found.update(dict.fromkeys((topic.name, number) for number in topic.partitions))
+    partitions = list(found)
     is_client = context.api_version < FROM_BROKERS_VERSION
     if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
         return await _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -89,7 +90,7 @@ async def _refused_partitions(
     if is_client:
         refused.update(names & INTERNAL_TOPICS, await context.refused_in_turns(WRITE, TOPIC, names - INTERNAL_TOPICS))
     bad: dict[TopicPartition, ErrorCode] = {}
-    for name, number in partitions:
+    async for name, number in EachInTurns(partitions):
         if name in refused:
             bad[name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif name not in topics or number not in topics[name].partitions:

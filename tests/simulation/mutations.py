@@ -296,7 +296,7 @@ def _a_partition_is_left_out() -> list[Patch]:
     original = ASSIGNORS["uniform"]
 
     def assign(group: Any, partition_counts: Any) -> Any:
-        targets = original(group, partition_counts)
+        targets = yield from original(group, partition_counts)
         return {
             member_id: {topic_id: partitions - {0} for topic_id, partitions in found.items()}
             for member_id, found in targets.items()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.assignors.spec import Assignment, GroupSpec
+from pykbroker.protocol.steps import PIECE, Steps
 
 
-def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> Steps[dict[str, Assignment]]:
     """Target assignments by member id; the present assignments are not taken into account."""
     members = group.members
     ordered = sorted(
@@ -22,6 +23,7 @@ def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> dic
     subscriptions = dict.fromkeys(members[member_id].topic_ids for member_id in ordered)
     # By which of the subscriptions have a topic: of very many members and topics there are few such combinations.
     subscribers_of: dict[tuple[bool, ...], list[str]] = {}
+    done = 0
     for topic_id, partition_count in partition_counts.items():
         having = tuple([topic_id in subscription for subscription in subscriptions])
         subscribers = subscribers_of.get(having)
@@ -39,4 +41,7 @@ def assign_range(group: GroupSpec, partition_counts: Mapping[bytes, int]) -> dic
                 break
             targets[member_id][topic_id] = frozenset(range(start, end))
             start = end
+            done += 1
+            if not done % PIECE:
+                yield
     return targets

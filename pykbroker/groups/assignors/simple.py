@@ -10,7 +10,7 @@ Choices among equals are Kafka's (P-384): they follow the order of members, topi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
@@ -22,6 +22,7 @@ from pykbroker.java_order import (
     table_size_of_items,
     uuid_hash,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 _Partition = tuple[bytes, int]
 
@@ -30,27 +31,29 @@ def assign_simple(
     group: GroupSpec,
     partition_counts: Mapping[bytes, int],
     is_assignable: Callable[[bytes, int], bool] = lambda topic_id, partition: True,
-) -> dict[str, Assignment]:
+) -> Steps[dict[str, Assignment]]:
     """Target assignments by member id; partitions that are not assignable yet get no new members."""
     members = group.members
     wanted = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
     subscribed = [topic_id for topic_id in partition_counts if topic_id in wanted]
     if not subscribed:
         return {}
-    targets = {
-        topic_id: [
+    targets: dict[bytes, list[_Partition]] = {}
+    for count, topic_id in enumerate(subscribed, 1):
+        targets[topic_id] = [
             (topic_id, number) for number in range(partition_counts[topic_id]) if is_assignable(topic_id, number)
         ]
-        for topic_id in subscribed
-    }
+        if not count % PIECE:
+            yield
     results: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
     indices = {member_id: index for index, member_id in enumerate(members)}
     if group.is_homogeneous:
         everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
-        present = {member_id: _present(member, targets.keys()) for member_id, member in members.items()}
+        present = {}
         for member_id, member in members.items():
+            present[member_id] = yield from _present(member, targets)
             results[member_id] = {topic_id: [] for topic_id in member.assigned if topic_id in targets}
-        _share(everything, list(members), present, indices, results, partition_hash)
+        yield from _share(everything, list(members), present, indices, results, partition_hash)
     else:
         subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
         having: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
@@ -59,24 +62,26 @@ def assign_simple(
                 subscribers[topic_id].append(member_id)
             for topic_id in member.assigned.keys() & targets.keys():
                 having[topic_id].append(member_id)
-        for topic_id in subscribed:
+        for count, topic_id in enumerate(subscribed, 1):
+            if not count % PIECE:
+                yield
             present = {member_id: _present_of(members[member_id], topic_id) for member_id in having[topic_id]}
             for member_id in present:
                 results[member_id][topic_id] = []
-            _share(targets[topic_id], subscribers[topic_id], present, indices, results, _number)
+            yield from _share(targets[topic_id], subscribers[topic_id], present, indices, results, _number)
         for member_id, member in members.items():
             for topic_id in member.assigned.keys() - targets.keys():
                 results[member_id][topic_id] = list(in_order(member.assigned[topic_id]))
-    return {
-        member_id: as_copied(
-            {
-                topic_id: _changed(members[member_id].assigned.get(topic_id), partitions)
-                for topic_id, partitions in result.items()
-            },
-            members[member_id].assigned,
-        )
-        for member_id, result in results.items()
-    }
+    assignments = {}
+    for member_id, result in results.items():
+        assigned = members[member_id].assigned
+        changed = {}
+        for count, (topic_id, partitions) in enumerate(result.items(), 1):
+            changed[topic_id] = _changed(assigned.get(topic_id), partitions)
+            if not count % PIECE:
+                yield
+        assignments[member_id] = yield from as_copied(changed, assigned)
+    return assignments
 
 
 def _changed(present: frozenset[int] | None, partitions: list[int]) -> frozenset[int]:
@@ -98,7 +103,7 @@ def _share(
     indices: Mapping[str, int],
     results: Mapping[str, dict[bytes, list[int]]],
     hash_of: Callable[[_Partition], int],
-) -> None:
+) -> Steps[None]:
     """Shares partitions of some topics among their subscribers; they are in the order of the hash codes `hash_of`.
 
     Args:
@@ -111,21 +116,25 @@ def _share(
     """
     sharing = -(-len(subscribers) // len(targets)) if targets else 0
     room = _room(sharing * len(targets), subscribers)
+    is_long = len(targets) > PIECE
     owned: dict[str, dict[_Partition, None]] = {}
     had: dict[_Partition, list[str]] = {}
     for member_id, partitions in present.items():
         for partition in partitions:
             had.setdefault(partition, []).append(member_id)
+        if is_long:
+            yield
         # A member with too many gives up the first ones.
         excess = max(0, len(partitions) - room.get(member_id, 0))
         lost = frozenset(table_order(partitions, hash_of)[:excess] if excess else ())
         owned[member_id] = {partition: None for partition in partitions if partition not in lost}
     for member_id in subscribers:
         owned.setdefault(member_id, {})
-    holders = {
-        partition: [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
-        for partition, sharers in had.items()
-    }
+    holders: dict[_Partition, list[str]] = {}
+    for count, (partition, sharers) in enumerate(had.items(), 1):
+        holders[partition] = [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
+        if not count % PIECE:
+            yield
     for partition, sharers in holders.items():
         excess = len(sharers) - sharing
         if excess > 0:
@@ -138,21 +147,26 @@ def _share(
     if unfilled:
         # Kafka adds them by HashMap.computeIfAbsent, which puts a key at the head of its bucket.
         ordered = table_order(reversed(holders), hash_of, table_size_of_items(len(targets)))
+        if is_long:
+            yield
         _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
     for member_id, kept in owned.items():
+        if is_long:
+            yield
         result = results[member_id]
         for topic_id, number in kept:
             result.setdefault(topic_id, []).append(number)
 
 
-def _present(member: MemberSpec, topic_ids: Container[bytes]) -> list[_Partition]:
-    """The partitions of some topics that a member has, in Kafka's order."""
-    return [
-        partition
-        for topic_id in table_order(member.assigned, uuid_hash)
-        if topic_id in topic_ids
-        for partition in _present_of(member, topic_id)
-    ]
+def _present(member: MemberSpec, targets: Mapping[bytes, object]) -> Steps[list[_Partition]]:
+    """The partitions of the topics of `targets` that a member has, in Kafka's order."""
+    found: list[_Partition] = []
+    for count, topic_id in enumerate(table_order(member.assigned, uuid_hash), 1):
+        if topic_id in targets:
+            found += _present_of(member, topic_id)
+        if not count % PIECE:
+            yield
+    return found
 
 
 def _present_of(member: MemberSpec, topic_id: bytes) -> list[_Partition]:

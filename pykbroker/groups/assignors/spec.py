@@ -7,6 +7,7 @@ from typing import Self
 
 from pykbroker.java_order import copied_table_size, number_order
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.steps import PIECE, Steps
 
 
 class Partitions(frozenset[int]):
@@ -32,19 +33,21 @@ def in_order(partitions: frozenset[int]) -> Sequence[int]:
     return partitions.in_order if isinstance(partitions, Partitions) else sorted(partitions)
 
 
-def as_copied(target: Assignment, present: Mapping[bytes, frozenset[int]]) -> Assignment:
+def as_copied(target: Assignment, present: Mapping[bytes, frozenset[int]]) -> Steps[Assignment]:
     """A new target of a member, in the order of partitions that Kafka's has.
 
     Kafka copies the sets of partitions that stay unchanged, and a copy may have another order than its original.
     """
     if target == present:
         return target
-    return {
-        topic_id: Partitions(number_order(in_order(partitions), copied_table_size(len(partitions))))
-        if partitions is present.get(topic_id)
-        else partitions
-        for topic_id, partitions in target.items()
-    }
+    copied = {}
+    for count, (topic_id, partitions) in enumerate(target.items(), 1):
+        if len(partitions) > 1 and partitions is present.get(topic_id):
+            partitions = Partitions(number_order(in_order(partitions), copied_table_size(len(partitions))))
+        copied[topic_id] = partitions
+        if not count % PIECE:
+            yield
+    return copied
 
 
 class MemberSpec(NamedTuple):
@@ -75,6 +78,6 @@ class GroupSpec(NamedTuple):
 Assignment = dict[bytes, frozenset[int]]
 """Topic id -> partitions. The simple assignor keeps topics of which a member has none left; the others have no such."""
 
-Assignor = Callable[[GroupSpec, Mapping[bytes, int]], dict[str, Assignment]]
-"""Target assignments by member id, given a group and topic id -> partition count of all its topics, in the order of
-Kafka's set of their names."""
+Assignor = Callable[[GroupSpec, Mapping[bytes, int]], Steps[dict[str, Assignment]]]
+"""Target assignments by member id, in steps between which the arguments must not change: a group, and topic id ->
+partition count of all its topics, in the order of Kafka's set of their names."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.java_order import copied_table_size, number_order, table_size_for
+from pykbroker.protocol.steps import PIECE, Steps
 
 ROUNDS_MAX = 16
 """Rounds over all topics. With overlapping subscriptions each round about halves the imbalance."""
@@ -22,9 +23,9 @@ NO_LEVEL = -1, 0
 
 def assign_heterogeneous(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]
-) -> dict[str, Assignment]:
+) -> Steps[dict[str, Assignment]]:
     """Target assignments by member id."""
-    return _Balancer(members, partition_counts).assign()
+    return (yield from _Balancer(members, partition_counts).assign())
 
 
 def _signed_order(topic_id: bytes) -> tuple[int, int]:
@@ -199,6 +200,11 @@ class _Balancer:
         self._subscriber_count = {topic_id: found.bit_count() for topic_id, found in self._subscribers.items()}
         self._changed: list[dict[bytes, _Set]] = [{} for _ in members]
         self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
+        self._order: list[bytes] = []
+        self._owned: dict[bytes, _Owned] = {}
+
+    def _sort(self) -> None:
+        partition_counts = self._partition_counts
         self._order = sorted(
             self._subscribers,
             key=lambda topic_id: (
@@ -208,20 +214,27 @@ class _Balancer:
             ),
         )
 
-    def assign(self) -> dict[str, Assignment]:
-        self._keep()
+    def assign(self) -> Steps[dict[str, Assignment]]:
+        yield
+        self._sort()
+        yield from self._keep()
         self._levels = _Levels(self._sizes)
-        for topic_id in self._order:
+        for count, topic_id in enumerate(self._order, 1):
             self._give_free(topic_id)
-        self._balance()
-        return {
-            member_id: as_copied(self._target(member, changed), member.assigned)
-            for (member_id, member), changed in zip(self._members, self._changed, strict=True)
-        }
+            if not count % PIECE:
+                yield
+        yield from self._balance()
+        targets = {}
+        for (member_id, member), changed in zip(self._members, self._changed, strict=True):
+            target = yield from self._target(member, changed)
+            targets[member_id] = yield from as_copied(target, member.assigned)
+        return targets
 
-    def _target(self, member: MemberSpec, changed: Mapping[bytes, _Set]) -> Assignment:
+    def _target(self, member: MemberSpec, changed: Mapping[bytes, _Set]) -> Steps[Assignment]:
         target: Assignment = {}
-        for topic_id in dict.fromkeys((*member.assigned, *changed)):
+        for count, topic_id in enumerate(dict.fromkeys((*member.assigned, *changed)), 1):
+            if not count % PIECE:
+                yield
             if topic_id not in changed:
                 if topic_id in member.topic_ids:
                     target[topic_id] = member.assigned[topic_id]
@@ -229,9 +242,13 @@ class _Balancer:
                 target[topic_id] = Partitions(changed[topic_id].in_order())
         return target
 
-    def _keep(self) -> None:
+    def _keep(self) -> Steps[None]:
+        done = 0
         for index, (_, member) in enumerate(self._members):
             for topic_id, partitions in member.assigned.items():
+                done += 1
+                if not done % PIECE:
+                    yield
                 if topic_id not in member.topic_ids:
                     continue
                 owners = self._owners[topic_id]
@@ -282,12 +299,13 @@ class _Balancer:
         share = -(-self._partition_counts[topic_id] // self._subscriber_count[topic_id])
         return table_size_for(int(share / 0.75 + 1))
 
-    def _balance(self) -> None:
-        self._owned: dict[bytes, _Owned] = {}
+    def _balance(self) -> Steps[None]:
         shared = [topic_id for topic_id in self._order if self._subscriber_count[topic_id] > 1]
         last_moved = NO_OWNER
         for _ in range(ROUNDS_MAX):
             for index, topic_id in enumerate(shared):
+                if not index % PIECE:
+                    yield
                 if index == last_moved:
                     return
                 if self._balance_topic(topic_id) or last_moved == NO_OWNER:

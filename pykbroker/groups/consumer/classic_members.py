@@ -42,6 +42,7 @@ from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.steps import finished
 
 NO_REBALANCE_TIMEOUT = -1
 """In place of a rebalance timeout: the member keeps the one that it has."""
@@ -101,15 +102,17 @@ def _join(
     have_names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
     regex = change_regex(group, member, updated, result.records)
     has_changed = have_names_changed or regex is not RegexChange.NONE
-    epoch, is_homogeneous = raise_epoch(group, member, updated, context, result, must_raise=has_changed)
+    epoch, is_homogeneous = finished(raise_epoch(group, member, updated, context, result, must_raise=has_changed))
     owned = _owned(subscription, context.topics)
     is_downgrade = existing is not None and can_downgrade(group, [existing], context.settings, is_replaced=True)
     if is_downgrade:
         updated = _downgrade(group, updated, epoch, owned, context, result, has_subscription_changed=has_changed)
     else:
-        target = update_target(group, epoch, member, updated, context, result, is_homogeneous=is_homogeneous)
-        updated = reconcile_member(
-            group, updated, target, owned, context, result.records, has_subscription_changed=has_changed
+        target = finished(update_target(group, epoch, member, updated, context, result, is_homogeneous=is_homogeneous))
+        updated = finished(
+            reconcile_member(
+                group, updated, target, owned, context, result.records, has_subscription_changed=has_changed
+            )
         )
     assert updated.classic is not None
     # Last, as nothing may fail after it: it notes that the resolution is running.
@@ -178,8 +181,16 @@ def _downgrade(
         reason = f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
     else:
         target = Target(group.assignment_epoch, group.target_for(joining))
-        joining = reconcile_member(
-            group, joining, target, owned, context, result.records, has_subscription_changed=has_subscription_changed
+        joining = finished(
+            reconcile_member(
+                group,
+                joining,
+                target,
+                owned,
+                context,
+                result.records,
+                has_subscription_changed=has_subscription_changed,
+            )
         )
     downgrade(group, [], joining, reason, context.settings, context.topics, context.now_ms, result)
     return joining

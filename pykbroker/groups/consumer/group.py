@@ -181,21 +181,28 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         super().remove_member(member_id)
 
     def _take_ownership(self, new: ConsumerMember) -> None:
+        epoch, owner_epochs = new.member_epoch, self._owner_epochs
         for owned in (new.assigned, new.pending_revocation):
             for topic_id, partitions in owned.items():
-                epochs = self._owner_epochs.setdefault(topic_id, {})
-                for partition in partitions:
-                    epochs[partition] = new.member_epoch
+                taken = dict.fromkeys(partitions, epoch)
+                epochs = owner_epochs.get(topic_id)
+                if epochs is None:
+                    owner_epochs[topic_id] = taken
+                else:
+                    epochs.update(taken)
 
     def _end_ownership(self, old: ConsumerMember) -> None:
+        epoch, owner_epochs = old.member_epoch, self._owner_epochs
         for owned in (old.assigned, old.pending_revocation):
             for topic_id, partitions in owned.items():
-                epochs = self._owner_epochs.get(topic_id, {})
+                epochs = owner_epochs.get(topic_id)
+                if epochs is None:
+                    continue
                 for partition in partitions:
-                    if epochs.get(partition) == old.member_epoch:
+                    if epochs.get(partition) == epoch:
                         del epochs[partition]
                 if not epochs:
-                    self._owner_epochs.pop(topic_id, None)
+                    del owner_epochs[topic_id]
 
     def _forget(self, old: ConsumerMember | None) -> None:
         if old is None:

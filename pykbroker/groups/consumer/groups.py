@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.classic.group import EMPTY, Group
@@ -19,12 +20,13 @@ from pykbroker.groups.consumer.regexes import resolved
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.preparation import PreparedWrite, encode_in_steps
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykbroker.protocol.steps import Steps
+from pykbroker.protocol.steps import Steps, finished
 
 
 class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
@@ -52,9 +54,52 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         if isinstance(other, Group) and is_joining:
             return self._heartbeat_of_classic(request, other, context)
         group = self.get_or_make(request.group_id, other, is_joining=is_joining)
-        result = heartbeats.heartbeat(group, request, context)
+        result = finished(heartbeats.heartbeat(group, request, context))
         self.keep_soft_state(group)
         return result
+
+    def context(
+        self, group_id: str, now_ms: int, client_id: str, client_host: str, may_describe: Callable[[str], bool]
+    ) -> HeartbeatContext:
+        """The context of a heartbeat."""
+        return HeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host, may_describe)
+
+    def beat(
+        self, group: ConsumerGroup, now_ms: int, request: ConsumerGroupHeartbeatRequest, *client: Any
+    ) -> Steps[GroupResult]:
+        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+
+        `client` are the arguments of `context` that describe the client.
+        """
+        context = self.context(group.group_id, now_ms, *client)
+        is_done = False
+        try:
+            result = yield from heartbeats.heartbeat(group, request, context)
+            result.regex_refresh = context.regex_refresh
+            if result.records:
+                result.frames = yield from encode_in_steps(result.records)
+            is_done = True
+        finally:
+            if not is_done and context.regex_refresh is not None:
+                group.soft_state.is_resolving = False
+        return result
+
+    def give_up(self, prepared: PreparedWrite) -> None:
+        """Forgets what a heartbeat that is not carried out has noted."""
+        if prepared.result.regex_refresh is not None:
+            prepared.group.soft_state.is_resolving = False
+
+    def is_steady(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> bool:
+        """True for the heartbeat of a member that has its assignment and asks for nothing else, as most are."""
+        member = group.members.get(request.member_id)
+        return (
+            member is not None
+            and request.member_epoch != 0
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+            and member.is_reconciled_to(group.epoch)
+            and not group.has_expired_metadata(now_ms)
+        )
 
     def _heartbeat_of_classic(
         self, request: ConsumerGroupHeartbeatRequest, other: Group, context: HeartbeatContext
@@ -63,7 +108,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         conversion = GroupResult()
         try:
             group = self._converted(request.group_id, other, context, conversion)
-            result = heartbeats.heartbeat(group, request, context)
+            result = finished(heartbeats.heartbeat(group, request, context))
         except GroupError as error:
             error.replies = conversion.replies
             raise

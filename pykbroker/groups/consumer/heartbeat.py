@@ -34,10 +34,16 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 
-def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
+def heartbeat(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext
+) -> Steps[GroupResult]:
     """Handles a heartbeat that is not a leave; the request was checked, and its member id is not empty.
+
+    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
+    harm, but for `context.regex_refresh`: the group waits for that.
 
     Raises:
         GroupError: the group refuses the member.
@@ -47,7 +53,7 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     check_room(group, request.member_id, context.settings.max_size)
     member = _find_or_add(group, request, owned, result.records)
     changed = _with_request(member, request, context)
-    updated = update_member(group, member, changed, owned, context, result)
+    updated = yield from update_member(group, member, changed, owned, context, result)
     group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.session_timeout_ms)
     response = ConsumerGroupHeartbeatResponse(
         member_id=updated.member_id,
@@ -57,12 +63,12 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
     if request.member_epoch == 0 or is_full or member.assigned != updated.assigned:
-        response.assignment = Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in updated.assigned.items()
-            ]
-        )
+        assigned = []
+        for count, (topic_id, partitions) in enumerate(updated.assigned.items(), 1):
+            assigned.append(TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)))
+            if not count % PIECE:
+                yield
+        response.assignment = Assignment(topic_partitions=assigned)
     result.response = response
     return result
 
@@ -74,7 +80,7 @@ def update_member(
     owned: OwnedPartitions | None,
     context: HeartbeatContext,
     result: GroupResult,
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
     """Appends the records of a changed member, of a new group epoch and target if these are due, and of its next step.
 
     Returns:
@@ -87,16 +93,18 @@ def update_member(
     regex = change_regex(group, old, new, records)
     context.regex_refresh = refresh_needed(group, old, new, context)
     must_raise = have_names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
-    epoch, is_homogeneous = raise_epoch(group, old, new, context, result, must_raise=must_raise)
-    target = update_target(group, epoch, old, new, context, result, is_homogeneous=is_homogeneous)
-    return reconcile_member(
-        group,
-        new,
-        target,
-        owned,
-        context,
-        records,
-        has_subscription_changed=have_names_changed or regex is not RegexChange.NONE,
+    epoch, is_homogeneous = yield from raise_epoch(group, old, new, context, result, must_raise=must_raise)
+    target = yield from update_target(group, epoch, old, new, context, result, is_homogeneous=is_homogeneous)
+    return (
+        yield from reconcile_member(
+            group,
+            new,
+            target,
+            owned,
+            context,
+            records,
+            has_subscription_changed=have_names_changed or regex is not RegexChange.NONE,
+        )
     )
 
 
@@ -108,7 +116,7 @@ def raise_epoch(
     result: GroupResult,
     *,
     must_raise: bool,
-) -> tuple[int, bool]:
+) -> Steps[tuple[int, bool]]:
     """The group epoch, raised if subscriptions or topics have changed; and True if all members subscribe alike."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
         return group.epoch, group.is_homogeneous
@@ -120,7 +128,9 @@ def raise_epoch(
     count = len(group.members)
     if new.member_id not in group.members and group.static_member(new.instance_id) is None:
         count += 1
+    yield
     metadata_hash = context.topics.hash_of(subscriptions.topics)
+    yield
     epoch = group.epoch
     if must_raise or metadata_hash != group.metadata_hash:
         epoch += 1
@@ -141,13 +151,13 @@ def update_target(
     result: GroupResult,
     *,
     is_homogeneous: bool,
-) -> Target:
+) -> Steps[Target]:
     """The member's target assignment; a new one is computed for a raised epoch, once in the assignment interval."""
     interval_ms = context.settings.assignment_interval_ms
     if group.assignment_epoch >= epoch or not group.may_assign(context.now_ms, interval_ms):
         return Target(group.assignment_epoch, group.target_for(new))
     assignor = group.preferred_assignor(old, new) or context.settings.assignors[0]
-    records, target = compute_target(
+    records, target = yield from compute_target(
         group, epoch, new, assignor, context.topics, context.now_ms, is_homogeneous=is_homogeneous
     )
     result.records += records
@@ -164,15 +174,16 @@ def reconcile_member(
     records: list[LogRecord],
     *,
     has_subscription_changed: bool,
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
     """The member after its next step to the target; its rebalance timeout starts if it has partitions to give up."""
     if not has_subscription_changed and member.is_reconciled_to(target.epoch):
         return member
     names = subscribed_names(member, group.resolved)
-    updated = reconcile(
+    subscribed_ids = context.topics.ids_of(names)
+    updated = yield from reconcile(
         member,
         target,
-        context.topics.ids_of(names),
+        subscribed_ids,
         group.owner_epoch,
         owned,
         has_subscription_changed=has_subscription_changed,
@@ -180,7 +191,9 @@ def reconcile_member(
     )
     if updated == member:
         return updated
-    records.append(current_record(group.group_id, updated))
+    yield
+    records.append((yield from current_record(group.group_id, updated)))
+    yield
     if updated.classic is None and updated.is_revoking:
         deadline_ms = context.now_ms + updated.rebalance_timeout_ms
         group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
@@ -211,7 +224,10 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     )
     note = f"Group {group.group_id}: static member {member.member_id} ({member.instance_id}) is away for a while"
     return GroupResult(
-        records=[current_record(group.group_id, away)], response=response, notes=[note], applies_at_append=True
+        records=[finished(current_record(group.group_id, away))],
+        response=response,
+        notes=[note],
+        applies_at_append=True,
     )
 
 
@@ -248,8 +264,8 @@ def replace_static_member(
     new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_tombstones(group.group_id, old.member_id)
     records.append(member_record(group.group_id, new))
-    records.append(target_record(group.group_id, member_id, group.target_of(old.member_id)))
-    records.append(current_record(group.group_id, new))
+    records.append(finished(target_record(group.group_id, member_id, group.target_of(old.member_id))))
+    records.append(finished(current_record(group.group_id, new)))
     return new
 
 

@@ -32,6 +32,7 @@ from pykbroker.protocol.log_messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from pykbroker.protocol.steps import finished
 
 VERSION_BYTES = 2
 """Size of the version with which a subscription or assignment begins."""
@@ -85,9 +86,9 @@ def upgrade(
     result.records.append(group_tombstone(group_id))
     result.records += [member_record(group_id, member) for member in members]
     result.records.append(epoch_record(group_id, group.epoch, group.metadata_hash))
-    result.records += [target_record(group_id, m.member_id, group.target_of(m.member_id)) for m in members]
+    result.records += [finished(target_record(group_id, m.member_id, group.target_of(m.member_id))) for m in members]
     result.records.append(target_epoch_record(group_id, group.assignment_epoch, 0))
-    result.records += [current_record(group_id, member) for member in members]
+    result.records += [finished(current_record(group_id, member)) for member in members]
     result.notes.append(f"Group {group_id}: the classic group becomes a consumer group")
     return group
 

@@ -14,6 +14,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import Assignment
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 
 OwnedPartitions = Sequence[tuple[bytes, Sequence[int]]]
 """Partitions that a member says it owns: topic id and partition numbers."""
@@ -46,7 +47,7 @@ def reconcile(
     *,
     has_subscription_changed: bool,
     subscribes: bool,
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
     """The member after its next step towards the target; the same value if there is none.
 
     Args:
@@ -76,7 +77,8 @@ def reconcile(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.",
         )
-    return _advance(member, target, _next(member, target, subscribed_ids, owner_epoch), owned)
+    then = yield from _next(member, target, subscribed_ids, owner_epoch)
+    return (yield from _advance(member, target, then, owned))
 
 
 def _next(
@@ -84,12 +86,14 @@ def _next(
     target: Target,
     subscribed_ids: frozenset[bytes],
     owner_epoch: Callable[[bytes, int], int],
-) -> _Next:
+) -> Steps[_Next]:
     kept_of: dict[bytes, Mapping[int, int]] = {}
     revoked_of: dict[bytes, Mapping[int, int]] = {}
     free_of: dict[bytes, frozenset[int]] = {}
     has_unreleased = False
-    for topic_id in dict.fromkeys((*target.partitions, *member.assigned)):
+    for count, topic_id in enumerate(dict.fromkeys((*target.partitions, *member.assigned)), 1):
+        if not count % PIECE:
+            yield
         wanted = target.partitions.get(topic_id, _NO_PARTITIONS) if topic_id in subscribed_ids else _NO_PARTITIONS
         current = member.assigned.get(topic_id, {})
         kept = {partition: epoch for partition, epoch in current.items() if partition in wanted}
@@ -107,7 +111,9 @@ def _next(
     return _Next(kept_of, revoked_of, free_of, has_unreleased)
 
 
-def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None) -> ConsumerMember:
+def _advance(
+    member: ConsumerMember, target: Target, then: _Next, owned: OwnedPartitions | None
+) -> Steps[ConsumerMember]:
     if then.revoked and _owns_any(owned, then.revoked):
         return member._replace(
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -117,8 +123,10 @@ def _advance(member: ConsumerMember, target: Target, then: _Next, owned: OwnedPa
             pending_revocation=then.revoked,
         )
     assigned = dict(then.kept)
-    for topic_id, partitions in then.free.items():
+    for count, (topic_id, partitions) in enumerate(then.free.items(), 1):
         assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(sorted(partitions), target.epoch)}
+        if not count % PIECE:
+            yield
     return member._replace(
         state=MemberState.UNRELEASED_PARTITIONS if then.has_unreleased else MemberState.STABLE,
         member_epoch=target.epoch,

@@ -26,6 +26,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
     TopicPartition,
     TopicPartitions,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 target_epoch_record = RECORD_TYPES.target_epoch_record
 member_tombstones = RECORD_TYPES.member_tombstones
@@ -61,24 +62,27 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
     return LogRecord(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
+def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[LogRecord]:
     """The target assignment of a member."""
-    topics = [
-        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
-        for topic_id, partitions in target.items()
-    ]
+    topics = []
+    for count, (topic_id, partitions) in enumerate(target.items(), 1):
+        topics.append(TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions))))
+        if not count % PIECE:
+            yield
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
 
-def current_record(group_id: str, member: ConsumerMember) -> LogRecord:
+def current_record(group_id: str, member: ConsumerMember) -> Steps[LogRecord]:
     """The current assignment of a member."""
+    assigned = yield from _topic_partitions(member.assigned)
+    pending = yield from _topic_partitions(member.pending_revocation)
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
         previous_member_epoch=member.previous_member_epoch,
         state=member.state,
-        assigned_partitions=_topic_partitions(member.assigned),
-        partitions_pending_revocation=_topic_partitions(member.pending_revocation),
+        assigned_partitions=assigned,
+        partitions_pending_revocation=pending,
     )
     return LogRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
@@ -106,12 +110,15 @@ def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable
     return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
-def _topic_partitions(assigned: PartitionEpochs) -> list[TopicPartitions]:
-    return [
-        TopicPartitions(
-            topic_id=topic_id,
-            partitions=(numbers := sorted(epochs)),
-            assignment_epochs=[epochs[number] for number in numbers],
+def _topic_partitions(assigned: PartitionEpochs) -> Steps[list[TopicPartitions]]:
+    topics = []
+    for count, (topic_id, epochs) in enumerate(assigned.items(), 1):
+        numbers = sorted(epochs)
+        topics.append(
+            TopicPartitions(
+                topic_id=topic_id, partitions=numbers, assignment_epochs=[epochs[number] for number in numbers]
+            )
         )
-        for topic_id, epochs in assigned.items()
-    ]
+        if not count % PIECE:
+            yield
+    return topics

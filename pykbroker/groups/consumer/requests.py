@@ -12,6 +12,7 @@ from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
+from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.result import RegexRefresh
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -52,6 +53,7 @@ class ConsumerGroupRequests:
         self.settings = settings
         self._topics = topics
         self._random = random
+        self._large = LargeWrites(runtime)
 
     async def heartbeat(
         self,
@@ -74,9 +76,14 @@ class ConsumerGroupRequests:
         if len(names) > PIECE:
             await in_turns(self._topics.prepare(names))
         try:
-            write = self._runtime.begin_write(
-                group_id, GroupShard.consumer_heartbeat, request, client_id, client_host, may_describe
-            )
+            _, shard, now_ms = self._runtime.find_now(group_id)
+            client = client_id, client_host, may_describe
+            if shard.is_long_consumer_heartbeat(request, now_ms):
+                write = await self._large.begin_write(
+                    GroupShard.prepare_consumer_heartbeat, GroupShard.consumer_heartbeat, request, *client
+                )
+            else:
+                write = self._runtime.begin_write(group_id, GroupShard.consumer_heartbeat, request, *client)
             if write.result.regex_refresh is not None:
                 self.refresh_regexes(write.result.regex_refresh)
             response: ConsumerGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)

@@ -13,6 +13,7 @@ from pykbroker.groups.consumer.records import target_record
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, assignor_order
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.steps import PIECE, Steps
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """Assignors of consumer groups by name."""
@@ -35,8 +36,10 @@ def compute_target(
     now_ms: int,
     *,
     is_homogeneous: bool,
-) -> tuple[list[LogRecord], Assignment]:
+) -> Steps[tuple[list[LogRecord], Assignment]]:
     """Records of the new target assignments that differ from the old ones, and the new one of a member.
+
+    The group and the topics must not change between the steps.
 
     Args:
         group: the group as its records say.
@@ -57,7 +60,9 @@ def compute_target(
     ids_of: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
     names: set[str] = set()
     specs = {}
-    for member_id in assignor_order(group.members, joining.member_id):
+    for count, member_id in enumerate(assignor_order(group.members, joining.member_id), 1):
+        if not count % PIECE:
+            yield
         if member_id not in members:
             continue
         member = members[member_id]
@@ -66,8 +71,13 @@ def compute_target(
             own = subscribed_names(member, group.resolved)
             names |= own
             ids_of[key] = topics.ids_of(own)
+            yield
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
         specs[member_id] = MemberSpec(member.instance_id, ids_of[key], current)
-    targets = ASSIGNORS[assignor](GroupSpec(specs, is_homogeneous), topics.partition_counts(names))
+    partition_counts = topics.partition_counts(names)
+    yield
+    targets = yield from ASSIGNORS[assignor](GroupSpec(specs, is_homogeneous), partition_counts)
+    yield
     new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
-    return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]
+    records = yield from group.target_records(epoch, now_ms, new, target_record)
+    return records, new[joining.member_id]

@@ -20,6 +20,7 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.java_order import hash_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.steps import Steps
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id -> partitions."""
@@ -98,6 +99,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
         metadata_hash: hash of the group's topics at `epoch`.
         soft_state: the part of its state that is not stored, such as timers.
+        changes: number of changes so far, by records and by topics. A heartbeat depends on nothing else of the group.
     """
 
     record_types: ClassVar[RecordTypes]
@@ -113,6 +115,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         self.metadata_hash = 0
         self.members: dict[str, AnyMember] = {}
         self.targets: dict[str, Target] = {}
+        self.changes = 0
         self._refresh_at_ms = 0
         self._refreshed_epoch = 0
 
@@ -172,11 +175,14 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         epoch: int,
         now_ms: int,
         targets: Mapping[str, Target],
-        record_of: Callable[[str, str, Target], LogRecord],
-    ) -> list[LogRecord]:
+        record_of: Callable[[str, str, Target], Steps[LogRecord]],
+    ) -> Steps[list[LogRecord]]:
         """Records of the targets that differ from the stored ones, and of the group epoch for which they are."""
-        changed = (member_id for member_id, target in targets.items() if self.targets.get(member_id) != target)
-        records = [record_of(self.group_id, member_id, targets[member_id]) for member_id in changed]
+        records = []
+        for member_id, target in targets.items():
+            if self.targets.get(member_id) != target:
+                records.append((yield from record_of(self.group_id, member_id, target)))
+                yield
         return [*records, self.record_types.target_epoch_record(self.group_id, epoch, now_ms)]
 
     def has_expired_metadata(self, now_ms: int) -> bool:
@@ -191,6 +197,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     def request_metadata_refresh(self) -> None:
         """Makes the next heartbeat look the group's topics up again."""
         self._refresh_at_ms = self._refreshed_epoch = 0
+        self.changes += 1
 
     # The log
 
@@ -199,6 +206,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         key: Any = record.key
         value: Any = record.value
         types = self.record_types
+        self.changes += 1
         if isinstance(key, types.member):
             if value is None:
                 self.remove_member(key.member_id)
@@ -215,7 +223,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
             if value is None:
                 self.targets.pop(key.member_id, None)
             else:
-                self.targets[key.member_id] = self.target_from(value)
+                self.targets[key.member_id] = self.target_from(value) if record.target is None else record.target
         elif isinstance(key, types.target_epoch):
             stored = (NO_ASSIGNMENT_EPOCH, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
             self.assignment_epoch, self.assignment_timestamp_ms = stored

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
 from pykbroker.java_order import copied_table_size, hash_order, string_hash
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.steps import PIECE, Steps
+
+R = TypeVar("R")
+
+RESULTS_MAX = 8
+"""Large sets of names for which results of one kind are kept."""
+
+
+class _Results(NamedTuple):
+    """Results for large sets of names: ids, partition counts and hashes of those topics that exist."""
+
+    ids: dict[frozenset[str], frozenset[bytes]]
+    partition_counts: dict[frozenset[str], Mapping[bytes, int]]
+    hashes: dict[frozenset[str], int]
 
 
 class GroupTopics:
@@ -16,11 +31,14 @@ class GroupTopics:
     Attributes:
         version: offset of the image in the metadata log.
         version_with_new_topics: offset of the newest image that created topics, at least that of the first image.
+        changes: number of images so far that have changed topics, or racks of brokers.
     """
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._hashes: dict[str, int] = {}
+        self._results = _Results({}, {}, {})
+        self.changes = 0
         self.version = self.version_with_new_topics = image.offset
 
     def update(self, image: ClusterImage) -> set[str]:
@@ -31,6 +49,9 @@ class GroupTopics:
         if delta.brokers and _racks_of_brokers(image) != _racks_of_brokers(self._image):
             # A hash covers the racks of the replicas.
             self._hashes.clear()
+            self._forget_results()
+        elif changed:
+            self._forget_results()
         for name in changed:
             self._hashes.pop(name, None)
         self._image = image
@@ -51,14 +72,24 @@ class GroupTopics:
 
     def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
         """Ids of those topics that exist."""
-        topics = self._image.topics_by_name
-        return frozenset(topics[name].topic_id for name in names if name in topics)
+        known = frozenset(names)
+        found = self._results.ids.get(known)
+        if found is None:
+            topics = self._image.topics_by_name
+            found = frozenset([topics[name].topic_id for name in known if name in topics])
+            self._keep(self._results.ids, known, found)
+        return found
 
-    def partition_counts(self, names: Collection[str]) -> dict[bytes, int]:
+    def partition_counts(self, names: Iterable[str]) -> Mapping[bytes, int]:
         """Topic id -> partition count of those topics that exist, in the order of Kafka's set of these names."""
-        ordered = hash_order(sorted(names), copied_table_size(len(names)))
-        topics = self._image.topics_by_name
-        return {topics[name].topic_id: len(topics[name].partitions) for name in ordered if name in topics}
+        known = frozenset(names)
+        found = self._results.partition_counts.get(known)
+        if found is None:
+            ordered = hash_order(sorted(known), copied_table_size(len(known)))
+            topics = self._image.topics_by_name
+            found = {topics[name].topic_id: len(topics[name].partitions) for name in ordered if name in topics}
+            self._keep(self._results.partition_counts, known, found)
+        return found
 
     @property
     def by_id(self) -> Mapping[bytes, TopicImage]:
@@ -75,14 +106,35 @@ class GroupTopics:
         topic = self._image.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
+    def partition_count_of(self, name: str) -> int | None:
+        """Number of partitions of a topic; None if it does not exist."""
+        topic = self._image.topics_by_name.get(name)
+        return None if topic is None else len(topic.partitions)
+
     def hash_of(self, names: Iterable[str]) -> int:
         """Hash of the existing topics among these names, for a group's epoch record."""
-        found = []
-        for name in names:
-            self.prepare_hash(name)
-            if name in self._hashes:
-                found.append((name, self._hashes[name]))
-        return group_hash(found)
+        known = frozenset(names)
+        result = self._results.hashes.get(known)
+        if result is None:
+            found = []
+            for name in known:
+                self.prepare_hash(name)
+                if name in self._hashes:
+                    found.append((name, self._hashes[name]))
+            result = group_hash(found)
+            self._keep(self._results.hashes, known, result)
+        return result
+
+    def _keep(self, results: dict[frozenset[str], R], names: frozenset[str], result: R) -> None:
+        """Keeps a result for many topics, which the members of a large group ask for again and again."""
+        if len(names) > PIECE:
+            if len(results) >= RESULTS_MAX:
+                results.clear()
+            results[names] = result
+
+    def _forget_results(self) -> None:
+        self.changes += 1
+        self._results = _Results({}, {}, {})
 
     def prepare_hash(self, name: str) -> None:
         """Computes the hash of a topic, if it exists, for later calls of `hash_of`."""
@@ -93,11 +145,18 @@ class GroupTopics:
 
     def prepare(self, names: Iterable[str]) -> Steps[None]:
         """Computes beforehand what later calls need of thousands of topics and know by then."""
+        names = frozenset(names)
         for count, name in enumerate(names, 1):
             self.prepare_hash(name)
             string_hash(name)
             if not count % PIECE:
                 yield
+        self.hash_of(names)
+        yield
+        self.ids_of(names)
+        yield
+        self.partition_counts(names)
+        yield
 
     def _racks(self, topic: TopicImage) -> Mapping[int, Sequence[str]]:
         brokers = self._image.brokers

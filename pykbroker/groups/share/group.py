@@ -24,6 +24,7 @@ from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupTargetAssignmentMetadataValue,
     TopicPartitionsInfo,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 SHARE_GROUP_TYPE = "share"
 
@@ -84,14 +85,16 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.initialized = _states(value.initialized_topics, now_ms)
         self.deleting = frozenset(topic.topic_id for topic in value.deleting_topics)
 
-    def has_unassigned_partitions(self) -> bool:
+    def has_unassigned_partitions(self) -> Steps[bool]:
         """True if initialized partitions of a subscribed topic are not those of the target assignment."""
         if not self.members or not self.initialized or not self.subscriptions.topics:
             return False
         assigned: dict[bytes, set[int]] = {}
         for target in self.targets.values():
-            for topic_id, partitions in target.items():
+            for count, (topic_id, partitions) in enumerate(target.items(), 1):
                 assigned.setdefault(topic_id, set()).update(partitions)
+                if not count % PIECE:
+                    yield
         return any(
             state.name in self.subscriptions and assigned.get(topic_id, set()) != state.partitions
             for topic_id, state in self.initialized.items()

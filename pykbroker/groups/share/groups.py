@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pykbroker.config.values import ShareGroupValues
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.preparation import encode_in_steps
 from pykbroker.groups.result import GroupResult, Initialization, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
@@ -20,7 +22,7 @@ from pykbroker.groups.share.records import group_tombstones
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from pykbroker.protocol.steps import Steps
+from pykbroker.protocol.steps import Steps, finished
 
 
 class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
@@ -52,8 +54,26 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
             return heartbeats.leave(self.find(request.group_id, other), request, context)
         group = self.get_or_make(request.group_id, other, is_joining=request.member_epoch == 0)
-        result = heartbeats.heartbeat(group, request, context)
+        result = finished(heartbeats.heartbeat(group, request, context))
         self.keep_soft_state(group)
+        return result
+
+    def context(self, group_id: str, now_ms: int, client_id: str, client_host: str) -> ShareHeartbeatContext:
+        """The context of a heartbeat."""
+        return ShareHeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host)
+
+    def beat(
+        self, group: ShareGroup, now_ms: int, request: ShareGroupHeartbeatRequest, *client: Any
+    ) -> Steps[GroupResult]:
+        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+
+        `client` are the arguments of `context` that describe the client.
+        """
+        context = self.context(group.group_id, now_ms, *client)
+        result = yield from heartbeats.heartbeat(group, request, context)
+        result.initialization = context.initialization
+        if result.records:
+            result.frames = yield from encode_in_steps(result.records)
         return result
 
     def described(self, group: ShareGroup) -> Steps[DescribedGroup]:
@@ -63,10 +83,15 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
     def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
         """Notes share partitions as initialized, if the group is still there."""
         group = self.by_id.get(done.group_id)
-        if group is None or not done.partitions:
-            return GroupResult()
-        record = initialized_record(group, done.partitions, self.topics, now_ms)
-        return GroupResult(records=[record], applies_at_append=True)
+        return GroupResult() if group is None else finished(self.initialized_in(group, now_ms, done))
+
+    def initialized_in(self, group: ShareGroup, now_ms: int, done: Initialization) -> Steps[GroupResult]:
+        """As `initialized`, with the record encoded; see `prepare_write`."""
+        result = GroupResult(applies_at_append=True)
+        if done.partitions:
+            result.records.append((yield from initialized_record(group, done.partitions, self.topics, now_ms)))
+            result.frames = yield from encode_in_steps(result.records)
+        return result
 
     def not_initialized(self, failed: Initialization) -> GroupResult:
         """Forgets that share partitions are being initialized, so that a later heartbeat tries again."""

@@ -31,6 +31,7 @@ from pykbroker.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 
 @dataclass(slots=True)
@@ -65,8 +66,13 @@ def check_request(request: ShareGroupHeartbeatRequest) -> GroupError | None:
     return None
 
 
-def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: ShareHeartbeatContext) -> GroupResult:
+def heartbeat(
+    group: ShareGroup, request: ShareGroupHeartbeatRequest, context: ShareHeartbeatContext
+) -> Steps[GroupResult]:
     """Handles a heartbeat that is not a leave; the request was checked.
+
+    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
+    harm.
 
     Raises:
         GroupError: the group refuses the member.
@@ -85,13 +91,17 @@ def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: S
         result.records.append(member_record(group.group_id, updated))
     must_raise = updated.subscribed_topic_names != member.subscribed_topic_names
     if group.assignment_epoch >= group.epoch and not must_raise:
-        must_raise = group.has_unassigned_partitions()
+        must_raise = yield from group.has_unassigned_partitions()
     is_known = member.member_id in group.members
-    raised = _raise_epoch(group, member if is_known else None, updated, context, result, must_raise=must_raise)
-    target_epoch, target = _update_target(group, raised, updated, context, result)
+    raised = yield from _raise_epoch(
+        group, member if is_known else None, updated, context, result, must_raise=must_raise
+    )
+    target_epoch, target = yield from _update_target(group, raised, updated, context, result)
     reconciled = _reconcile(updated, target_epoch, target, context.topics, has_changed=raised.is_raised)
+    yield
     if reconciled != updated:
         result.records.append(current_record(group.group_id, reconciled))
+        yield
     deadline_ms = context.now_ms + context.settings.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, reconciled.member_id, deadline_ms)
     response = ShareGroupHeartbeatResponse(
@@ -100,13 +110,13 @@ def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: S
         heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or names is not None or reconciled.assigned != member.assigned:
-        response.assignment = AssignmentMessage(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in reconciled.assigned.items()
-            ]
-        )
-    _initialize_missing(group, raised, context, result)
+        assigned = []
+        for count, (topic_id, partitions) in enumerate(reconciled.assigned.items(), 1):
+            assigned.append(TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)))
+            if not count % PIECE:
+                yield
+        response.assignment = AssignmentMessage(topic_partitions=assigned)
+    yield from _initialize_missing(group, raised, context, result)
     result.response = response
     return result
 
@@ -128,13 +138,15 @@ def _raise_epoch(
     result: GroupResult,
     *,
     must_raise: bool,
-) -> _Epoch:
+) -> Steps[_Epoch]:
     """Raises the group epoch if subscriptions, topics or initialized partitions have changed."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
         return _Epoch(group.epoch, False, group.is_homogeneous, frozenset(group.subscriptions.topics))
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
+    yield
     metadata_hash = context.topics.hash_of(subscriptions.topics)
+    yield
     epoch = group.epoch
     is_raised = must_raise or metadata_hash != group.metadata_hash
     if is_raised:
@@ -148,12 +160,12 @@ def _raise_epoch(
 
 def _update_target(
     group: ShareGroup, raised: _Epoch, member: ShareMember, context: ShareHeartbeatContext, result: GroupResult
-) -> tuple[int, Assignment]:
+) -> Steps[tuple[int, Assignment]]:
     """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
     interval_ms = context.settings.assignment_interval_ms
     if group.assignment_epoch >= raised.epoch or not group.may_assign(context.now_ms, interval_ms):
         return group.assignment_epoch, group.target_of(member.member_id)
-    records, target = compute_target(
+    records, target = yield from compute_target(
         group, raised.epoch, member, context.topics, context.now_ms, is_homogeneous=raised.is_homogeneous
     )
     result.records += records
@@ -179,12 +191,14 @@ def _reconcile(
     )
 
 
-def _initialize_missing(group: ShareGroup, raised: _Epoch, context: ShareHeartbeatContext, result: GroupResult) -> None:
+def _initialize_missing(
+    group: ShareGroup, raised: _Epoch, context: ShareHeartbeatContext, result: GroupResult
+) -> Steps[None]:
     retry_ms = context.settings.initialize_retry_interval_ms
-    missing = missing_partitions(group, sorted(raised.topics), context.topics, context.now_ms, retry_ms)
+    missing = yield from missing_partitions(group, sorted(raised.topics), context.topics, context.now_ms, retry_ms)
     if not missing:
         return
-    result.records.append(initializing_record(group, missing, context.topics))
+    result.records.append((yield from initializing_record(group, missing, context.topics)))
     context.initialization = initialization_of(group.group_id, raised.epoch, missing)
 
 

@@ -12,6 +12,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.records import state_record
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 UNKNOWN_NAME = "<UNKNOWN>"
 """Kafka's name of a topic that does not exist any more."""
@@ -22,7 +23,7 @@ TopicPartitionNumbers = Mapping[bytes, frozenset[int]]
 
 def missing_partitions(
     group: ShareGroup, names: Iterable[str], topics: GroupTopics, now_ms: int, retry_interval_ms: int
-) -> dict[bytes, TopicState]:
+) -> Steps[dict[bytes, TopicState]]:
     """Partitions of these topics that must be initialized: new ones, and those tried `retry_interval_ms` ago."""
     pending = {
         topic_id: state
@@ -31,38 +32,45 @@ def missing_partitions(
     }
     known = merged(group.initialized, pending)
     missing = {}
-    for name in names:
+    for count, name in enumerate(names, 1):
+        if not count % PIECE:
+            yield
         topic_id = topics.id_of(name)
         if topic_id is None:
             continue
-        count = topics.partition_count(topic_id)
+        partition_count = topics.partition_count(topic_id)
         had = known[topic_id].partitions if topic_id in known else frozenset()
-        if not had or len(had) < count:
-            missing[topic_id] = TopicState(name, frozenset(range(count)) - had, now_ms)
+        if not had or len(had) < partition_count:
+            missing[topic_id] = TopicState(name, frozenset(range(partition_count)) - had, now_ms)
     return missing
 
 
-def initializing_record(group: ShareGroup, missing: Mapping[bytes, TopicState], topics: GroupTopics) -> LogRecord:
+def initializing_record(
+    group: ShareGroup, missing: Mapping[bytes, TopicState], topics: GroupTopics
+) -> Steps[LogRecord]:
     """The record that notes partitions as initializing; a topic that was being deleted no longer is."""
     initializing = merged(group.initializing, missing)
     deleting = group.deleting - initializing.keys()
-    return state_record(group.group_id, initializing, group.initialized, with_names(deleting, topics))
+    yield
+    names = with_names(deleting, topics)
+    return (yield from state_record(group.group_id, initializing, group.initialized, names))
 
 
 def initialized_record(
     group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics, now_ms: int
-) -> LogRecord:
+) -> Steps[LogRecord]:
     """The record that notes partitions as initialized."""
     done = {
         topic_id: TopicState(topics.name_of(topic_id) or UNKNOWN_NAME, numbers, now_ms)
         for topic_id, numbers in partitions.items()
     }
-    return state_record(
-        group.group_id,
-        without(group.initializing, partitions),
-        merged(group.initialized, done),
-        with_names(group.deleting, topics),
-    )
+    yield
+    initializing = without(group.initializing, partitions)
+    yield
+    initialized = merged(group.initialized, done)
+    yield
+    names = with_names(group.deleting, topics)
+    return (yield from state_record(group.group_id, initializing, initialized, names))
 
 
 def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics) -> LogRecord | None:
@@ -70,15 +78,16 @@ def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, t
     if not group.initializing or not partitions:
         return None
     initializing = without(group.initializing, partitions)
-    return state_record(group.group_id, initializing, group.initialized, with_names(group.deleting, topics))
+    names = with_names(group.deleting, topics)
+    return finished(state_record(group.group_id, initializing, group.initialized, names))
 
 
 def merged(first: Mapping[bytes, TopicState], second: Mapping[bytes, TopicState]) -> dict[bytes, TopicState]:
     """The partitions of both; names and times are those of the second where it has the topic."""
     result = dict(first)
     for topic_id, state in second.items():
-        had = first[topic_id].partitions if topic_id in first else frozenset()
-        result[topic_id] = state._replace(partitions=had | state.partitions)
+        had = first.get(topic_id)
+        result[topic_id] = state if had is None else state._replace(partitions=had.partitions | state.partitions)
     return result
 
 

@@ -14,6 +14,7 @@ from pykbroker.groups.share.initialization import TopicPartitionNumbers, initial
 from pykbroker.groups.share.records import state_record
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 
 NO_OFFSETS = "There is no offset information to delete."
 
@@ -60,7 +61,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
             offsets[topic_id] = existing
     result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
     if states:
-        result.records.append(initializing_record(group, states, topics))
+        result.records.append(finished(initializing_record(group, states, topics)))
     return result
 
 
@@ -84,14 +85,14 @@ def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics)
             partitions[topic_id] = frozenset(range(topics.partition_count(topic_id)))
         else:
             errors.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSETS))
-    record = state_record(group.group_id, group.initializing, initialized, with_names(deleting, topics))
+    record = finished(state_record(group.group_id, group.initializing, initialized, with_names(deleting, topics)))
     return GroupResult(records=[record], response=Deletion(partitions, errors), applies_at_append=True)
 
 
 def end_deletion(group: ShareGroup, topic_ids: Iterable[bytes], topics: GroupTopics) -> GroupResult:
     """Forgets topics whose state is deleted."""
     deleting = with_names(group.deleting - frozenset(topic_ids), topics)
-    record = state_record(group.group_id, group.initializing, group.initialized, deleting)
+    record = finished(state_record(group.group_id, group.initializing, group.initialized, deleting))
     return GroupResult(records=[record], applies_at_append=True)
 
 
@@ -107,7 +108,9 @@ def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
         if (name := topics.name_of(topic_id)) is not None
     }
     deleting = merged(deleting, left)
-    record = state_record(group.group_id, {}, {}, {topic_id: state.name for topic_id, state in deleting.items()})
+    record = finished(
+        state_record(group.group_id, {}, {}, {topic_id: state.name for topic_id, state in deleting.items()})
+    )
     partitions = {topic_id: state.partitions for topic_id, state in deleting.items()}
     return GroupResult(records=[record], response=partitions, applies_at_append=True)
 
@@ -120,5 +123,5 @@ def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupT
     initializing = {topic_id: state for topic_id, state in group.initializing.items() if topic_id not in topic_ids}
     initialized = {topic_id: state for topic_id, state in group.initialized.items() if topic_id not in topic_ids}
     deleting = with_names(group.deleting - topic_ids, topics)
-    record = state_record(group.group_id, initializing, initialized, deleting)
+    record = finished(state_record(group.group_id, initializing, initialized, deleting))
     return GroupResult(records=[record], applies_at_append=True)

@@ -25,6 +25,7 @@ from pykbroker.protocol.log_messages.share_group_records import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 member_tombstones = RECORD_TYPES.member_tombstones
 
@@ -46,14 +47,15 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
     return LogRecord(ShareGroupMetadataKey(group_id=group_id), value)
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
+def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[LogRecord]:
     """The target assignment of a member."""
-    topics = [
-        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
-        for topic_id, partitions in target.items()
-    ]
+    topics = []
+    for count, (topic_id, partitions) in enumerate(target.items(), 1):
+        topics.append(TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions))))
+        if not count % PIECE:
+            yield
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))
+    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
 
 def current_record(group_id: str, member: ShareMember) -> LogRecord:
@@ -75,7 +77,7 @@ def state_record(
     initializing: Mapping[bytes, TopicState],
     initialized: Mapping[bytes, TopicState],
     deleting: Mapping[bytes, str],
-) -> LogRecord:
+) -> Steps[LogRecord]:
     """The topics whose share partitions have a state or are about to get or to lose it.
 
     Args:
@@ -84,9 +86,11 @@ def state_record(
         initialized: topic id -> partitions that it has initialized.
         deleting: topic id -> name of topics that it was asked to forget.
     """
+    initializing_topics = yield from _topic_partitions(initializing)
+    initialized_topics = yield from _topic_partitions(initialized)
     value = ShareGroupStatePartitionMetadataValue(
-        initializing_topics=_topic_partitions(initializing),
-        initialized_topics=_topic_partitions(initialized),
+        initializing_topics=initializing_topics,
+        initialized_topics=initialized_topics,
         deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in deleting.items()],
     )
     return LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
@@ -98,8 +102,10 @@ def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord
     return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
-def _topic_partitions(topics: Mapping[bytes, TopicState]) -> list[TopicPartitionsInfo]:
-    return [
-        TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions))
-        for topic_id, state in topics.items()
-    ]
+def _topic_partitions(topics: Mapping[bytes, TopicState]) -> Steps[list[TopicPartitionsInfo]]:
+    found = []
+    for count, (topic_id, state) in enumerate(topics.items(), 1):
+        found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions)))
+        if not count % PIECE:
+            yield
+    return found

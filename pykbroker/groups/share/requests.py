@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.controller.turns import in_turns, start_in_turns
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
@@ -61,6 +62,7 @@ class ShareGroupRequests:
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], states: ShareStates) -> None:
         self._runtime = runtime
         self._states = states
+        self._large = LargeWrites(runtime)
 
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
@@ -74,10 +76,15 @@ class ShareGroupRequests:
             return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         group_id, names = request.group_id, request.subscribed_topic_names or ()
         try:
+            _, shard = self._runtime.find(group_id)
             if len(names) > PIECE:
-                _, shard = self._runtime.find(group_id)
                 await in_turns(shard.share.topics.prepare(names))
-            write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
+            if shard.is_long_share_heartbeat(request):
+                write = await self._large.begin_write(
+                    GroupShard.prepare_share_heartbeat, GroupShard.share_heartbeat, request, client_id, client_host
+                )
+            else:
+                write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
             response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         except CoordinatorError as error:
             return ShareGroupHeartbeatResponse(error_code=error.error_code)
@@ -122,7 +129,9 @@ class ShareGroupRequests:
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             with suppress(CoordinatorError):
-                self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
+                await self._large.begin_write(
+                    GroupShard.prepare_share_initialized, GroupShard.share_initialized, wanted
+                )
         return errors
 
     async def alter_offsets(

@@ -10,16 +10,17 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.records import target_record
+from pykbroker.protocol.steps import PIECE, Steps
 
 ASSIGNOR = "simple"
 
 
 def compute_target(
     group: ShareGroup, epoch: int, joining: ShareMember, topics: GroupTopics, now_ms: int, *, is_homogeneous: bool
-) -> tuple[list[LogRecord], Assignment]:
+) -> Steps[tuple[list[LogRecord], Assignment]]:
     """Records of the new target assignments that differ from the old ones, and the new one of a member.
 
-    Only partitions whose state is initialized are assigned.
+    Only partitions whose state is initialized are assigned. The group and the topics must not change between the steps.
 
     Args:
         group: the group as its records say.
@@ -32,11 +33,14 @@ def compute_target(
     members = {**group.members, joining.member_id: joining}
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}
     specs = {}
-    for member_id in assignor_order(group.members, joining.member_id):
+    for count, member_id in enumerate(assignor_order(group.members, joining.member_id), 1):
+        if not count % PIECE:
+            yield
         member = members[member_id]
         names = member.subscribed_topic_names
         if names not in ids_of:
             ids_of[names] = topics.ids_of(names)
+            yield
         specs[member_id] = MemberSpec(None, ids_of[names], group.target_of(member_id))
     partition_counts = topics.partition_counts(frozenset().union(*ids_of))
     initialized = group.initialized
@@ -44,6 +48,9 @@ def compute_target(
     def is_assignable(topic_id: bytes, partition: int) -> bool:
         return topic_id in initialized and partition in initialized[topic_id].partitions
 
-    targets = assign_simple(GroupSpec(specs, is_homogeneous), partition_counts, is_assignable)
+    yield
+    targets = yield from assign_simple(GroupSpec(specs, is_homogeneous), partition_counts, is_assignable)
+    yield
     new = {member_id: targets.get(member_id, NO_PARTITIONS) for member_id in specs}
-    return group.target_records(epoch, now_ms, new, target_record), new[joining.member_id]
+    records = yield from group.target_records(epoch, now_ms, new, target_record)
+    return records, new[joining.member_id]

@@ -95,10 +95,7 @@ def configure(topology: StreamsTopology, topics: GroupTopics) -> ConfiguredTopol
     for subtopology in topology.subtopologies.values():
         copartition_groups(subtopology)
 
-    def existing(name: str) -> int | None:
-        topic_id = topics.id_of(name)
-        return None if topic_id is None else topics.partition_count(topic_id)
-
+    existing = topics.partition_count_of
     try:
         absent = {
             name
@@ -175,6 +172,8 @@ def _missing(
     for subtopology in subtopologies.values():
         wanted |= subtopology.repartition_source_topics
         wanted |= subtopology.changelog_topics
+    if not wanted:
+        return {}
     table_size = grown_table_size(len(wanted))
     for name in hash_order(topology.required_topics):
         topic_id = topics.id_of(name)

@@ -235,7 +235,7 @@ def _topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, result
     if group.topology is None:
         result.records.append(topology_record(group.group_id, value))
         return declared
-    if group.topology.epoch <= declared.epoch and group.topology != declared:
+    if group.topology.epoch <= declared.epoch and not group.topology.is_same_as(declared):
         raise GroupError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
     return group.topology
 

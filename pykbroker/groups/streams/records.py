@@ -25,6 +25,7 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupTopologyValue,
     TaskIds,
 )
+from pykbroker.protocol.steps import Steps
 
 member_tombstones = RECORD_TYPES.member_tombstones
 
@@ -64,10 +65,12 @@ def epoch_record(
     return LogRecord(StreamsGroupMetadataKey(group_id=group_id), value)
 
 
-def target_record(group_id: str, member_id: str, target: Tasks) -> LogRecord:
+def target_record(group_id: str, member_id: str, target: Tasks) -> Steps[LogRecord]:
     """The target assignment of a member."""
+    active_tasks = _target_ids(target.active)
+    yield
     value = StreamsGroupTargetAssignmentMemberValue(
-        active_tasks=_target_ids(target.active),
+        active_tasks=active_tasks,
         standby_tasks=_target_ids(target.standby),
         warmup_tasks=_target_ids(target.warmup),
     )

@@ -14,6 +14,7 @@ from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.records import target_record
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, Tasks
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 
 ASSIGNOR = "sticky"
 
@@ -67,4 +68,4 @@ def compute_target(
             raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR) from RuntimeError(message)
     new = {member_id: targets.get(member_id, EMPTY_TASKS) for member_id in specs}
     own = EMPTY_TASKS if joining is None else new[joining.member_id]
-    return group.target_records(epoch, now_ms, new, target_record), own
+    return finished(group.target_records(epoch, now_ms, new, target_record)), own

@@ -31,6 +31,10 @@ class StreamsTopology(NamedTuple):
     subtopologies: Mapping[str, Subtopology]
     readers: Mapping[str, Subtopology]
 
+    def is_same_as(self, other: StreamsTopology) -> bool:
+        """True if it equals another one. `readers` follow from the subtopologies, and name each many times."""
+        return (self.epoch, self.subtopologies) == (other.epoch, other.subtopologies)
+
     @property
     def required_topics(self) -> set[str]:
         """Names of all topics that tasks read or keep their state in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from pykbroker.config.broker_config import BrokerConfig
@@ -11,13 +11,14 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.metadata_records import PartitionRecord, TopicRecord
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import Steps, finished
 from tests.pykbroker.groups.shards import make_shard
 
 GROUP = "g"
@@ -46,7 +47,12 @@ class ShardRig:
     """One shard, its log and its time; `append_error` is the error of the next appends.
 
     With `is_replicated` records are replicated only by `replicate`, as with followers; they take effect at once.
+
+    Attributes:
+        run_steps: returns the result of the steps in which heartbeats are prepared; None if they are not prepared.
     """
+
+    run_steps: Callable[[Steps[PreparedWrite | None]], PreparedWrite | None] | None = None
 
     def __init__(self, topics: Mapping[str, int], config: BrokerConfig, *, is_replicated: bool = False) -> None:
         self.config = config
@@ -123,6 +129,7 @@ class ShardRig:
         view.update(image)
         view.version_with_new_topics = image.offset if set(self.topics) - set(before) else view.version_with_new_topics
         view._hashes.clear()
+        view._forget_results()
         self.groups.topics_changed(topics)
 
     def loaded_shard(self) -> GroupShard:

@@ -23,6 +23,7 @@ from pykbroker.groups.streams.heartbeat import end_initial_delay
 from pykbroker.groups.streams.member import MemberState as StreamsState
 from pykbroker.groups.streams.requests import StreamsGroupRequests
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.share.rig import ShareRig
 
 UNUSED: Any = None
@@ -47,8 +48,8 @@ def test_an_empty_group_takes_every_client_of_the_classic_protocol() -> None:
 def test_members_at_their_targets_stay_as_they_are() -> None:
     member: Any = SimpleNamespace(state=MemberState.STABLE, member_epoch=5)
     target: Any = SimpleNamespace(epoch=5)
-    same = consumer.reconcile(
-        member, target, frozenset(), UNUSED, None, has_subscription_changed=False, subscribes=True
+    same = finished(
+        consumer.reconcile(member, target, frozenset(), UNUSED, None, has_subscription_changed=False, subscribes=True)
     )
     assert same is member
     task: Any = SimpleNamespace(state=StreamsState.STABLE, member_epoch=5)

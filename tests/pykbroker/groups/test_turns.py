@@ -263,3 +263,128 @@ async def test_others_have_turns_between_the_topics_of_a_described_member(rig: R
         [member] = response.groups[0].members
         assert sorted(topic.topic_name for topic in member.assignment.topic_partitions) == names
         assert turns >= 5
+
+
+def join_of(kind: str, member_id: str, count: int = COUNT) -> tuple[Any, int, Any]:
+    """Handler, version and request of a member that joins group "g" and subscribes to many topics."""
+    names = [f"t{number}" for number in range(count)]
+    common: Any = {"group_id": "g", "member_id": member_id, "member_epoch": 0, "subscribed_topic_names": names}
+    if kind == "consumer":
+        beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
+        return handle_consumer_group_heartbeat, 1, beat
+    return handle_share_group_heartbeat, 1, ShareGroupHeartbeatRequest(**common)
+
+
+@pytest.fixture
+def large_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """With `COUNT` topics of one partition; each change of a group makes a new target assignment."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    keys = [f"group.{kind}.{bound}assignment.interval.ms" for kind in ("consumer", "share") for bound in ("min.", "")]
+    rig = Rig(tmp_path, dict.fromkeys(keys, "0"))
+    rig.change(*rig.services.metadata.image.topics_by_name.values(), *(topic_image(f"t{n}", 1) for n in range(COUNT)))
+    rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1}
+    return rig
+
+
+def groups_of(rig: Rig, kind: str) -> Any:
+    """The groups of the shard that has group "g"."""
+    _, shard = rig.groups._runtime.find("g")
+    return getattr(shard, kind)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_while_a_large_group_gets_a_new_target(large_rig: Rig, kind: str) -> None:
+    rig = large_rig
+    async with rig.running():
+        handler, version, request = join_of(kind, "a")
+        await rig.call(handler, request, version)
+        handler, version, request = join_of(kind, "b")
+        response, turns = await with_turns(rig.call(handler, request, version))
+        assert response.error_code == ErrorCode.NONE
+        assert turns >= 4 * COUNT / PIECE
+        assert list(groups_of(rig, kind).by_id["g"].members) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other(
+    large_rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each heartbeat is computed once: the next one begins when the group has changed."""
+    rig, names = large_rig, [f"m{number}" for number in range(5)]
+    async with rig.running():
+        groups = groups_of(rig, kind)
+        beaten: list[str] = []
+        original = type(groups).beat
+
+        def beat(self: Any, group: Any, now_ms: int, request: Any, *client: Any) -> Any:
+            beaten.append(request.member_id)
+            return original(self, group, now_ms, request, *client)
+
+        monkeypatch.setattr(type(groups), "beat", beat)
+        codes: list[int] = []
+
+        async def join(member_id: str) -> None:
+            handler, version, request = join_of(kind, member_id)
+            codes.append((await rig.call(handler, request, version)).error_code)
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(join, name)
+        assert codes == [ErrorCode.NONE] * len(names)
+        assert sorted(groups.by_id["g"].members) == names
+        if kind == "consumer":
+            assert sorted(beaten) == names
+            assert groups.by_id["g"].epoch == len(names) + 1
+        else:
+            # The share coordinator initializes partitions meanwhile, which changes the group, too.
+            assert set(beaten) == set(names)
+        with trio.fail_after(5):
+            while getattr(rig.groups, kind)._large._turns:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_a_client_that_goes_while_its_heartbeat_is_prepared_leaves_the_turn_to_the_next(large_rig: Rig) -> None:
+    rig = large_rig
+    async with rig.running():
+        handler, version, request = join_of("consumer", "a")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.call, handler, request, version)
+            with trio.fail_after(1):
+                while not rig.groups.consumer._large._turns:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert not rig.groups.consumer._large._turns
+        assert "g" not in groups_of(rig, "consumer").by_id
+        handler, version, request = join_of("consumer", "b")
+        response = await rig.call(handler, request, version)
+        assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+
+
+async def test_a_coordinator_that_stops_while_a_heartbeat_is_prepared(large_rig: Rig) -> None:
+    rig = large_rig
+    async with rig.running():
+        handler, version, request = join_of("consumer", "a")
+        response, _ = await with_turns(rig.call(handler, request, version), rig.groups.stop, at=COUNT // PIECE + 8)
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not rig.groups.consumer._large._turns
+
+
+async def test_a_member_that_is_fenced_while_the_heartbeat_of_another_is_prepared(large_rig: Rig) -> None:
+    """The new member gets what the other one had, at the epoch after it."""
+    rig = large_rig
+    async with rig.running():
+        handler, version, request = join_of("consumer", "a")
+        first = await rig.call(handler, request, version)
+        groups, number = groups_of(rig, "consumer"), rig.groups._runtime.find("g")[0]
+
+        def fence() -> None:
+            group, shard = groups.by_id["g"], rig.groups._runtime.shards[number]
+            result = groups.remove_member(group, group.members["a"], rig.clock.now_ms())
+            rig.groups._runtime.carry_out(number, shard, result)
+
+        handler, version, request = join_of("consumer", "b")
+        work = rig.call(handler, request, version)
+        response, _ = await with_turns(work, fence, at=COUNT // PIECE + 8)
+        assert response.member_epoch == first.member_epoch + 2
+        assert len(response.assignment.topic_partitions) == COUNT
+        assert list(groups.by_id["g"].members) == ["b"]

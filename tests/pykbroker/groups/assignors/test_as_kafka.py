@@ -17,6 +17,7 @@ from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, i
 from pykbroker.groups.assignors.uniform import assign_uniform
 from pykbroker.java_order import hash_order
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.steps import finished
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
@@ -159,9 +160,10 @@ def targets(case: Case) -> dict[str, Assignment]:
     group = GroupSpec(members, case.is_homogeneous)
     if case.assignor == "simple":
         may = case.assignable
-        return assign_simple(group, case.partition_counts, lambda topic_id, number: number in may[topic_id])
+        steps = assign_simple(group, case.partition_counts, lambda topic_id, number: number in may[topic_id])
+        return finished(steps)
     assign = assign_range if case.assignor == "range" else assign_uniform
-    return assign(group, case.partition_counts)
+    return finished(assign(group, case.partition_counts))
 
 
 def histories(chooser: random.Random) -> Iterator[Case]:

@@ -13,6 +13,7 @@ from pykbroker.groups.assignors.range import assign_range
 from pykbroker.groups.assignors.simple import assign_simple
 from pykbroker.groups.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec, Partitions
 from pykbroker.groups.assignors.uniform import assign_uniform
+from pykbroker.protocol.steps import finished
 
 TOPIC_IDS = [bytes(15) + bytes((number,)) for number in range(1, 6)]
 
@@ -58,7 +59,7 @@ def test_each_partition_goes_to_one_subscriber(
     for seed in seeds:
         group = _group(seed, topics, is_homogeneous, result)
         members = group.members
-        result = assign(group, topics)
+        result = finished(assign(group, topics))
         owned = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
         subscribed = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
         assert owned == Counter((t, p) for t in subscribed for p in range(topics[t]))
@@ -77,7 +78,7 @@ def test_uniform_leaves_no_move_that_makes_it_better(counts: list[int], seeds: l
     for seed in seeds:
         group = _group(seed, topics, False, result)
         members = group.members
-        result = assign_uniform(group, topics)
+        result = finished(assign_uniform(group, topics))
         for giver, target in result.items():
             for topic_id in target:
                 least = min(_size(result[taker]) for taker, spec in members.items() if topic_id in spec.topic_ids)
@@ -89,9 +90,9 @@ def test_uniform_leaves_no_move_that_makes_it_better(counts: list[int], seeds: l
 def test_uniform_moves_nothing_in_an_unchanged_group(counts: list[int], seeds: list[int], is_homogeneous: bool) -> None:
     topics = _topics(counts)
     group = _group(seeds[0], topics, True, {})
-    first = assign_uniform(group, topics)
+    first = finished(assign_uniform(group, topics))
     again = _again(group, first)._replace(is_homogeneous=is_homogeneous)
-    assert assign_uniform(again, topics) == first
+    assert finished(assign_uniform(again, topics)) == first
 
 
 @given(counts=COUNTS, seeds=SEEDS)
@@ -99,13 +100,13 @@ def test_uniform_moves_nothing_in_an_unchanged_group(counts: list[int], seeds: l
 def test_simple_gives_all_members_as_much(counts: list[int], seeds: list[int]) -> None:
     topics = _topics(counts)
     group = _group(seeds[0], topics, True, {})
-    result = assign_simple(group, topics)
+    result = finished(assign_simple(group, topics))
     sizes = [_size(target) for target in result.values()]
     subscribed = next(iter(group.members.values())).topic_ids
     shared = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
     assert max(sizes) - min(sizes) <= 1
     assert shared.keys() == {(t, p) for t in subscribed for p in range(topics[t])}
-    assert assign_simple(_again(group, result), topics) == result
+    assert finished(assign_simple(_again(group, result), topics)) == result
 
 
 def test_simple_takes_partitions_of_which_too_many_members_have_each() -> None:
@@ -113,7 +114,7 @@ def test_simple_takes_partitions_of_which_too_many_members_have_each() -> None:
     topic_id = TOPIC_IDS[0]
     assigned = {topic_id: Partitions([0])}
     members = {name: MemberSpec(None, frozenset((topic_id,)), assigned) for name in ("a", "b", "c")}
-    result = assign_simple(GroupSpec(members, True), _topics([2]))
+    result = finished(assign_simple(GroupSpec(members, True), _topics([2])))
     assert result == {"a": {topic_id: {1}}, "b": {topic_id: {0}}, "c": {topic_id: {0}}}
 
 
@@ -126,7 +127,7 @@ def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int
         group = _group(seed, topics, False, result)
         members = group.members
         still = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
-        result = assign_simple(group, topics)
+        result = finished(assign_simple(group, topics))
         for member_id, member in members.items():
             given = {topic_id for topic_id, partitions in result[member_id].items() if partitions}
             assert given & still <= member.topic_ids
@@ -139,15 +140,15 @@ def test_p384_partitions_of_one_bucket_are_kept_in_the_order_of_the_record(parti
     topics = {topic_id: 30}
     members = {f"m{number}": MemberSpec(None, frozenset(topics), {}) for number in range(30)}
     members["m0"] = members["m0"]._replace(assigned={topic_id: Partitions(partitions)})
-    assert assign_uniform(GroupSpec(members, True), topics)["m0"] == {topic_id: {partitions[0]}}
+    assert finished(assign_uniform(GroupSpec(members, True), topics))["m0"] == {topic_id: {partitions[0]}}
 
 
 def test_nobody_and_nothing() -> None:
     """A group whose last member leaves, and members of topics that do not exist."""
     topics = _topics([3])
-    assert assign_uniform(GroupSpec({}, True), topics) == {}
+    assert finished(assign_uniform(GroupSpec({}, True), topics)) == {}
     member = MemberSpec(None, frozenset({bytes(16)}), {})
-    assert assign_simple(GroupSpec({"a": member}, True), topics) == {}
+    assert finished(assign_simple(GroupSpec({"a": member}, True), topics)) == {}
 
 
 @given(counts=COUNTS, seed=st.integers(0, 2**32), is_homogeneous=st.booleans())
@@ -159,7 +160,7 @@ def test_a_range_is_of_the_subscribers_of_its_topic_in_order(
     topics = _topics(counts)
     group = _group(seed, topics, is_homogeneous, {})
     members = group.members
-    result = assign_range(group, topics)
+    result = finished(assign_range(group, topics))
     for topic_id, partition_count in topics.items():
         subscribers = [member_id for member_id in sorted(members) if topic_id in members[member_id].topic_ids]
         ranges = [sorted(result[member_id].get(topic_id, ())) for member_id in subscribers]
@@ -176,5 +177,5 @@ def test_simple_leaves_a_partition_to_too_few_if_the_others_have_no_room() -> No
         name: MemberSpec(None, frozenset((topic_id,)), {topic_id: Partitions([number])})
         for name, number in (("a", 0), ("b", 1), ("c", 1))
     }
-    result = assign_simple(GroupSpec(members, True), _topics([2]))
+    result = finished(assign_simple(GroupSpec(members, True), _topics([2])))
     assert result == {"a": {topic_id: {0}}, "b": {topic_id: {1}}, "c": {topic_id: {1}}}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
@@ -55,19 +53,17 @@ class Rig(ShardRig):
 
     def beat(self, request: ConsumerGroupHeartbeatRequest, api_version: int = 1) -> ConsumerGroupHeartbeatResponse:
         """The response to a heartbeat."""
-        consumer = self.shard.consumer
-        settings = consumer.settings_of(request.group_id)
-        malformed = check_request(request, api_version, settings)
-        context = HeartbeatContext(settings, consumer.topics, self.now_ms, "client", "/host", lambda topic: True)
-        try:
-            if malformed is not None:
-                raise malformed
-            result = consumer.heartbeat(request, self.shard.any_group(request.group_id), context)
-        except GroupError as error:
-            self.carry_out(GroupResult(replies=list(error.replies)))
-            return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-        if context.regex_refresh is not None:
-            self.refreshes.append(context.regex_refresh)
+        malformed = check_request(request, api_version, self.shard.consumer.settings_of(request.group_id))
+        if malformed is not None:
+            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        client = "client", "/host", lambda topic: True
+        prepared = None
+        if self.run_steps is not None and request.member_epoch >= 0:
+            steps = self.shard.prepare_consumer_heartbeat(lambda: self.now_ms, request, *client)
+            prepared = self.run_steps(steps)
+        result = self.shard.consumer_heartbeat(self.now_ms, request, *client, prepared)
+        if result.regex_refresh is not None:
+            self.refreshes.append(result.regex_refresh)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return ConsumerGroupHeartbeatResponse(error_code=self.append_error)

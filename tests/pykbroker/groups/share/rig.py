@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import Initialization
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
-from pykbroker.groups.share.heartbeat import ShareHeartbeatContext, check_request
+from pykbroker.groups.share.heartbeat import check_request
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
@@ -46,27 +45,29 @@ class ShareRig(ShardRig):
             rack_id=rack_id,
             subscribed_topic_names=list(topics) if topics else None,
         )
-        share = self.shard.share
-        context = ShareHeartbeatContext(share.settings_of(group_id), share.topics, self.now_ms, "client", "/host")
-        try:
-            malformed = check_request(request)
-            if malformed is not None:
-                raise malformed
-            result = share.heartbeat(request, self.shard.any_group(group_id), context)
-        except GroupError as error:
-            return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        malformed = check_request(request)
+        if malformed is not None:
+            return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        client = "client", "/host"
+        prepared = None
+        if self.run_steps is not None and request.member_epoch >= 0:
+            prepared = self.run_steps(self.shard.prepare_share_heartbeat(lambda: self.now_ms, request, *client))
+        result = self.shard.share_heartbeat(self.now_ms, request, *client, prepared)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return ShareGroupHeartbeatResponse(error_code=self.append_error)
-        if context.initialization is not None:
-            self.wanted.append(context.initialization)
+        if result.initialization is not None:
+            self.wanted.append(result.initialization)
         response: ShareGroupHeartbeatResponse = result.response
         return response
 
-    def initialize(self) -> None:
-        """The share coordinator has initialized what was asked for."""
-        while self.wanted:
-            self.carry_out(self.shard.share.initialized(self.wanted.pop(0), self.now_ms))
+    def initialize(self, count: int | None = None) -> None:
+        """The share coordinator has initialized what was asked for, or the first of it."""
+        for _ in range(len(self.wanted) if count is None else min(count, len(self.wanted))):
+            done, prepared = self.wanted.pop(0), None
+            if self.run_steps is not None:
+                prepared = self.run_steps(self.shard.prepare_share_initialized(lambda: self.now_ms, done))
+            self.carry_out(self.shard.share_initialized(self.now_ms, done, prepared))
 
     def fail(self) -> None:
         """The share coordinator refuses what was asked for."""

@@ -1,0 +1,221 @@
+"""Heartbeats of large groups are prepared in steps: the log is the same, whatever happens between two of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykbroker.groups.assignors.spec import in_order
+from pykbroker.groups.modern import preparation
+from pykbroker.groups.modern.preparation import PreparedWrite
+from pykbroker.groups.offset_log import encode_record
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import frames_of
+from pykbroker.protocol.steps import PIECE, Steps
+from tests.pykbroker.groups.consumer.rig import Client, Rig
+from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
+from tests.pykbroker.groups.share.rig import ShareRig
+
+TOPICS = [f"t{number}" for number in range(PIECE + 8)]
+COUNTS = {name: number % 3 + 1 for number, name in enumerate(TOPICS)}
+MEMBERS = "abcd"
+
+Action = tuple[str, str, Any]
+"""Something that a member does or that happens to a topic: what, its name, and topics or partitions."""
+
+
+class ConsumerTwin:
+    """A consumer group of which a test and its twin have the same history."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(COUNTS)
+        self.clients: dict[str, Client] = {}
+
+    def act(self, action: Action) -> None:
+        what, name, value = action
+        client = self.clients.get(name)
+        if what == "topic":
+            self.rig.set_topics(**{name: value})
+        elif what == "resolve":
+            self.rig.resolve_regexes()
+        elif client is None:
+            options = {"regex": "t1.*"} if what == "pattern" else {"assignor": value[1]}
+            self.clients[name] = Client(self.rig, name, None if what == "pattern" else value[0], **options)
+            self.clients[name].beat()
+        elif what == "leave":
+            self.clients.pop(name).leave()
+        elif what == "subscribe" and client.epoch > 0 and client.topics is not None:
+            client.subscribe(value[0])
+        else:
+            client.beat()
+
+
+class ShareTwin:
+    """As `ConsumerTwin`, for a share group."""
+
+    def __init__(self) -> None:
+        self.rig = ShareRig(COUNTS)
+        self.epochs: dict[str, int] = {}
+
+    def act(self, action: Action) -> None:
+        what, name, value = action
+        if what == "topic":
+            self.rig.set_topics(**{name: value})
+        elif what == "resolve":
+            self.rig.initialize(1)
+        elif what == "leave":
+            self.rig.beat(name, -1)
+            self.epochs.pop(name, None)
+        else:
+            epoch = self.epochs.get(name, 0)
+            names = value[0] if what == "subscribe" or not epoch else []
+            response = self.rig.beat(name, epoch, *names)
+            self.epochs[name] = response.member_epoch if response.error_code == ErrorCode.NONE else 0
+
+
+def some_action(chooser: random.Random, without: str = "") -> Action:
+    """Any action, but of no member named `without`."""
+    what = chooser.choice(["topic", "resolve", "leave", "pattern", "subscribe", *["beat"] * 6])
+    if what == "topic":
+        return what, chooser.choice(TOPICS), chooser.randrange(4)
+    name = chooser.choice([member for member in MEMBERS if member != without])
+    topics = TOPICS if chooser.random() < 0.6 else chooser.sample(TOPICS, PIECE + 2)
+    return what, name, (topics, chooser.choice(["uniform", "range"]))
+
+
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_log_is_that_of_heartbeats_in_one_piece(twin: Callable[[], Any], seed: int) -> None:
+    """Changes between two steps of a heartbeat come before it."""
+    chooser = random.Random(seed)
+    prepared, plain = twin(), twin()
+    disturbances: list[Action] = []
+    counts = {True: 0, False: 0}
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        rig: ShardRig = prepared.rig
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                found: PreparedWrite | None = stop.value
+                break
+            disturbance = some_action(chooser, without=action[1])
+            if chooser.random() < 0.01 and (action[0], disturbance[0]) != ("resolve", "resolve"):
+                disturbances.append(disturbance)
+                rig.run_steps = None
+                prepared.act(disturbance)
+                rig.run_steps = run_steps
+        counts[found is not None] += 1
+        if found is not None and found.result.records:
+            assert found.result.frames == frames_of(map(encode_record, found.result.records))
+        return found
+
+    prepared.rig.run_steps = run_steps
+    for _ in range(60):
+        action = some_action(chooser)
+        prepared.act(action)
+        for disturbance in disturbances:
+            plain.act(disturbance)
+        disturbances.clear()
+        plain.act(action)
+        assert prepared.rig.log == plain.rig.log
+    assert counts[True] > 10
+
+
+def test_a_heartbeat_is_computed_in_one_piece_after_some_attempts() -> None:
+    rig, views = Rig(COUNTS), 0
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        nonlocal views
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            views += 1
+            rig.set_topics(t0=views % 3 + 2)
+
+    rig.run_steps = run_steps
+    client = Client(rig, "a", TOPICS)
+    assert client.beat().error_code == ErrorCode.NONE
+    assert views == preparation.ATTEMPTS
+    assert len(client.partitions) == sum({**COUNTS, "t0": views % 3 + 2}.values())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_resolution_begins_with_the_heartbeat_that_is_carried_out(is_late: bool) -> None:
+    """The group does not wait for the resolution of an attempt that was given up."""
+    rig = Rig(COUNTS)
+    other = Client(rig, "b", TOPICS)
+    other.beat()
+    disturbed = 0
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        nonlocal disturbed
+        count = 0
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                found: PreparedWrite | None = stop.value
+                break
+            count += 1
+            if count == 4 and not is_late:
+                disturbed += rig.group.soft_state.is_resolving
+                rig.set_topics(t0=5)
+        if is_late:
+            disturbed += rig.group.soft_state.is_resolving
+            rig.set_topics(t0=5)
+        return found
+
+    rig.run_steps = run_steps
+    Client(rig, "a", regex="t.*").beat()
+    assert disturbed == 1
+    assert [refresh.regexes for refresh in rig.refreshes] == [{"t.*"}]
+    rig.resolve_regexes()
+    assert len(rig.group.resolved["t.*"].topics) == len(TOPICS)
+
+
+def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() -> None:
+    rig = Rig(COUNTS)
+    Client(rig, "a", TOPICS).beat()
+    results = []
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        try:
+            while True:
+                next(steps)
+        except StopIteration as stop:
+            results.append(stop.value)
+            return stop.value  # type: ignore[no-any-return]
+
+    rig.run_steps = run_steps
+    stranger = Client(rig, "b", TOPICS)
+    stranger.epoch = 7
+    assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert results == [None]
+    assert GROUP in rig.shard.consumer.by_id
+
+
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("seed", range(8))
+def test_targets_are_kept_as_the_log_has_them(twin: Callable[[], Any], seed: int) -> None:
+    """Another coordinator reads the same partitions, in the same order: both assign alike from then on."""
+    chooser, here = random.Random(seed), twin()
+    for _ in range(40):
+        here.act(some_action(chooser))
+        loaded = getattr(here.rig.loaded_shard(), here.rig.groups.group_type).by_id
+        for group_id, group in here.rig.groups.by_id.items():
+            targets = loaded[group_id].targets
+            assert targets.keys() == group.targets.keys()
+            for member_id, target in group.targets.items():
+                assert ordered(target) == ordered(targets[member_id])
+
+
+def ordered(target: Any) -> list[tuple[bytes, list[int]]]:
+    """Topics and partitions in the order of the record."""
+    return [(topic_id, list(in_order(partitions))) for topic_id, partitions in target.items()]
