@@ -21,7 +21,7 @@ from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
-from pykbroker.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
 
@@ -232,13 +232,10 @@ class GroupCoordinator:
         parked = Parked()
         fresh_uuid = random_uuid(self._random.randbytes(16))
         requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
-        try:
-            write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
-            if write.result.regex_refresh is not None:
-                self.consumer.refresh_regexes(write.result.regex_refresh)
-            response: JoinGroupResponse = await self._answered(request.group_id, write, parked)
-        except CoordinatorError as error:
-            return JoinGroupResponse(error_code=error.error_code)
+        write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
+        if write.result.regex_refresh is not None:
+            self.consumer.refresh_regexes(write.result.regex_refresh)
+        response: JoinGroupResponse = await self._answered(request.group_id, write, parked)
         return response
 
     async def _answered(self, group_id: str, write: Write[GroupResult], parked: Parked) -> Any:
@@ -290,16 +287,12 @@ class GroupCoordinator:
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Handles SyncGroup; waits for the leader's assignment unless the group answers at once."""
         from pykbroker.groups.shard import GroupShard
-        from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
         if request.group_id == "":
-            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         parked = Parked()
-        try:
-            write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
-            response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
-        except CoordinatorError as error:
-            return SyncGroupResponse(error_code=error.error_code)
+        write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
+        response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
         return response
 
     async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
@@ -326,15 +319,11 @@ class GroupCoordinator:
         The error of an append is the response's; members of a classic group are gone all the same (P-392).
         """
         from pykbroker.groups.shard import GroupShard
-        from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
         if request.group_id == "":
-            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
-            response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
-        except CoordinatorError as error:
-            return LeaveGroupResponse(error_code=error.error_code)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
+        response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 
     @property
@@ -469,19 +458,15 @@ class GroupCoordinator:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
         from pykbroker.groups import offset_requests
-        from pykbroker.protocol.messages.offset_delete import OffsetDeleteResponse
 
         if request.group_id == "":
-            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            tombstones: Tombstones | None = None
-            if offset_requests.is_large(request):
-                _, shard = self._runtime.find(request.group_id)
-                tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
-            write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
-            response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
-        except CoordinatorError as error:
-            return OffsetDeleteResponse(error_code=error.error_code)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        tombstones: Tombstones | None = None
+        if offset_requests.is_large(request):
+            _, shard = self._runtime.find(request.group_id)
+            tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
+        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
+        response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 
     # Administration
@@ -525,7 +510,7 @@ class GroupCoordinator:
             text = TEXTS.get(error.error_code) if has_texts else None
             return response(group_id=group_id, error_code=error.error_code, error_message=text)
         except GroupError as error:
-            return response(group_id=group_id, error_code=error.code, error_message=error.message)
+            return response(group_id=group_id, error_code=error.error_code, error_message=error.message)
         return found
 
     async def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:

@@ -276,7 +276,7 @@ def leave(
                 member = find_static_member(group, identity.group_instance_id, identity.member_id or owner)
             leaving[member.member_id] = member
         except GroupError as error:
-            response.error_code = error.code
+            response.error_code = error.error_code
         responses.append(response)
     result = fence_members(group, list(leaving.values()), settings, topics, now_ms)
     result.response = LeaveGroupResponse(members=responses)

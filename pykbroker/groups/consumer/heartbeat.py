@@ -340,10 +340,12 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
     )
 
 
-def check_request(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues
-) -> GroupError | None:
-    """The error of a request that no group would accept; None if there is none."""
+def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues) -> None:
+    """Refuses a request that no group would accept.
+
+    Raises:
+        GroupError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """
     epoch = request.member_epoch
     member_id_required = api_version >= 1 or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH
     empty = (
@@ -354,7 +356,7 @@ def check_request(
     )
     for name, value in empty:
         if value is not None and is_blank(value):
-            return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     reason = None
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
@@ -368,9 +370,8 @@ def check_request(
     elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         reason = "MemberEpoch is invalid."
     if reason is not None:
-        return GroupError(ErrorCode.INVALID_REQUEST, reason)
+        raise GroupError(ErrorCode.INVALID_REQUEST, reason)
     if request.server_assignor is not None and request.server_assignor not in settings.assignors:
         supported = ", ".join(settings.assignors)
         message = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}."
-        return GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
-    return None
+        raise GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)

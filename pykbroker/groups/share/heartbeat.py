@@ -53,16 +53,19 @@ class ShareHeartbeatContext:
     initialization: Initialization | None = field(default=None)
 
 
-def check_request(request: ShareGroupHeartbeatRequest) -> GroupError | None:
-    """The error of a request that is malformed by itself; None for a good one."""
+def check_request(request: ShareGroupHeartbeatRequest) -> None:
+    """Refuses a request that is malformed by itself.
+
+    Raises:
+        GroupError: INVALID_REQUEST.
+    """
     for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if value is not None and is_blank(value):
-            return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     if request.member_epoch == 0 and not request.subscribed_topic_names:
-        return GroupError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEAVE_GROUP_MEMBER_EPOCH:
-        return GroupError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
-    return None
+        raise GroupError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
 
 
 def heartbeat(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: ShareHeartbeatContext) -> GroupResult:

@@ -28,31 +28,35 @@ def named_topics(topology: Topology | None) -> list[str]:
     return list(dict.fromkeys(named()))
 
 
-def check_names(names: Iterable[str]) -> GroupError | None:
-    """The error of topics that no topology may name; None if there are none."""
+def check_names(names: Iterable[str]) -> None:
+    """Refuses topics that no topology may name.
+
+    Raises:
+        GroupError: STREAMS_INVALID_TOPOLOGY.
+    """
     listed = list(names)
     internal = [name for name in listed if name in INTERNAL_TOPICS]
     if internal:
         message = f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
-        return GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+        raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
     invalid = [name for name in listed if reason_invalid(name) is not None]
     if invalid:
         message = f"Topic names {','.join(invalid)} are not valid topic names."
-        return GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    return None
+        raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
-def check_request(request: StreamsGroupHeartbeatRequest) -> GroupError | None:
-    """The error of a request that is malformed by itself, or asks for what Kafka 4.3 does not have; None for others."""
+def check_request(request: StreamsGroupHeartbeatRequest) -> None:
+    """Refuses a request that is malformed by itself, or asks for what Kafka 4.3 does not have.
+
+    Raises:
+        GroupError: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY.
+    """
     for find in (_unsupported, _empty, _join_error, _leave_error, _tasks_error):
         message = find(request)
         if message is not None:
-            return GroupError(ErrorCode.INVALID_REQUEST, message)
+            raise GroupError(ErrorCode.INVALID_REQUEST, message)
         if find is _join_error:
-            error = _changelog_error(request)
-            if error is not None:
-                return error
-    return None
+            _check_changelogs(request)
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
@@ -99,9 +103,9 @@ def _join_error(request: StreamsGroupHeartbeatRequest) -> str | None:
     return "Topology must be non-null when (re-)joining." if request.topology is None else None
 
 
-def _changelog_error(request: StreamsGroupHeartbeatRequest) -> GroupError | None:
+def _check_changelogs(request: StreamsGroupHeartbeatRequest) -> None:
     if request.member_epoch != 0 or request.topology is None:
-        return None
+        return
     for subtopology in request.topology.subtopologies:
         for topic in subtopology.state_changelog_topics:
             if topic.partitions != 0:
@@ -109,8 +113,7 @@ def _changelog_error(request: StreamsGroupHeartbeatRequest) -> GroupError | None
                     f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
                     f"{topic.partitions}."
                 )
-                return GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    return None
+                raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
 def _leave_error(request: StreamsGroupHeartbeatRequest) -> str | None:

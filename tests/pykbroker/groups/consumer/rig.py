@@ -57,15 +57,13 @@ class Rig(ShardRig):
         """The response to a heartbeat."""
         consumer = self.shard.consumer
         settings = consumer.settings_of(request.group_id)
-        malformed = check_request(request, api_version, settings)
         context = HeartbeatContext(settings, consumer.topics, self.now_ms, "client", "/host", lambda topic: True)
         try:
-            if malformed is not None:
-                raise malformed
+            check_request(request, api_version, settings)
             result = consumer.heartbeat(request, self.shard.any_group(request.group_id), context)
         except GroupError as error:
             self.carry_out(GroupResult(replies=list(error.replies)))
-            return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return ConsumerGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if context.regex_refresh is not None:
             self.refreshes.append(context.regex_refresh)
         self.carry_out(result)

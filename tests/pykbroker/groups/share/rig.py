@@ -49,12 +49,10 @@ class ShareRig(ShardRig):
         share = self.shard.share
         context = ShareHeartbeatContext(share.settings_of(group_id), share.topics, self.now_ms, "client", "/host")
         try:
-            malformed = check_request(request)
-            if malformed is not None:
-                raise malformed
+            check_request(request)
             result = share.heartbeat(request, self.shard.any_group(group_id), context)
         except GroupError as error:
-            return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return ShareGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return ShareGroupHeartbeatResponse(error_code=self.append_error)
