@@ -105,7 +105,9 @@ EXCEPTIONS = {
         "groups.share.requests.ShareGroupRequests.delete_offsets",
         "groups.share.requests.ShareGroupRequests.delete_states",
         "groups.share.requests.ShareGroupRequests.summaries",
+        "requests.config_alteration._stored",
         "requests.latest_offsets.latest_offsets",
+        "requests.token_requests.change_token",
     },
 }
 
