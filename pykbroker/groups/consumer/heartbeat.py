@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
-from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
 from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
@@ -22,11 +22,11 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
+from pykbroker.groups.modern.checks import check_not_blank, check_room
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -44,7 +44,8 @@ def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cont
     """
     result = GroupResult(applies_at_append=True)
     owned = None if request.topic_partitions is None else [(t.topic_id, t.partitions) for t in request.topic_partitions]
-    check_room(group, request.member_id, context.settings.max_size)
+    if request.member_id not in group.members:
+        check_room(group, CONSUMER_GROUP_TYPE, context.settings.max_size)
     member = _find_or_add(group, request, owned, result.records)
     changed = _with_request(member, request, context)
     updated = update_member(group, member, changed, owned, context, result)
@@ -181,9 +182,8 @@ def reconcile_member(
     if updated == member:
         return updated
     records.append(current_record(group.group_id, updated))
-    if updated.classic is None and updated.is_revoking:
-        deadline_ms = context.now_ms + updated.rebalance_timeout_ms
-        group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
+    if updated.classic is None:
+        group.await_revocation(updated, context.now_ms)
     return updated
 
 
@@ -213,17 +213,6 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     return GroupResult(
         records=[current_record(group.group_id, away)], response=response, notes=[note], applies_at_append=True
     )
-
-
-def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """Refuses a new member of a full group.
-
-    Raises:
-        GroupError: GROUP_MAX_SIZE_REACHED.
-    """
-    if len(group.members) >= max_size and member_id not in group.members:
-        message = f"The consumer group has reached its maximum capacity of {max_size} members."
-        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
@@ -348,15 +337,12 @@ def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, sett
     """
     epoch = request.member_epoch
     member_id_required = api_version >= 1 or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH
-    empty = (
+    check_not_blank(
         ("MemberId", request.member_id if member_id_required else None),
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     )
-    for name, value in empty:
-        if value is not None and is_blank(value):
-            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     reason = None
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
