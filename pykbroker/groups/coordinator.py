@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pykbroker.completion import Completion
+from pykbroker.controller.metadata.features import consumer_groups_enabled, streams_groups_enabled
 from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
@@ -327,6 +328,16 @@ class GroupCoordinator:
         return response
 
     @property
+    def serves_consumer_groups(self) -> bool:
+        """True if this broker's settings and the cluster's features have consumer groups."""
+        return "consumer" in self._config.groups.rebalance_protocols and consumer_groups_enabled(self._metadata.image)
+
+    @property
+    def serves_streams_groups(self) -> bool:
+        """True if this broker's settings and the cluster's features have Streams groups."""
+        return "streams" in self._config.groups.rebalance_protocols and streams_groups_enabled(self._metadata.image)
+
+    @property
     def consumer(self) -> ConsumerGroupRequests:
         """Requests about consumer groups."""
         if self._consumer is None:
@@ -532,9 +543,34 @@ class GroupCoordinator:
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
-        codes: dict[str, ErrorCode] = {}
-        writes: dict[str, Write[GroupResult]] = {}
         wanted = list(group_ids)
+        codes = await self._prepare_deletions(wanted)
+        writes: dict[str, Write[GroupResult]] = {}
+        turn = Turn()
+        for group_id in wanted:
+            if group_id not in codes:
+                try:
+                    _, shard = self._runtime.find(group_id)
+                    tombstones = await in_turns(shard.prepare_deletion(group_id))
+                    writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id, tombstones)
+                except CoordinatorError as error:
+                    codes[group_id] = error.error_code
+            await turn.end_if_over()
+        for group_id, write in writes.items():
+            try:
+                await self._runtime.settled(group_id, write)
+                codes[group_id] = write.result.response
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
+            await turn.end_if_over()
+        return codes
+
+    async def _prepare_deletions(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Waits until earlier records are replicated, and deletes the states of share groups.
+
+        Returns the codes of groups that can therefore not be deleted.
+        """
+        codes: dict[str, ErrorCode] = {}
         by_partition: dict[int, list[str]] = {}
 
         async def delete_states(group_id: str) -> None:
@@ -554,7 +590,7 @@ class GroupCoordinator:
         turn = Turn()
         # All at once: with a share coordinator that does not answer each of them takes half a minute.
         async with trio.open_nursery() as nursery:
-            for group_id in wanted:
+            for group_id in group_ids:
                 try:
                     number, shard = self._runtime.find(group_id)
                 except CoordinatorError as error:
@@ -567,22 +603,6 @@ class GroupCoordinator:
                 await turn.end_if_over()
             for number, ids in by_partition.items():
                 nursery.start_soon(wait_replicated, number, ids)
-        for group_id in wanted:
-            if group_id not in codes:
-                try:
-                    _, shard = self._runtime.find(group_id)
-                    tombstones = await in_turns(shard.prepare_deletion(group_id))
-                    writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id, tombstones)
-                except CoordinatorError as error:
-                    codes[group_id] = error.error_code
-            await turn.end_if_over()
-        for group_id, write in writes.items():
-            try:
-                await self._runtime.settled(group_id, write)
-                codes[group_id] = write.result.response
-            except CoordinatorError as error:
-                codes[group_id] = error.error_code
-            await turn.end_if_over()
         return codes
 
     # Results

@@ -6,7 +6,6 @@ the group and DESCRIBE on the topics that it names; topics that a regular expres
 
 from __future__ import annotations
 
-from pykbroker.controller.metadata.features import consumer_groups_enabled
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -22,8 +21,7 @@ async def handle_consumer_group_heartbeat(
     context: BrokerContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
+    if not context.services.groups.serves_consumer_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -6,7 +6,6 @@ and CREATE on internal topics that are missing, which the broker creates.
 
 from __future__ import annotations
 
-from pykbroker.controller.metadata.features import streams_groups_enabled
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -22,8 +21,7 @@ async def handle_streams_group_heartbeat(
     context: BrokerContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
     """Keeps a member in its group; the response, with its tasks, is sent when its state is stored."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
+    if not context.services.groups.serves_streams_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
