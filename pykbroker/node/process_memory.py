@@ -100,7 +100,7 @@ def has_glibc() -> bool:
 
 
 class Idleness:
-    """Tells if the process was idle between two looks at it."""
+    """The processor time of the process, by which two calls see if it was idle between them."""
 
     def __init__(self) -> None:
         self._looked_at: tuple[float, float] | None = None
@@ -121,7 +121,7 @@ class FreedMemory:  # pragma: no cover: tested in a process of its own
 
     A busy process returns it after growth. Memory that is in use for long and then freed is no growth: 2,000 partitions
     that are made within a minute and then deleted would leave 3 MB. So an idle process that has worked returns it, too.
-    There the pause hurts nobody: malloc_trim looks at every free block, at 0.7 microseconds for each.
+    There the pause delays no request: malloc_trim looks at every free block, at 0.7 microseconds for each.
 
     Args:
         processor_time: function that returns the processor time of the process so far, in seconds. That of the return
