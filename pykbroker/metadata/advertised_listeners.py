@@ -72,8 +72,10 @@ def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 
 
 def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Advertised or configured listeners of the controller. If the first is on every address, its address in
-    `controller.quorum.voters` takes its place."""
+    """Advertised or configured listeners of the controller.
+
+    If the first is on every address, its address in `controller.quorum.voters` takes its place.
+    """
     told = [
         config.network.advertised_controller_listeners.get(own.name, own) for own in config.network.controller_listeners
     ]

@@ -114,8 +114,9 @@ async def register_at_once(
 
 
 def refuse_unknown_features(config: BrokerConfig, image: ClusterImage, directory: LogDirectory) -> None:
-    """Checks that a single node supports the cluster's features, before its broker registers: no other node could
-    change them later.
+    """Checks that a single node supports the cluster's features, before its broker registers.
+
+    No other node could change them later.
 
     Raises:
         InconsistentDirectory: the cluster has features that do not exist here, such as those that Apache Kafka set.

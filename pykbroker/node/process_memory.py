@@ -66,9 +66,9 @@ smaller values and raises them to these bounds as mapped blocks are freed."""
 
 
 def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that freed memory can be
-    returned, and that keeps large blocks in the heap until then.
+    """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that it can return freed memory.
 
+    Until it does, it keeps large blocks in the heap.
     Unchanged without glibc, if PYTHONMALLOC is set already, and for a Python without the global interpreter lock, which
     has its own allocator.
     """
@@ -240,8 +240,10 @@ class SettledObjects:
                 self._settled_since_collection += survivors
 
     def _forget_size(self) -> None:
-        """Collects once more: after a collection of many objects Python delays the next full one until a quarter as
-        many are new, and this one has few."""
+        """Collects once more, so that Python does not delay its next full collection.
+
+        After a collection of many objects it waits until a quarter as many are new; this one has few.
+        """
         gc.collect()
 
 
