@@ -106,8 +106,9 @@ class ProcessHeartbeat(NamedTuple):
 
 
 class AdmitBroker(NamedTuple):
-    """Registers a broker, unless another process with its id has a session. The result is (broker epoch, is_new):
-    is_new is False for a process that was registered already.
+    """Registers a broker, unless another process with its id has a session.
+
+    The result is (broker epoch, is_new); is_new is False for a process that was registered already.
 
     Raises:
         CommandRefused: DUPLICATE_BROKER_REGISTRATION, and the errors of RegisterBroker.

@@ -236,8 +236,9 @@ class ControllerNode:
         return self._publisher.image
 
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
-        """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`,
-        during the calls.
+        """Calls `callback(old image, new image)` for each new image, in order.
+
+        During the calls `new.delta` has the changes since `old`.
 
         While the node runs, an image with many new or changed partitions is given to `prepare` first, with the same
         arguments.

@@ -326,8 +326,9 @@ class RaftStorage:
             self._filesystem.close(descriptor)
 
     def install_snapshot(self, snapshot: OffsetAndEpoch, content: bytes, now_ms: int) -> Snapshot:
-        """Replaces log and snapshots by a leader's snapshot file; the log is then empty and starts at the snapshot's
-        end.
+        """Replaces log and snapshots by a leader's snapshot file.
+
+        The log is then empty and starts at the snapshot's end.
 
         Raises:
             CorruptFile: the bytes are not a complete snapshot; nothing has changed.

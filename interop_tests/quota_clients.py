@@ -1,13 +1,13 @@
-"""Hand-made requests of a client with an id of its own, which show throttle times; and AlterClientQuotas."""
+"""Hand-made requests of a client with an id of its own, which show throttle times; quotas are set and described."""
 
 from __future__ import annotations
 
 import struct
-import time
 
 from interop_tests.wire import FETCH, PRODUCE, Connection, record_batch, string
 
-ALTER_CLIENT_QUOTAS, HEARTBEAT = 49, 12
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS, HEARTBEAT = 48, 49, 12
+EXACT_NAME, DEFAULT_NAME = 0, 1
 
 
 class QuotaClient(Connection):
@@ -39,11 +39,9 @@ class QuotaClient(Connection):
         throttle_ms, _, _, topics = struct.unpack_from(">ihii", self.exchange(self.header(FETCH, 7) + body), 4)
         return throttle_ms, topics
 
-    def seconds_to_next_reply(self) -> float:
-        """Seconds until a Heartbeat of an unknown group is answered."""
-        began = time.monotonic()
+    def wait_reply(self) -> None:
+        """Waits for the response to a Heartbeat of an unknown group."""
         self.exchange(self.header(HEARTBEAT, 1) + string("no-such-group") + struct.pack(">i", 1) + string("member"))
-        return time.monotonic() - began
 
 
 def alter_quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
@@ -56,3 +54,13 @@ def alter_quota(bootstrap: str, entity: dict[str, str | None], key: str, value: 
     # correlation id, throttle time, one entry: its error
     (error,) = struct.unpack_from(">h", reply, 12)
     assert error == 0, f"quota {key} of {entity}: error {error}"
+
+
+def has_quota(bootstrap: str, entity: dict[str, str | None], key: str) -> bool:
+    """True if the broker has a quota of exactly this entity: its metadata may be older than those of the controller."""
+    body = struct.pack(">i", len(entity))
+    for kind, name in entity.items():
+        body += string(kind) + struct.pack(">b", DEFAULT_NAME if name is None else EXACT_NAME) + string(name)
+    with QuotaClient(bootstrap, "quotas") as client:
+        reply = client.exchange(client.header(DESCRIBE_CLIENT_QUOTAS, 0) + body + b"\1")
+    return string(key) in reply

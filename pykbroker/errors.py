@@ -27,9 +27,6 @@ class KafkaError(Exception):
 class CoordinatorError(KafkaError):
     """A request to a coordinator that is not here (P-90), or whose records are not stored in time (P-115)."""
 
-    def __init__(self, error_code: ErrorCode) -> None:
-        super().__init__(error_code, error_code.name)
-
 
 def error_code_for(error: Exception) -> ErrorCode:
     """The code that a client gets for an exception of the log, the records or the broker.

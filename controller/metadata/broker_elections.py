@@ -193,8 +193,10 @@ def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, recor
 
 
 def is_unclean_election_allowed(image: ClusterImage, context: PlanContext, topic: str) -> bool:
-    """`unclean.leader.election.enable` of the topic, else of this controller's node, else of the cluster, else the
-    value at this controller's start."""
+    """`unclean.leader.election.enable` for a topic.
+
+    It is the topic's, else that of this controller's node, of the cluster, or at this controller's start.
+    """
     value = image.setting_of_topic(UNCLEAN_KEY, topic, context.node_id)
     return context.unclean_election_default if value is None else value.lower() == "true"
 

@@ -256,8 +256,8 @@ def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: P
     nodes = [(local, context.supported_features)]
     nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
     # Below this level controllers do not register, so their features are not known.
-    knows_controllers = image.metadata_version >= CONTROLLER_REGISTRATION
-    if knows_controllers:
+    has_controllers = image.metadata_version >= CONTROLLER_REGISTRATION
+    if has_controllers:
         nodes += [
             (f"Controller {controller_id}", controller.features)
             for controller_id, controller in image.controllers.items()
@@ -270,7 +270,7 @@ def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: P
                 return f"{who} does not support this feature."
             supported = f"{lowest}-{highest}" if lowest != highest else f"{lowest}"
             return f"{who} only supports versions {supported}"
-    for voter_id in sorted(context.voter_ids) if knows_controllers else ():
+    for voter_id in sorted(context.voter_ids) if has_controllers else ():
         if voter_id != context.node_id and voter_id not in image.controllers:
             return f"controller {voter_id} has not registered, and may not support this feature"
     return None

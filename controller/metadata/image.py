@@ -53,8 +53,10 @@ class PartitionImage(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
 
     def directory_on(self, broker_id: int) -> bytes | None:
-        """Id of the log directory of a broker's replica, which may be a reserved one; None if it has no replica or the
-        metadata has no directories."""
+        """Id of the log directory of a broker's replica, which may be a reserved one.
+
+        None if the broker has no replica or the metadata has no directories.
+        """
         if broker_id not in self.replicas or not self.directories:
             return None
         return self.directories[self.replicas.index(broker_id)]

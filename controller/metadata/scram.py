@@ -71,7 +71,7 @@ class AlterUserScramCredentials(NamedTuple):
                 accepted[user] = change
         for user, change in list(accepted.items()):
             if isinstance(change, Upsertion) and not change.salted_password:
-                # Java has no HMAC with an empty key, which Kafka notices only when it makes the record.
+                # Java has no HMAC with an empty key, on which Kafka fails only when it makes the record.
                 del accepted[user]
                 errors[user] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return Plan([_record(change) for change in accepted.values()], dict.fromkeys(accepted, NO_ERROR) | errors)

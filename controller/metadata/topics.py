@@ -96,8 +96,9 @@ class CreateTopicResult(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """Creates topics; the result is a list of CreateTopicResult, each name once: in request order, then the names that
-    were given twice.
+    """Creates topics; the result is a list of CreateTopicResult, one for each name.
+
+    They are in the order of the request; names that were given twice are at the end.
 
     Raises:
         CommandRefused: POLICY_VIOLATION when more than 10,000 partitions or records are asked for.

@@ -131,8 +131,10 @@ class Leader(RoleState):
         self.announce_at_ms = replica.now_ms + interval_ms if self.voters else NEVER_MS
 
     def _resign_at_ms(self) -> int:
-        """Time in ms at which the leader resigns: a majority of voters has not fetched for one and a half fetch
-        timeouts, and may have elected another leader."""
+        """Time in ms at which the leader resigns.
+
+        A majority of voters has not fetched for one and a half fetch timeouts, and may have elected another leader.
+        """
         # The fetches of this many voters are needed for a majority. A leader that is being removed is not part of it.
         needed = self.replica.voters.majority - (1 if self.replica.is_voter else 0)
         if needed == 0:

@@ -102,8 +102,11 @@ class LogView:
         return result
 
     def divergence(self, offset: int, epoch: int) -> Diverging | None:
-        """None if a log with end `offset` and last epoch `epoch` is a prefix of this one; else the end in this log of
-        that epoch or of the last one before it. Not for a log that `is_before_start`."""
+        """The end in this log of the epoch in which a follower's log diverges; None if it does not diverge.
+
+        `offset` and `epoch` are the end of the follower's log, which is not `is_before_start`. The end is that of
+        `epoch`, or of the last epoch before it.
+        """
         end = self.end_of_epoch(epoch)
         if end.epoch == epoch and offset <= end.offset:
             return None

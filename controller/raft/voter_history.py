@@ -61,8 +61,10 @@ class _Series:
 
 
 class VoterHistory:
-    """Voters and kraft.version by offset. The records of a snapshot get the offset of the last record before its end:
-    -1 for the snapshot that formatting writes.
+    """Voters and kraft.version by offset.
+
+    The records of a snapshot get the offset of the last record before its end: -1 for the snapshot that formatting
+    writes.
 
     Attributes:
         voters: the voters in force at the end of the log.

@@ -45,8 +45,9 @@ def replace_variables(properties: Mapping[str, str], environment: Mapping[str, s
 
 
 def replace_own_variables(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic settings of one resource as a broker checks them: variables of providers that are among them have their
-    values, and the settings of providers are left out (P-324).
+    """Dynamic settings of one resource as a broker checks them (P-324).
+
+    Variables of providers that are among the settings are replaced; the settings of providers are left out.
 
     Raises:
         ProviderError: as `replace_variables`.

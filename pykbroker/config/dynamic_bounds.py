@@ -112,10 +112,10 @@ def refusal_of_removal(static: BrokerConfig, new: BrokerConfig) -> str | None:
     network = new.network
     if len(network.controller_listeners) < len(static.network.controller_listeners):
         return NO_CONTROLLER_LISTENER
-    told = list(network.advertised_listeners) or [address.name for address in network.listeners]
+    advertised = list(network.advertised_listeners) or [address.name for address in network.listeners]
     needed = static.network.inter_broker_listener
-    if needed not in told and any(address.name == needed for address in static.network.listeners):
-        return no_inter_broker_listener(told)
+    if needed not in advertised and any(address.name == needed for address in static.network.listeners):
+        return no_inter_broker_listener(advertised)
     return None
 
 
@@ -210,10 +210,10 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
     if not _has_changed(_LISTENER_KEYS, current, new):
         return None
     before, after = (_names_of_listeners(config) for config in (current, new))
-    # A listener that clients are told of stays: without advertised.listeners each one that was added, too.
-    told = list(current.network.advertised_listeners or before[: len(current.network.listeners)])
-    if not set(told).issubset(after):
-        return f"Advertised listeners '{_as_set(told)}' must be a subset of listeners '{_as_set(after)}'"
+    # An advertised listener stays: without advertised.listeners each one that was added, too.
+    advertised = list(current.network.advertised_listeners or before[: len(current.network.listeners)])
+    if not set(advertised).issubset(after):
+        return f"Advertised listeners '{_as_set(advertised)}' must be a subset of listeners '{_as_set(after)}'"
     for name in after:
         if name not in before:
             continue

@@ -159,8 +159,11 @@ class ConsumerGroupValues(MemberTimeValues):
 
 
 class LogValues(Frozen):
-    """The log directories and the periodic tasks on their logs. `metadata_dir` has __cluster_metadata, by default the
-    first of `dirs`. `cordoned_dirs` are those that get no new replicas, or "*" alone for all (`cordoned.log.dirs`)."""
+    """The log directories and the periodic tasks on their logs.
+
+    `metadata_dir` has __cluster_metadata, by default the first of `dirs`. `cordoned_dirs` are those that get no new
+    replicas, or "*" alone for all (`cordoned.log.dirs`).
+    """
 
     cleaner_backoff_ms: int
     cleaner_enable: bool

@@ -60,7 +60,7 @@ class LoadedShards(Generic[Shard]):
     A shard serves requests only when everything that was read is replicated. A new leader may have records in its log
     that no other replica has yet; if it answered from them and failed, the next leader would not have those records.
 
-    A broker that has lost the leadership and has not heard of it stores nothing, because nothing that it appends is
+    A broker that has lost the leadership and does not know it yet stores nothing, because nothing that it appends is
     replicated any more. It answers reads from its state until the metadata reaches it, as Kafka does.
 
     Args:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from pykbroker.completion import Completion
+from pykbroker.controller.metadata.features import consumer_groups_enabled, streams_groups_enabled
 from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
-from pykbroker.errors import CoordinatorError
+from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.java_order import partition_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
@@ -233,13 +234,10 @@ class GroupCoordinator:
         parked = Parked()
         fresh_uuid = random_uuid(self._random.randbytes(16))
         requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
-        try:
-            write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
-            if write.result.regex_refresh is not None:
-                self.consumer.refresh_regexes(write.result.regex_refresh)
-            response: JoinGroupResponse = await self._answered(request.group_id, write, parked)
-        except CoordinatorError as error:
-            return JoinGroupResponse(error_code=error.error_code)
+        write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
+        if write.result.regex_refresh is not None:
+            self.consumer.refresh_regexes(write.result.regex_refresh)
+        response: JoinGroupResponse = await self._answered(request.group_id, write, parked)
         return response
 
     async def _answered(self, group_id: str, write: Write[GroupResult], parked: Parked) -> Any:
@@ -291,16 +289,12 @@ class GroupCoordinator:
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Handles SyncGroup; waits for the leader's assignment unless the group answers at once."""
         from pykbroker.groups.shard import GroupShard
-        from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
         if request.group_id == "":
-            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         parked = Parked()
-        try:
-            write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
-            response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
-        except CoordinatorError as error:
-            return SyncGroupResponse(error_code=error.error_code)
+        write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
+        response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
         return response
 
     async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
@@ -327,16 +321,22 @@ class GroupCoordinator:
         The error of an append is the response's; members of a classic group are gone all the same (P-392).
         """
         from pykbroker.groups.shard import GroupShard
-        from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
         if request.group_id == "":
-            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
-            response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
-        except CoordinatorError as error:
-            return LeaveGroupResponse(error_code=error.error_code)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
+        response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
         return response
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """True if this broker's settings and the cluster's features have consumer groups."""
+        return "consumer" in self._config.groups.rebalance_protocols and consumer_groups_enabled(self._metadata.image)
+
+    @property
+    def serves_streams_groups(self) -> bool:
+        """True if this broker's settings and the cluster's features have Streams groups."""
+        return "streams" in self._config.groups.rebalance_protocols and streams_groups_enabled(self._metadata.image)
 
     @property
     def consumer(self) -> ConsumerGroupRequests:
@@ -470,19 +470,15 @@ class GroupCoordinator:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
         from pykbroker.groups import offset_requests
-        from pykbroker.protocol.messages.offset_delete import OffsetDeleteResponse
 
         if request.group_id == "":
-            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            tombstones: Tombstones | None = None
-            if offset_requests.is_large(request):
-                _, shard = self._runtime.find(request.group_id)
-                tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
-            write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
-            response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
-        except CoordinatorError as error:
-            return OffsetDeleteResponse(error_code=error.error_code)
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        tombstones: Tombstones | None = None
+        if offset_requests.is_large(request):
+            _, shard = self._runtime.find(request.group_id)
+            tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
+        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
+        response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 
     # Administration
@@ -526,7 +522,7 @@ class GroupCoordinator:
             text = TEXTS.get(error.error_code) if has_texts else None
             return response(group_id=group_id, error_code=error.error_code, error_message=text)
         except GroupError as error:
-            return response(group_id=group_id, error_code=error.code, error_message=error.message)
+            return response(group_id=group_id, error_code=error.error_code, error_message=error.message)
         return found
 
     async def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
@@ -549,9 +545,34 @@ class GroupCoordinator:
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
-        codes: dict[str, ErrorCode] = {}
-        writes: dict[str, Write[GroupResult]] = {}
         wanted = list(group_ids)
+        codes = await self._prepare_deletions(wanted)
+        writes: dict[str, Write[GroupResult]] = {}
+        turn = Turn()
+        for group_id in wanted:
+            if group_id not in codes:
+                try:
+                    _, shard = self._runtime.find(group_id)
+                    tombstones = await in_turns(shard.prepare_deletion(group_id))
+                    writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id, tombstones)
+                except CoordinatorError as error:
+                    codes[group_id] = error.error_code
+            await turn.end_if_over()
+        for group_id, write in writes.items():
+            try:
+                await self._runtime.settled(group_id, write)
+                codes[group_id] = write.result.response
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
+            await turn.end_if_over()
+        return codes
+
+    async def _prepare_deletions(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Waits until earlier records are replicated, and deletes the states of share groups.
+
+        Returns the codes of groups that can therefore not be deleted.
+        """
+        codes: dict[str, ErrorCode] = {}
         by_partition: dict[int, list[str]] = {}
 
         async def delete_states(group_id: str) -> None:
@@ -571,7 +592,7 @@ class GroupCoordinator:
         turn = Turn()
         # All at once: with a share coordinator that does not answer each of them takes half a minute.
         async with trio.open_nursery() as nursery:
-            for group_id in wanted:
+            for group_id in group_ids:
                 try:
                     number, shard = self._runtime.find(group_id)
                 except CoordinatorError as error:
@@ -584,22 +605,6 @@ class GroupCoordinator:
                 await turn.end_if_over()
             for number, ids in by_partition.items():
                 nursery.start_soon(wait_replicated, number, ids)
-        for group_id in wanted:
-            if group_id not in codes:
-                try:
-                    _, shard = self._runtime.find(group_id)
-                    tombstones = await in_turns(shard.prepare_deletion(group_id))
-                    writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id, tombstones)
-                except CoordinatorError as error:
-                    codes[group_id] = error.error_code
-            await turn.end_if_over()
-        for group_id, write in writes.items():
-            try:
-                await self._runtime.settled(group_id, write)
-                codes[group_id] = write.result.response
-            except CoordinatorError as error:
-                codes[group_id] = error.error_code
-            await turn.end_if_over()
         return codes
 
     # Results

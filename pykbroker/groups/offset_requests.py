@@ -6,6 +6,7 @@ from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.offset_log import encode_record, offset_record, tombstones_in_steps
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
 from pykbroker.groups.result import GroupResult, LogRecord, Tombstones
@@ -243,6 +244,19 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     return error
 
 
+def _check_fetch(group: ConsumerGroup | StreamsGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
+    """Error of an OffsetFetch; one without a member is from an administrator or an older client."""
+    if member_id is None:
+        # With an epoch, Kafka looks for the member null, and its table of members fails.
+        return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if member_epoch == member.member_epoch:
+        return ErrorCode.NONE
+    return member.epoch_error if isinstance(member, ConsumerMember) else ErrorCode.STALE_MEMBER_EPOCH
+
+
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
 ) -> Steps[OffsetFetchResponseGroup]:
@@ -254,10 +268,8 @@ def fetch(
     group_id = request.group_id
     group = shard.any_group(group_id) if require_stable else shard.committed_group(group_id)
     error = ErrorCode.NONE
-    if isinstance(group, ConsumerGroup):
-        error = consumer_offsets.check_fetch(group, request.member_id, request.member_epoch)
-    elif isinstance(group, StreamsGroup):
-        error = streams_offsets.check_fetch(group, request.member_id, request.member_epoch)
+    if isinstance(group, ConsumerGroup | StreamsGroup):
+        error = _check_fetch(group, request.member_id, request.member_epoch)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     # Offsets may be left of a group that was forgotten without tombstones (P-381).

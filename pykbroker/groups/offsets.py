@@ -9,7 +9,7 @@ from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.java_order import utf16_length
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.messages.offset_commit import OffsetCommitRequestPartition
+from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
 from pykbroker.protocol.uuids import ZERO_UUID
 
 MEMBER_EPOCH_VERSION = 9
@@ -145,6 +145,12 @@ class CommittedOffsets:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+
+
+def is_anonymous(request: OffsetCommitRequest) -> bool:
+    """True for a commit without member, instance and generation, as of an administrator."""
+    has_member = request.member_id != "" or request.group_instance_id is not None
+    return request.generation_id_or_member_epoch == -1 and not has_member
 
 
 def has_too_large_metadata(partition: OffsetCommitRequestPartition, length_max: int) -> bool:

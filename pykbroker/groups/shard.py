@@ -516,7 +516,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             new_member_id = uuid_to_text(requester.fresh_uuid)
             return classic_members.join(group, request, requester.api_version, new_member_id, waiter, context)
         except GroupError as error:
-            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.code))])
+            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.error_code))])
 
     def sync(self, now_ms: int, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
@@ -531,7 +531,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             try:
                 return classic_members.sync(consumer_group, request, waiter, self.consumer.topics, now_ms)
             except GroupError as error:
-                code = error.code
+                code = error.error_code
         response = SyncGroupResponse(error_code=code)
         return GroupResult(response=response, replies=[(waiter, response)])
 
@@ -555,7 +555,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             try:
                 return classic_members.heartbeat(consumer_group, request, now_ms)
             except GroupError as error:
-                return error.code
+                return error.error_code
         group = self.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -602,7 +602,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         try:
             result = self.consumer.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
-            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            response = ConsumerGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
             result = GroupResult(response=response, replies=list(error.replies))
         result.regex_refresh = context.regex_refresh
         return result
@@ -685,7 +685,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         try:
             result = self.share.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
-            response = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            response = ShareGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
             result = GroupResult(response=response)
         result.initialization = context.initialization
         return result
@@ -699,7 +699,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         try:
             result = self.streams.heartbeat(request, self.any_group(group_id), context)
         except GroupError as error:
-            response = StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            response = StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
             return GroupResult(response=response)
         result.missing_topics = context.missing_topics
         return result

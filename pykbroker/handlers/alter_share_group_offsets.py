@@ -43,7 +43,7 @@ async def handle_alter_share_group_offsets(
     try:
         errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
     except GroupError as refusal:
-        raise KafkaError(refusal.code, refusal.message or TEXTS.get(refusal.code)) from None
+        raise KafkaError(refusal.error_code, refusal.message or TEXTS.get(refusal.error_code)) from None
     response = AlterShareGroupOffsetsResponse()
     altered: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
@@ -58,7 +58,7 @@ async def handle_alter_share_group_offsets(
             elif image is None or asked.partition_index not in image.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif (error := errors.get((image.topic_id, asked.partition_index))) is not None:
-                code, message = error.code, error.message
+                code, message = error.error_code, error.message
             answer.partitions.append(
                 AlterShareGroupOffsetsResponsePartition(
                     partition_index=asked.partition_index, error_code=code, error_message=message or TEXTS.get(code)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykbroker.controller.metadata.features import consumer_groups_enabled
 from pykbroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -21,8 +20,7 @@ async def handle_consumer_group_describe(
     context: BrokerContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describes each group; those that the client may not see come first, as in Kafka."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
+    if not context.services.groups.serves_consumer_groups:
         return ConsumerGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
     groups = await described_groups(context, request, DescribedGroup, lambda shard: shard.consumer, _topics_of)
     return ConsumerGroupDescribeResponse(groups=groups)

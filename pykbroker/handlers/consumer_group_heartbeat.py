@@ -6,7 +6,7 @@ the group and DESCRIBE on the topics that it names; topics that a regular expres
 
 from __future__ import annotations
 
-from pykbroker.controller.metadata.features import consumer_groups_enabled
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -21,13 +21,12 @@ async def handle_consumer_group_heartbeat(
     context: BrokerContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.services.groups.serves_consumer_groups:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.consumer.heartbeat(
         request,
         context.api_version,

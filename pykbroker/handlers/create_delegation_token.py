@@ -13,7 +13,7 @@ from pykbroker.controller.metadata.delegation_tokens import CreateDelegationToke
 from pykbroker.protocol.acl_codes import CREATE_TOKENS, USER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
-from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.requests.controller_calls import forwarded_or_submitted
 from pykbroker.requests.token_requests import NO_TIMESTAMP, may_use_tokens, token_settings
 from pykbroker.security.connection_info import ListenerKind
 
@@ -47,16 +47,15 @@ async def handle_create_delegation_token(
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
     if refusal != ErrorCode.NONE:
         return _refused_here(context, refusal, owner)
-    while True:
-        answer: CreateDelegationTokenResponse | None = await forwarded(context, request)
-        if answer is not None:
-            return answer
-        settings = token_settings(context)
-        now_ms = context.services.clock.now_ms()
-        command = CreateDelegationToken(settings, owner, requester, renewers, request.max_lifetime_ms, now_ms)
-        result, failure = await submit(context, command, context.services.config.request_timeout_ms)
-        if not has_moved(context, failure):
-            break
+    settings, clock, longest_ms = token_settings(context), context.services.clock, request.max_lifetime_ms
+
+    def command() -> CreateDelegationToken:
+        return CreateDelegationToken(settings, owner, requester, renewers, longest_ms, clock.now_ms())
+
+    answer: CreateDelegationTokenResponse | None
+    answer, result, failure = await forwarded_or_submitted(context, request, command)
+    if answer is not None:
+        return answer
     if result is None:
         # An error of the whole request: as above Kafka makes no principal of it.
         return _refused_here(context, failure.code, ANONYMOUS, ANONYMOUS)

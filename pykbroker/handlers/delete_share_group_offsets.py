@@ -36,7 +36,7 @@ async def handle_delete_share_group_offsets(
     try:
         deleted, failed, without_offsets = await context.services.groups.share.delete_offsets(request.group_id, names)
     except GroupError as error:
-        raise KafkaError(error.code, error.message or TEXTS.get(error.code)) from None
+        raise KafkaError(error.error_code, error.message or TEXTS.get(error.error_code)) from None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
         DeleteShareGroupOffsetsResponseTopic(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.delegation_tokens import token_hmac, tokens
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DELEGATION_TOKEN, DESCRIBE, DESCRIBE_TOKENS, USER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_delegation_token import (
@@ -34,10 +35,10 @@ async def handle_describe_delegation_token(
 ) -> DescribeDelegationTokenResponse:
     """Lists tokens of the newest metadata, also those that have expired and are not removed yet."""
     if not may_use_tokens(context):
-        return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     secret_key = context.services.config.delegation_tokens.secret_key
     if not secret_key:
-        return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = None
     if request.owners is not None:
         owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}

@@ -7,7 +7,7 @@ must pass all filters. Ids without DESCRIBE are left out.
 from __future__ import annotations
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
-from pykbroker.errors import CoordinatorError
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import (
@@ -28,12 +28,9 @@ async def handle_list_transactions(
     try:
         matches_id = compile_pattern(text) if text else None
     except InvalidPattern:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
     wanted = TransactionFilter(states, producer_ids, request.duration_filter, matches_id)
-    try:
-        found = await context.services.transactions.list(wanted)
-    except CoordinatorError as error:
-        return ListTransactionsResponse(error_code=error.error_code)
+    found = await context.services.transactions.list(wanted)
     ids = (transaction.transactional_id for transaction in found)
     hidden = await context.refused_in_turns(DESCRIBE, TRANSACTIONAL_ID, ids)
     return ListTransactionsResponse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
@@ -17,7 +18,7 @@ from pykbroker.requests.context import BrokerContext
 async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets of existing partitions; an error of the group is returned without topics (P-107)."""
     if not context.authorize(DELETE, GROUP, request.group_id):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     hidden = await context.refused_in_turns(READ, TOPIC, (topic.name for topic in request.topics))
     topics_by_name = context.services.metadata.image.topics_by_name
     refused: dict[str, OffsetDeleteResponseTopic] = {}

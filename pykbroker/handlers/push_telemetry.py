@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.push_telemetry import PushTelemetryResponse
 from pykbroker.protocol.records.compression import decompress
@@ -28,7 +29,7 @@ async def handle_push_telemetry(context: BrokerContext, request: PushTelemetryRe
     services = context.services
     client_instance_id = request.client_instance_id
     if client_instance_id in RESERVED_IDS:
-        return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     instances = services.telemetry.instances()
     error, instance = instances.push(
         client_instance_id,

@@ -6,6 +6,7 @@ Version 1. Needs READ on the group and DESCRIBE on the topics that it names.
 from __future__ import annotations
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -19,11 +20,11 @@ async def handle_share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse:
     """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
     if not share_groups_enabled(context.services.metadata.image):
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))

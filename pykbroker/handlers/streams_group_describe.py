@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykbroker.controller.metadata.features import streams_groups_enabled
 from pykbroker.protocol.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -23,8 +22,7 @@ async def handle_streams_group_describe(
     context: BrokerContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
     """Describes each group; those that the client may not see come first, as in Kafka."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
+    if not context.services.groups.serves_streams_groups:
         return StreamsGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
     groups = await described_groups(
         context, request, DescribedGroup, lambda shard: shard.streams, _topics_of, HIDDEN_TOPICS

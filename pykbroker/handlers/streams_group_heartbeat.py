@@ -6,7 +6,7 @@ and CREATE on internal topics that are missing, which the broker creates.
 
 from __future__ import annotations
 
-from pykbroker.controller.metadata.features import streams_groups_enabled
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
@@ -21,20 +21,17 @@ async def handle_streams_group_heartbeat(
     context: BrokerContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
     """Keeps a member in its group; the response, with its tasks, is sent when its state is stored."""
-    protocols = context.services.config.groups.rebalance_protocols
-    if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
-        return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.services.groups.serves_streams_groups:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
-        return StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
         from pykbroker.groups.streams.checks import check_names, named_topics
 
         names = named_topics(request.topology)
-        error = check_names(names)
-        if error is not None:
-            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        check_names(names)
         if context.refused(DESCRIBE, TOPIC, names):
-            return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     streams = context.services.groups.streams
     response, missing = await streams.heartbeat(request, context.client_id, java_address(context.client_host))
     if missing:

@@ -9,6 +9,7 @@ whose member leaves meanwhile gets UNKNOWN_MEMBER_ID; Kafka answers neither.
 
 from __future__ import annotations
 
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -21,7 +22,7 @@ async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -
     """Returns the member's assignment; waits until the group's leader has sent it; P-100, P-101."""
     is_incomplete = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= PROTOCOL_REQUIRED_VERSION and is_incomplete:
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(READ, GROUP, request.group_id):
-        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return await context.services.groups.sync_group(request)

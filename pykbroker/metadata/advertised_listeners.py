@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 def broker_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """Advertised listeners of a broker, the inter-broker listener first, as in Kafka's registrations."""
-    told = list(config.network.advertised_listeners.values()) or list(config.network.listeners)
+    advertised = list(config.network.advertised_listeners.values()) or list(config.network.listeners)
     inter_broker = config.network.inter_broker_listener
-    return sorted(told, key=lambda address: address.name != inter_broker)
+    return sorted(advertised, key=lambda address: address.name != inter_broker)
 
 
 def broker_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
@@ -44,7 +44,7 @@ def broker_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[End
     for address, endpoint in zip(broker_listeners(config), endpoints, strict=True):
         if is_every_address(address.host) and not config.is_alone:
             log.info(
-                "listener %s is on every address: clients and other nodes are told %s, the name of this machine; "
+                "listener %s is on every address: %s, the name of this machine, is advertised to clients and nodes; "
                 "advertised.listeners can name another host",
                 endpoint.name,
                 host_and_port(endpoint.host, endpoint.port),
@@ -72,17 +72,19 @@ def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 
 
 def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Advertised or configured listeners of the controller. If the first is on every address, its address in
-    `controller.quorum.voters` takes its place."""
-    told = [
+    """Advertised or configured listeners of the controller.
+
+    If the first is on every address, its address in `controller.quorum.voters` takes its place.
+    """
+    listeners = [
         config.network.advertised_controller_listeners.get(own.name, own) for own in config.network.controller_listeners
     ]
     configured = config.quorum.voters.get(config.node_id)
-    if told and told[0].name not in config.network.advertised_controller_listeners and configured is not None:
+    if listeners and listeners[0].name not in config.network.advertised_controller_listeners and configured is not None:
         host, port = configured
-        if port and is_every_address(told[0].host):
-            told[0] = told[0]._replace(host=host, port=port)
-    return told
+        if port and is_every_address(listeners[0].host):
+            listeners[0] = listeners[0]._replace(host=host, port=port)
+    return listeners
 
 
 def _endpoint(address: ListenerAddress, ports: Mapping[str, int]) -> Endpoint:

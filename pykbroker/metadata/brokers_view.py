@@ -30,8 +30,11 @@ class BrokersView:
         self._offline_replicas: dict[tuple[tuple[int, ...], tuple[bytes, ...]], list[int]] = {}
 
     def leader_error(self, leader: int) -> ErrorCode:
-        """NONE if the client reaches this leader, else LISTENER_NOT_FOUND for a registered broker that is fenced or
-        has no listener of the client's name, and LEADER_NOT_AVAILABLE where there is no such broker (P-26)."""
+        """The error of a partition with this leader; NONE if the client can reach it (P-26).
+
+        LISTENER_NOT_FOUND for a registered broker that is fenced or has no listener of the client's name,
+        LEADER_NOT_AVAILABLE without such a broker.
+        """
         error = self._leader_errors.get(leader)
         if error is None:
             address = self._metadata.endpoint(leader, self._client, self.image)

@@ -46,8 +46,10 @@ class Shape:
 
 
 class TopicShapes:
-    """Shapes of topics: topics with equal partitions share one `Shape`. `of` finds the shape of a known topic image
-    without comparing partitions."""
+    """Shapes of topics: topics with equal partitions share one `Shape`.
+
+    `of` finds the shape of a known topic image without comparing partitions.
+    """
 
     __slots__ = ("_images", "_interned", "_shapes")
 

@@ -47,7 +47,7 @@ DESCRIPTORS_KEPT = 4096
 """Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
 
 CHECK_INTERVAL_S = 0.1
-"""Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
+"""Seconds between two checks if another voter can lead, while this node gives up the leadership of the quorum."""
 
 
 class ReadyAddress(NamedTuple):

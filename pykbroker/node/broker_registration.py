@@ -114,8 +114,9 @@ async def register_at_once(
 
 
 def refuse_unknown_features(config: BrokerConfig, image: ClusterImage, directory: LogDirectory) -> None:
-    """Checks that a single node supports the cluster's features, before its broker registers: no other node could
-    change them later.
+    """Checks that a single node supports the cluster's features, before its broker registers.
+
+    No other node could change them later.
 
     Raises:
         InconsistentDirectory: the cluster has features that do not exist here, such as those that Apache Kafka set.
@@ -224,7 +225,7 @@ class Registration:
         self._endpoints = endpoints
         self._identity = identity
         self._directories = directories
-        self._told_cordoned: list[bytes] = []
+        self._reported_cordoned: list[bytes] = []
         self._controller = controller
         self._channel = channel
         self._previous_broker_epoch = previous_broker_epoch
@@ -242,7 +243,7 @@ class Registration:
         self._unfenced = trio.Event()
         self._may_stop = trio.Event()
         self._is_over = False
-        self._heard_at = 0.0
+        self._answered_at = 0.0
 
     async def run(self) -> None:
         """Sends registrations and heartbeats until it is cancelled or the controller permits this broker's shutdown.
@@ -288,7 +289,7 @@ class Registration:
             self._must_amend = True
             self._wake.set()
         is_caught_up = self._caught_up.is_set() and old.configs is not new.configs
-        if is_caught_up and list(self._directories.cordoned_directory_ids()) != self._told_cordoned:
+        if is_caught_up and list(self._directories.cordoned_directory_ids()) != self._reported_cordoned:
             self._wake.set()
 
     def send_heartbeat_now(self) -> None:
@@ -320,14 +321,14 @@ class Registration:
         self._wake.set()
         config = self._config
         silence_s = (2 * config.quorum.election_timeout_ms + config.quorum.fetch_timeout_ms) / 1000
-        self._heard_at = trio.current_time()
-        give_up_at = self._heard_at + CONTROLLED_SHUTDOWN_MAX_S
+        self._answered_at = trio.current_time()
+        give_up_at = self._answered_at + CONTROLLED_SHUTDOWN_MAX_S
         while not self._may_stop.is_set():
-            until = min(give_up_at, self._heard_at + silence_s)
+            until = min(give_up_at, self._answered_at + silence_s)
             if trio.current_time() >= until:
                 log.warning("stopping without the controller's permission, which did not come in time")
                 return
-            if self._is_quorum_gone() and trio.current_time() >= self._heard_at + NO_QUORUM_TIMEOUT_S:
+            if self._is_quorum_gone() and trio.current_time() >= self._answered_at + NO_QUORUM_TIMEOUT_S:
                 log.info("stopping without the controller's permission: too few controllers answer to elect one")
                 return
             with trio.move_on_after(CHECK_INTERVAL_S):
@@ -381,10 +382,10 @@ class Registration:
         )
         # Before the broker has caught up it does not know its dynamic settings.
         if self._caught_up.is_set() and self._controller.image.metadata_version >= CORDONED_LOG_DIRS:
-            self._told_cordoned = list(self._directories.cordoned_directory_ids())
-            request.cordoned_log_dirs = self._told_cordoned
+            self._reported_cordoned = list(self._directories.cordoned_directory_ids())
+            request.cordoned_log_dirs = self._reported_cordoned
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
-        self._heard_at = trio.current_time()
+        self._answered_at = trio.current_time()
         code = answered_error(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self._check_own_registration()

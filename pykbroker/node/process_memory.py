@@ -66,9 +66,9 @@ smaller values and raises them to these bounds as mapped blocks are freed."""
 
 
 def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that freed memory can be
-    returned, and that keeps large blocks in the heap until then.
+    """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that it can return freed memory.
 
+    Until it does, it keeps large blocks in the heap.
     Unchanged without glibc, if PYTHONMALLOC is set already, and for a Python without the global interpreter lock, which
     has its own allocator.
     """
@@ -100,7 +100,7 @@ def has_glibc() -> bool:
 
 
 class Idleness:
-    """Tells if the process was idle between two looks at it."""
+    """The processor time of the process, by which two calls see if it was idle between them."""
 
     def __init__(self) -> None:
         self._looked_at: tuple[float, float] | None = None
@@ -121,7 +121,7 @@ class FreedMemory:  # pragma: no cover: tested in a process of its own
 
     A busy process returns it after growth. Memory that is in use for long and then freed is no growth: 2,000 partitions
     that are made within a minute and then deleted would leave 3 MB. So an idle process that has worked returns it, too.
-    There the pause hurts nobody: malloc_trim looks at every free block, at 0.7 microseconds for each.
+    There the pause delays no request: malloc_trim looks at every free block, at 0.7 microseconds for each.
 
     Args:
         processor_time: function that returns the processor time of the process so far, in seconds. That of the return
@@ -240,8 +240,10 @@ class SettledObjects:
                 self._settled_since_collection += survivors
 
     def _forget_size(self) -> None:
-        """Collects once more: after a collection of many objects Python delays the next full one until a quarter as
-        many are new, and this one has few."""
+        """Collects once more, so that Python does not delay its next full collection.
+
+        After a collection of many objects it waits until a quarter as many are new; this one has few.
+        """
         gc.collect()
 
 

@@ -137,8 +137,10 @@ def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) ->
 
 
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
-    """Longest wait of a metadata Fetch for records, in ms: Kafka's 500 ms, but at most a quarter of the fetch timeout,
-    after which a follower becomes prospective."""
+    """Longest wait of a metadata Fetch for records, in ms: Kafka's 500 ms, but at most a quarter of the fetch timeout.
+
+    After the fetch timeout a follower becomes prospective.
+    """
     return min(FETCH_WAIT_MAX_MS, config.quorum.fetch_timeout_ms // 4)
 
 

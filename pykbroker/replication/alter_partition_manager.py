@@ -98,7 +98,7 @@ class AlterPartitionManager:
         turn = Turn()
         for topic in response.topics:
             for answer in topic.partitions:
-                # Between two turns only the partitions change, and each knows its proposal.
+                # Between two turns only the partitions change, and each has its proposal.
                 await turn.end_if_over()
                 item = items.pop((topic.topic_id, answer.partition_index), None)
                 if item is not None and not self._take(item, answer):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import answered_error
+
 if TYPE_CHECKING:
     from pykbroker.protocol.fields import Message
 
+REQUEST_TIMEOUT_MS = 10_000
 REPLICAS_PER_REQUEST = 2000
 """Largest number of replicas in one AssignReplicasToDirs request, as in Kafka's AssignmentsManager."""
 
@@ -19,8 +23,21 @@ class Channel(Protocol):
         """The active controller's response. Raises KafkaError."""
 
 
-def assignment_request(broker_id: int, broker_epoch: int, replicas: Iterable[tuple[bytes, bytes, int]]) -> Message:
-    """AssignReplicasToDirs (KIP-858) for replicas: (directory id, topic id, partition) each."""
+async def assign_replicas(
+    channel: Channel, broker_id: int, broker_epoch: int, replicas: Iterable[tuple[bytes, bytes, int]]
+) -> str | None:
+    """Assigns replicas to directories: (directory id, topic id, partition) each.
+
+    Returns the reason why the whole request failed, None if it did not. A single replica may be refused nevertheless.
+    """
+    try:
+        response = await channel.request(_request(broker_id, broker_epoch, replicas), REQUEST_TIMEOUT_MS)
+    except KafkaError as error:
+        return str(error)
+    return answered_error(response.error_code).name if response.error_code else None
+
+
+def _request(broker_id: int, broker_epoch: int, replicas: Iterable[tuple[bytes, bytes, int]]) -> Message:
     # Imported here: most brokers never send this request.
     from pykbroker.protocol.messages.assign_replicas_to_dirs import (
         AssignReplicasToDirsRequest,

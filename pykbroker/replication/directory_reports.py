@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import answered_error
-from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
+from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assign_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_MS = 5000
 RETRY_S = 0.5
 
 Replica = tuple[bytes, bytes, int]
@@ -94,12 +91,6 @@ class DirectoryReports:
         broker = self._image().brokers.get(self._node_id)
         if broker is None:  # it was unregistered (UnregisterBroker) during an earlier request
             return
-        request = assignment_request(self._node_id, broker.epoch, replicas)
-        try:
-            response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
-        except KafkaError as error:
-            log.warning("the log directories of %d replica(s) could not be reported: %s", len(replicas), error)
-            return
-        if response.error_code:
-            code = answered_error(response.error_code).name
-            log.warning("the controller refused the log directories of %d replica(s): %s", len(replicas), code)
+        failure = await assign_replicas(self._channel, self._node_id, broker.epoch, replicas)
+        if failure is not None:
+            log.warning("the log directories of %d replica(s) could not be reported: %s", len(replicas), failure)

@@ -226,8 +226,10 @@ class FetchSessions:
         return session
 
     def _evictable(self, size: int, now_ms: int, *, is_of_replica: bool) -> FetchSession | None:
-        """The session that gives way to a new one with `size` partitions: one that is not used, else the smallest of
-        those that are old enough. A replica also takes the place of any consumer, however new and large its session is.
+        """The session that gives way to a new one with `size` partitions; None if none does.
+
+        It is one that is not used, else the smallest of those that are old enough. A replica also takes the place of
+        any consumer, however new and large its session is.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms > EVICTION_MS:

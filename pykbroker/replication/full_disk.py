@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.image import changed_partitions
-from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import CorruptSegment, StorageFull
-from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import LOST_DIRECTORY
-from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assignment_request
+from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assign_replicas
 from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     can_write,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 TAIL_S = 1.0
 """Time in seconds for other replicas to fetch the end of a log; after it leadership is given up in any case."""
@@ -223,20 +220,11 @@ class FullDisk:
 
     async def _request(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
         replicas = [(directory, *key) for key in keys]
-        request = assignment_request(self._node_id, broker_epoch, replicas)
-        try:
-            response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
-            code = answered_error(response.error_code)
-            failure = "" if code is ErrorCode.NONE else code.name
-        except KafkaError as error:
-            failure = str(error)
-        if failure and not self._is_failing:
-            log.warning(
-                "replicas that this broker gives up or takes up could not be reported: %s",
-                failure,
-            )
-        self._is_failing = bool(failure)
-        if not failure:
+        failure = await assign_replicas(self._channel, self._node_id, broker_epoch, replicas)
+        if failure is not None and not self._is_failing:
+            log.warning("replicas that this broker gives up or takes up could not be reported: %s", failure)
+        self._is_failing = failure is not None
+        if failure is None:
             # A single replica that was refused stays in `replica_moves`, and is requested again.
             what = "gives up" if directory == LOST_DIRECTORY else "takes up again"
             log.info("this broker %s %d replica(s)", what, len(keys))

@@ -1,5 +1,6 @@
-"""Rules of a full disk: checks for space, and the replicas that this broker gives up or takes up again. Pure: time and
-file system are arguments.
+"""Rules of a full disk: checks for space, and the replicas that this broker gives up or takes up again.
+
+Pure: time and file system are arguments.
 
 A broker whose disk is full still serves its records. Where other replicas are in sync it gives up its own until there
 is space: it assigns them to `LOST_DIRECTORY` (AssignReplicasToDirs, KIP-858), and the controller elects other leaders

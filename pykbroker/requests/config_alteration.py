@@ -19,7 +19,7 @@ from pykbroker.controller.turns import Turn
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.certificate_changes import check_tls
-from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.requests.controller_calls import forwarded_or_submitted
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 
@@ -150,17 +150,13 @@ async def _stored(
     """Alters the configs of `resources` on the controller."""
     if not resources:
         return []
-    timeout_ms = context.services.config.request_timeout_ms
-    while True:
-        answer = await forwarded(context, request_of(resources))
-        if answer is not None:
-            found = {
-                (r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses
-            }
-            return [found[resource.resource_type, resource.resource_name] for resource in resources]
-        results, failure = await submit(context, command_of(resources), timeout_ms)
-        if not has_moved(context, failure):
-            return [failure] * len(resources) if results is None else [result.error for result in results]
+    answer, results, failure = await forwarded_or_submitted(
+        context, request_of(resources), lambda: command_of(resources)
+    )
+    if answer is not None:
+        found = {(r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses}
+        return [found[resource.resource_type, resource.resource_name] for resource in resources]
+    return [failure] * len(resources) if results is None else [result.error for result in results]
 
 
 def is_checked(context: NodeContext) -> bool:

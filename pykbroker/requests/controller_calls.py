@@ -10,6 +10,8 @@ from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.metadata.commands import Command
     from pykbroker.controller.metadata.topics import Charge
@@ -68,10 +70,31 @@ def charge_of(context: NodeContext) -> Charge:
     return no_charge if context.quota is None else context.quota.charge_mutations
 
 
-def has_moved(context: NodeContext, failure: ApiError) -> bool:
-    """True if a command failed because this process is no longer the leader: `forwarded` then finds the new one."""
+async def forwarded_or_submitted(
+    context: NodeContext, request: Message, command: Callable[[], Command[R]]
+) -> tuple[Any, R | None, ApiError]:
+    """Makes a change at the active controller, and again at its successor if this process stops being active.
+
+    Args:
+        context: the client's request.
+        request: forwarded if the active controller is another process.
+        command: makes the command that is submitted if it is this process.
+
+    Returns:
+        The response to the forwarded request, None, `NO_ERROR`; or None with the command's result and error, as
+        `submit` returns them.
+
+    Raises:
+        KafkaError, CloseConnection: as `forwarded`.
+    """
     channel = context.services.channel
-    return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
+    while True:
+        response = await forwarded(context, request)
+        if response is not None:
+            return response, None, NO_ERROR
+        result, error = await submit(context, command(), context.services.config.request_timeout_ms)
+        if error.code != ErrorCode.NOT_CONTROLLER or channel is None or channel.is_local:
+            return None, result, error
 
 
 async def submit_command(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:

@@ -24,7 +24,8 @@ _ON_TOP_AND_IN_PARTS = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 32767,
 }
 
-# Fields that identify a part, each with its synonyms; no other fields of a request are repeated.
+# Fields that identify a part, each with its synonyms; no other fields of a request are repeated. The top of a response
+# repeats none, except the session of a Fetch.
 _IDENTITIES = (
     ("name", "topic", "topic_name"),
     ("topic_id",),
@@ -34,8 +35,6 @@ _IDENTITIES = (
     ("resource_name",),
     ("producer_id",),
     ("transactional_id",),
-    ("member_id",),
-    ("session_id",),
 )
 
 # Kafka's values for an absent offset, epoch or node, if the declaration has another default.
@@ -52,6 +51,8 @@ _NOTHING = {
     "timestamp": -1,
 }
 
+
+SESSION_ID = "session_id"
 
 _TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.CONTROLLER_REGISTRATION)
 """APIs whose error response has the text of the error code, whatever the reason was."""
@@ -70,7 +71,10 @@ def error_response(request: Message, version: int, error_code: int, message: str
         parts = [topic for directory in getattr(request, "dirs", ()) for topic in directory.topics]
     has_top = _has_error_code(response_type, version)
     goes_deeper = not has_top or version <= _ON_TOP_AND_IN_PARTS.get(key, -1)
-    return _Filler(version, error_code, message).fill(response_type, parts, goes_deeper)
+    response = _Filler(version, error_code, message).fill(response_type, parts, goes_deeper)
+    if key is ApiKey.FETCH:
+        setattr(response, SESSION_ID, getattr(request, SESSION_ID))
+    return response
 
 
 class _Filler:
@@ -97,8 +101,6 @@ class _Filler:
                     and _leads_to_error(field.element.element, self._version)
                 ):
                     values[field.name] = self._elements(field, part)
-            elif (found := _named(field.name, part)) is not None:
-                values[field.name] = found
             elif field.name in _NOTHING:
                 values[field.name] = _NOTHING[field.name]
         return response_type(**values)
@@ -110,6 +112,9 @@ class _Filler:
 
     def _element(self, element_type: type[Message], item: Any, goes_deeper: bool) -> Message:
         element = self.fill(element_type, item, goes_deeper)
+        for field in element_type.FIELDS:
+            if self._version in field.versions and (found := _named(field.name, item)) is not None:
+                setattr(element, field.name, found)
         if not isinstance(item, Message):
             # A plain string or number, for the first field of its type.
             for field in element_type.FIELDS:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from pykbroker.controller.metadata.delegation_tokens import (
-    ChangedToken,
     ExpireDelegationToken,
     RenewDelegationToken,
     TokenSettings,
 )
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.requests.controller_calls import forwarded_or_submitted
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.expire_delegation_token import (
@@ -69,16 +68,15 @@ async def change_token(
         return response(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIMESTAMP)
     # Copied, as it is a view of the request's frame.
     hmac = bytes(request.hmac)
-    while True:
-        answer: R | None = await forwarded(context, request)
-        if answer is not None:
-            return answer
-        now_ms = context.services.clock.now_ms()
-        planned = command(token_settings(context), context.principal, hmac, period_ms, now_ms)
-        result: ChangedToken | None
-        result, failure = await submit(context, planned, context.services.config.request_timeout_ms)
-        if not has_moved(context, failure):
-            break
+    clock = context.services.clock
+
+    def planned() -> ExpireDelegationToken | RenewDelegationToken:
+        return command(token_settings(context), context.principal, hmac, period_ms, clock.now_ms())
+
+    answer: R | None
+    answer, result, failure = await forwarded_or_submitted(context, request, planned)
+    if answer is not None:
+        return answer
     if result is None:
         return response(error_code=failure.code)
     return response(error_code=result.error, expiry_timestamp_ms=result.expiry_ms)

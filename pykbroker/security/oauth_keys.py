@@ -35,8 +35,10 @@ FETCH_PAUSE_S = 1.0
 
 
 class KeySetSettings(NamedTuple):
-    """`sasl.oauthbearer.jwks.endpoint.url` (http, https or file), and `...refresh.ms`, `...retry.backoff.ms`,
-    `...retry.backoff.max.ms`."""
+    """`sasl.oauthbearer.jwks.endpoint.url` (http, https or file) and the settings beside it.
+
+    They are `...refresh.ms`, `...retry.backoff.ms` and `...retry.backoff.max.ms`.
+    """
 
     url: str
     refresh_ms: int

@@ -45,8 +45,10 @@ VALIDATORS = (
 
 
 class OAuthMechanism(NamedTuple):
-    """Function that makes the exchange of a login, and one to be awaited before each token; None if there is nothing
-    to wait for."""
+    """Function that makes the exchange of a login, and one to be awaited before each token.
+
+    The second is None if there is nothing to wait for.
+    """
 
     make: Callable[[], OAuthExchange]
     prepare: Callable[[bytes], Awaitable[None]] | None

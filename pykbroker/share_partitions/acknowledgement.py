@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.share_partitions.in_flight import NOBODY, InFlightBatch, InFlightState, is_terminal
+from pykbroker.share_partitions.in_flight import NO_MEMBER, InFlightBatch, InFlightState, is_terminal
 from pykbroker.share_partitions.share_partition import Change, SharePartition
 from pykbroker.share_state.state import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, StateBatch
 
@@ -148,7 +148,7 @@ class _Acknowledgement:
 
     def _check_owner(self, batch: InFlightBatch) -> None:
         state = batch.state
-        if state.member_id == NOBODY:
+        if state.member_id == NO_MEMBER:
             message = OFFSET_NOT_ACQUIRED if batch.is_by_offset else BATCH_NOT_ACQUIRED
             raise Refused(ErrorCode.INVALID_RECORD_STATE, message)
         if state.member_id != self._member_id:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pykbroker.share_state.state import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 
-NOBODY = ""
+NO_MEMBER = ""
 """Member id of records that no member holds."""
 NO_LOCK = 0
 
@@ -29,14 +29,14 @@ class InFlightState:
     Attributes:
         state: AVAILABLE, ACQUIRED, ACKNOWLEDGED or ARCHIVED.
         delivery_count: number of deliveries, the present one included.
-        member_id: the member that holds it, `NOBODY` for none.
+        member_id: the member that holds it, `NO_MEMBER` for none.
         lock_expires_ms: end of the acquisition lock, `NO_LOCK` without one.
     """
 
     __slots__ = ("_before", "_is_archived_for_good", "delivery_count", "lock_expires_ms", "member_id", "state")
 
     def __init__(
-        self, state: int, delivery_count: int, member_id: str = NOBODY, lock_expires_ms: int = NO_LOCK
+        self, state: int, delivery_count: int, member_id: str = NO_MEMBER, lock_expires_ms: int = NO_LOCK
     ) -> None:
         self.state = state
         self.delivery_count = delivery_count
@@ -83,7 +83,7 @@ class InFlightState:
         assert self.state == ACQUIRED
         assert self._before is None
         self.state = self._or_archived(state, delivery_count_limit)
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
 
     def _or_archived(self, state: int, delivery_count_limit: int) -> int:
         """`state`, or ARCHIVED in place of AVAILABLE after the last delivery that is allowed."""
@@ -106,7 +106,7 @@ class InFlightState:
         """The record is gone from the log: no transition in progress can bring it back."""
         self._is_archived_for_good = True
         self.state = ARCHIVED
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
         self.lock_expires_ms = NO_LOCK
 
 

@@ -19,8 +19,10 @@ broker's table of codes is not imported into the process of a test."""
 
 
 class LocalBrokerError(RuntimeError):
-    """A broker process, or a call to it, failed. The text has the reason, and ends with the broker's log where that
-    helps."""
+    """A broker process, or a call to it, failed.
+
+    The text has the reason, and ends with the broker's log where that helps.
+    """
 
 
 class Position(NamedTuple):

@@ -64,8 +64,10 @@ class LocalClient:
 
     @property
     def java_settings(self) -> dict[str, str]:
-        """Address, and with TLS the certificates, as properties of a Java client. Spark takes each with `kafka.`
-        before its name."""
+        """Address, and with TLS the certificates, as properties of a Java client.
+
+        Spark takes each with `kafka.` before its name.
+        """
         return self._access.java
 
     @property

@@ -98,14 +98,16 @@ EXCEPTIONS = {
         "transactions.coordinator.TransactionCoordinator._deliver",
     },
     "an administrator's request": {
-        "groups.coordinator.GroupCoordinator.delete_groups",
+        "groups.coordinator.GroupCoordinator._prepare_deletions",
         "groups.share.requests.ShareGroupRequests._administer",
         "groups.share.requests.ShareGroupRequests._delete_partitions",
         "groups.share.requests.ShareGroupRequests.alter_offsets",
         "groups.share.requests.ShareGroupRequests.delete_offsets",
         "groups.share.requests.ShareGroupRequests.delete_states",
         "groups.share.requests.ShareGroupRequests.summaries",
+        "requests.config_alteration._stored",
         "requests.latest_offsets.latest_offsets",
+        "requests.token_requests.change_token",
     },
 }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pykbroker.errors import CoordinatorError
+from pykbroker.errors import KafkaError
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a call, or the ErrorCode of the CoordinatorError that it raises."""
+    """The result of a call, or the ErrorCode of the KafkaError that it raises."""
     try:
         return call(*arguments)
-    except CoordinatorError as error:
+    except KafkaError as error:
         return error.error_code
 
 
@@ -20,5 +20,5 @@ async def outcome_of(call: Callable[..., Awaitable[Any]], *arguments: Any, **nam
     """As `outcome`, of a call that is awaited."""
     try:
         return await call(*arguments, **named)
-    except CoordinatorError as error:
+    except KafkaError as error:
         return error.error_code

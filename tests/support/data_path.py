@@ -151,10 +151,10 @@ class DataPath:
             encode_chunks(response, version)  # the version can carry all that the handler put into it
         return response
 
-    async def answer(self, handler: Any, request: Any, version: int) -> Any:
+    async def answer(self, handler: Any, request: Any, version: int, *, client_id: str = "test") -> Any:
         """As `call`, but an error is the response that the client gets."""
         try:
-            return await self.call(handler, request, version)
+            return await self.call(handler, request, version, client_id=client_id)
         except KafkaError as error:
             return failed(self.context(ApiKey(request.KEY), version), request, error)
 

@@ -56,7 +56,7 @@ def find_files(path: str) -> list[str]:
 
 
 def contents_of(path: str) -> str:
-    """Guess the format of a file's records, a key of `DECODERS`, from its name and its directory's."""
+    """The format of a file's records, a key of `DECODERS`, by its name and its directory's."""
     if path.endswith(".checkpoint"):
         return "metadata"
     directory = os.path.basename(os.path.dirname(os.path.abspath(path)))

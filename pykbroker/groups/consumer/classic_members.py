@@ -11,9 +11,8 @@ from pykbroker.groups.classic.joins import KNOWN_MEMBER_ID_VERSION
 from pykbroker.groups.classic.members import Waiter
 from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.context import HeartbeatContext
-from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
-    check_room,
     find_static_member,
     raise_epoch,
     reconcile_member,
@@ -31,6 +30,7 @@ from pykbroker.groups.consumer.migration import (
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target
 from pykbroker.groups.consumer.records import member_record
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
+from pykbroker.groups.modern.checks import check_room
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -74,7 +74,8 @@ def join(
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = request.member_id == ""
     member_id = new_member_id if is_unknown else request.member_id
-    check_room(group, member_id, context.settings.max_size)
+    if member_id not in group.members:
+        check_room(group, CONSUMER_GROUP_TYPE, context.settings.max_size)
     if not group.supports_classic(request.protocol_type, [protocol.name for protocol in request.protocols]):
         raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if is_unknown and request.group_instance_id is None and api_version >= KNOWN_MEMBER_ID_VERSION:
@@ -287,7 +288,7 @@ def leave(
                 member = find_static_member(group, identity.group_instance_id, identity.member_id or owner)
             leaving[member.member_id] = member
         except GroupError as error:
-            response.error_code = error.code
+            response.error_code = error.error_code
         responses.append(response)
     result = fence_members(group, list(leaving.values()), settings, topics, now_ms)
     result.response = LeaveGroupResponse(members=responses)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
+from pykbroker.groups.modern.describe import topic_partitions
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.java_order import timeline_order
 from pykbroker.protocol.messages.consumer_group_describe import (
@@ -15,7 +16,7 @@ from pykbroker.protocol.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
@@ -42,8 +43,8 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Mapping[bytes,
     for partitions in (member.assigned, member.pending_revocation):
         for topic_id, epochs in partitions.items():
             owned.setdefault(topic_id, []).extend(sorted(epochs))
-    assignment = yield from _assignment(owned.items(), topics)
-    target = yield from _assignment(group.target_of(member.member_id).items(), topics)
+    assignment = yield from topic_partitions(TopicPartitions, owned.items(), topics)
+    target = yield from topic_partitions(TopicPartitions, group.target_of(member.member_id).items(), topics)
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -53,24 +54,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Mapping[bytes,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=assignment,
-        target_assignment=target,
+        assignment=Assignment(topic_partitions=assignment),
+        target_assignment=Assignment(topic_partitions=target),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
-
-
-def _assignment(
-    partitions: Iterable[tuple[bytes, Iterable[int]]], topics: Mapping[bytes, TopicImage]
-) -> Steps[Assignment]:
-    """The partitions of each topic; the numbers of a list are in order."""
-    assignment = Assignment()
-    for count, (topic_id, numbers) in enumerate(partitions, 1):
-        topic = topics.get(topic_id)
-        if topic is not None:
-            ordered = numbers if isinstance(numbers, list) else sorted(numbers)
-            assignment.topic_partitions.append(
-                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=ordered)
-            )
-        if not count % PIECE:
-            yield
-    return assignment

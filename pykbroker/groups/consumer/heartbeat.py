@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
-from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
 from pykbroker.groups.consumer.member import NO_PARTITION_EPOCHS, ConsumerMember
 from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
@@ -22,11 +22,11 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
+from pykbroker.groups.modern.checks import check_not_blank, check_room
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult, LogRecord
-from pykbroker.java_order import is_blank
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -50,7 +50,8 @@ def heartbeat(
     """
     result = GroupResult(applies_at_append=True)
     owned = None if request.topic_partitions is None else [(t.topic_id, t.partitions) for t in request.topic_partitions]
-    check_room(group, request.member_id, context.settings.max_size)
+    if request.member_id not in group.members:
+        check_room(group, CONSUMER_GROUP_TYPE, context.settings.max_size)
     member = _find_or_add(group, request, owned, result.records)
     changed = _with_request(member, request, context)
     updated = yield from update_member(group, member, changed, owned, context, result)
@@ -194,9 +195,8 @@ def reconcile_member(
     yield
     records.append((yield from current_record(group.group_id, updated)))
     yield
-    if updated.classic is None and updated.is_revoking:
-        deadline_ms = context.now_ms + updated.rebalance_timeout_ms
-        group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
+    if updated.classic is None:
+        group.await_revocation(updated, context.now_ms)
     return updated
 
 
@@ -229,17 +229,6 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
         notes=[note],
         applies_at_append=True,
     )
-
-
-def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """Refuses a new member of a full group.
-
-    Raises:
-        GroupError: GROUP_MAX_SIZE_REACHED.
-    """
-    if len(group.members) >= max_size and member_id not in group.members:
-        message = f"The consumer group has reached its maximum capacity of {max_size} members."
-        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
@@ -356,21 +345,20 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
     )
 
 
-def check_request(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues
-) -> GroupError | None:
-    """The error of a request that no group would accept; None if there is none."""
+def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues) -> None:
+    """Refuses a request that no group would accept.
+
+    Raises:
+        GroupError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """
     epoch = request.member_epoch
     member_id_required = api_version >= 1 or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH
-    empty = (
+    check_not_blank(
         ("MemberId", request.member_id if member_id_required else None),
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     )
-    for name, value in empty:
-        if value is not None and is_blank(value):
-            return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     reason = None
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
@@ -384,9 +372,8 @@ def check_request(
     elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         reason = "MemberEpoch is invalid."
     if reason is not None:
-        return GroupError(ErrorCode.INVALID_REQUEST, reason)
+        raise GroupError(ErrorCode.INVALID_REQUEST, reason)
     if request.server_assignor is not None and request.server_assignor not in settings.assignors:
         supported = ", ".join(settings.assignors)
         message = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}."
-        return GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
-    return None
+        raise GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)

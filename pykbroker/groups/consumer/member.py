@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -70,6 +71,11 @@ class ConsumerMember(NamedTuple):
     def is_revoking(self) -> bool:
         """True if the member was asked to give something up and has not confirmed it."""
         return self.state is MemberState.UNREVOKED_PARTITIONS
+
+    @property
+    def epoch_error(self) -> ErrorCode:
+        """Error of a request about offsets that has another epoch."""
+        return ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.groups.consumer.group import ConsumerGroup
-from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.offsets import MEMBER_EPOCH_VERSION, has_too_large_metadata
+from pykbroker.groups.offsets import MEMBER_EPOCH_VERSION, has_too_large_metadata, is_anonymous
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -22,13 +21,13 @@ def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, api_version
         return ErrorCode.UNKNOWN_MEMBER_ID
     if member.classic is None and api_version < MEMBER_EPOCH_VERSION:
         return ErrorCode.UNSUPPORTED_VERSION
-    return _epoch_error(member) if epoch > member.member_epoch else ErrorCode.NONE
+    return member.epoch_error if epoch > member.member_epoch else ErrorCode.NONE
 
 
 def check_transactional_commit(group: ConsumerGroup, request: OffsetCommitRequest) -> ErrorCode:
     """Error of a transactional commit as a whole; requests without a member, generation and instance need none."""
     epoch = request.generation_id_or_member_epoch
-    if (epoch < 0 and not group.members) or _is_anonymous(request):
+    if (epoch < 0 and not group.members) or is_anonymous(request):
         return ErrorCode.NONE
     member = group.members.get(request.member_id)
     if member is None:
@@ -46,7 +45,7 @@ def check_partitions(
     """
     epoch = request.generation_id_or_member_epoch
     member = group.members.get(request.member_id)
-    if member is None or epoch == member.member_epoch or (is_transactional and _is_anonymous(request)):
+    if member is None or epoch == member.member_epoch or (is_transactional and is_anonymous(request)):
         return ErrorCode.NONE
     for topic in request.topics:
         for partition in topic.partitions:
@@ -54,25 +53,5 @@ def check_partitions(
                 continue
             assigned_epoch = member.assignment_epoch_of(topic.topic_id, partition.partition_index)
             if assigned_epoch is None or epoch < assigned_epoch:
-                return ErrorCode.ILLEGAL_GENERATION if is_transactional else _epoch_error(member)
+                return ErrorCode.ILLEGAL_GENERATION if is_transactional else member.epoch_error
     return ErrorCode.NONE
-
-
-def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
-    """Error of an OffsetFetch; one without a member is from an administrator or an older client."""
-    if member_id is None:
-        # With an epoch, Kafka looks for the member null, and its table of members fails.
-        return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
-    member = group.members.get(member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member_epoch == member.member_epoch else _epoch_error(member)
-
-
-def _is_anonymous(request: OffsetCommitRequest) -> bool:
-    has_member = request.member_id != "" or request.group_instance_id is not None
-    return request.generation_id_or_member_epoch == -1 and not has_member
-
-
-def _epoch_error(member: ConsumerMember) -> ErrorCode:
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

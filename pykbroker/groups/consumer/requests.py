@@ -68,27 +68,22 @@ class ConsumerGroupRequests:
         `may_describe` returns True if the client may DESCRIBE a topic that its regular expression matches.
         """
         group_id = request.group_id
-        malformed = check_request(request, api_version, self.settings)
-        if malformed is not None:
-            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        check_request(request, api_version, self.settings)
         request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
         names = request.subscribed_topic_names or ()
         if len(names) > PIECE:
             await in_turns(self._topics.prepare(names))
-        try:
-            _, shard, now_ms = self._runtime.find_now(group_id)
-            client = client_id, client_host, may_describe
-            if shard.is_long_consumer_heartbeat(request, now_ms):
-                write = await self._large.begin_write(
-                    GroupShard.prepare_consumer_heartbeat, GroupShard.consumer_heartbeat, request, *client
-                )
-            else:
-                write = self._runtime.begin_write(group_id, GroupShard.consumer_heartbeat, request, *client)
-            if write.result.regex_refresh is not None:
-                self.refresh_regexes(write.result.regex_refresh)
-            response: ConsumerGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
-        except CoordinatorError as error:
-            return ConsumerGroupHeartbeatResponse(error_code=error.error_code)
+        _, shard, now_ms = self._runtime.find_now(group_id)
+        client = client_id, client_host, may_describe
+        if shard.is_long_consumer_heartbeat(request, now_ms):
+            write = await self._large.begin_write(
+                GroupShard.prepare_consumer_heartbeat, GroupShard.consumer_heartbeat, request, *client
+            )
+        else:
+            write = self._runtime.begin_write(group_id, GroupShard.consumer_heartbeat, request, *client)
+        if write.result.regex_refresh is not None:
+            self.refresh_regexes(write.result.regex_refresh)
+        response: ConsumerGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response
 
     def refresh_regexes(self, refresh: RegexRefresh) -> None:

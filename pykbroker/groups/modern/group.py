@@ -15,7 +15,7 @@ from pykbroker.groups.assignors.spec import Partitions
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
-from pykbroker.groups.modern.timers import MemberTimers, SoftState
+from pykbroker.groups.modern.timers import MemberTimers, SoftState, TimerKind
 from pykbroker.groups.result import LogRecord
 from pykbroker.java_order import hash_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
@@ -59,6 +59,8 @@ class ReconcilingMember(Protocol):
     def member_id(self) -> str: ...
     @property
     def member_epoch(self) -> int: ...
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
     @property
     def is_revoking(self) -> bool:
         """True if the member was asked to give something up and has not confirmed it."""
@@ -160,6 +162,12 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
             message = f"Member {member_id} is not a member of group {self.group_id}."
             raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
         return member
+
+    def await_revocation(self, member: AnyMember, now_ms: int) -> None:
+        """Starts the rebalance timeout of a member that was asked to give something up."""
+        if member.is_revoking:
+            deadline_ms = now_ms + member.rebalance_timeout_ms
+            self.timers.schedule(TimerKind.REBALANCE, member.member_id, deadline_ms, member.member_epoch)
 
     def target_of(self, member_id: str) -> Target:
         """Target assignment of a member; empty if it has none."""

@@ -185,9 +185,7 @@ class ModernGroups(ABC, Generic[AnyGroup, Settings]):
             session_timeout_ms = self.settings_of(group_id).session_timeout_ms
             for member_id, member in group.members.items():
                 group.timers.schedule(TimerKind.SESSION, member_id, now_ms + session_timeout_ms)
-                if member.is_revoking:
-                    deadline_ms = now_ms + member.rebalance_timeout_ms
-                    group.timers.schedule(TimerKind.REBALANCE, member_id, deadline_ms, member.member_epoch)
+                group.await_revocation(member, now_ms)
 
     def wake_ms(self, group_id: str) -> int | None:
         """Time of a group's next timer, in ms since the epoch; None for no timer.

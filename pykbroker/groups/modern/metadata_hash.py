@@ -1,4 +1,4 @@
-"""Hashes of the topics that a group subscribes to, with which a new coordinator notices that they changed (KIP-1101).
+"""Hashes of the topics that a group subscribes to, by which a new coordinator finds that they have changed (KIP-1101).
 
 The hash of a group is stored in its epoch record. It is XXH3 (64 bits, seed 0) over 8 bytes in little-endian order for
 each existing topic, sorted by name: the topic's own hash, which covers its id, name, partitions and racks. A string is

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.controller.metadata.image import TopicImage
+from pykbroker.groups.modern.describe import topic_partitions
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.target import ASSIGNOR
 from pykbroker.java_order import timeline_order
 from pykbroker.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps
 
 
 def describe(group: ShareGroup, topics: GroupTopics) -> Steps[DescribedGroup]:
@@ -31,15 +32,7 @@ def describe(group: ShareGroup, topics: GroupTopics) -> Steps[DescribedGroup]:
 
 
 def _member(member: ShareMember, topics: Mapping[bytes, TopicImage]) -> Steps[Member]:
-    assignment = Assignment()
-    for count, (topic_id, partitions) in enumerate(member.assigned.items(), 1):
-        topic = topics.get(topic_id)
-        if topic is not None:
-            assignment.topic_partitions.append(
-                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
-            )
-        if not count % PIECE:
-            yield
+    assignment = yield from topic_partitions(TopicPartitions, member.assigned.items(), topics)
     return Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -47,5 +40,5 @@ def _member(member: ShareMember, topics: Mapping[bytes, TopicImage]) -> Steps[Me
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        assignment=assignment,
+        assignment=Assignment(topic_partitions=assignment),
     )

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pykbroker.config.values import ShareGroupValues
+from pykbroker.groups.modern.checks import check_not_blank, check_room
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, Assignment
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, Initialization
-from pykbroker.groups.share.group import ShareGroup, TopicState
+from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup, TopicState
 from pykbroker.groups.share.initialization import initializing_record, missing_partitions
 from pykbroker.groups.share.member import STABLE, ShareMember
 from pykbroker.groups.share.records import current_record, epoch_record, member_record, member_tombstones
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
-from pykbroker.java_order import is_blank
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import (
@@ -54,16 +54,17 @@ class ShareHeartbeatContext:
     initialization: Initialization | None = field(default=None)
 
 
-def check_request(request: ShareGroupHeartbeatRequest) -> GroupError | None:
-    """The error of a request that is malformed by itself; None for a good one."""
-    for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
-        if value is not None and is_blank(value):
-            return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+def check_request(request: ShareGroupHeartbeatRequest) -> None:
+    """Refuses a request that is malformed by itself.
+
+    Raises:
+        GroupError: INVALID_REQUEST.
+    """
+    check_not_blank(("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id))
     if request.member_epoch == 0 and not request.subscribed_topic_names:
-        return GroupError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEAVE_GROUP_MEMBER_EPOCH:
-        return GroupError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
-    return None
+        raise GroupError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
 
 
 def heartbeat(
@@ -78,7 +79,8 @@ def heartbeat(
         GroupError: the group refuses the member.
     """
     result = GroupResult(applies_at_append=True)
-    _check_room(group, request.member_id, context.settings.max_size)
+    if request.member_id not in group.members:
+        check_room(group, SHARE_GROUP_TYPE, context.settings.max_size)
     member = _find_or_add(group, request)
     names = request.subscribed_topic_names
     updated = member._replace(
@@ -229,12 +231,6 @@ def remove_member(group: ShareGroup, member: ShareMember, topics: GroupTopics) -
     metadata_hash = topics.hash_of(subscriptions.topics)
     result.records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
     return result
-
-
-def _check_room(group: ShareGroup, member_id: str, max_size: int) -> None:
-    if len(group.members) >= max_size and member_id not in group.members:
-        message = f"The share group has reached its maximum capacity of {max_size} members."
-        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def _find_or_add(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:

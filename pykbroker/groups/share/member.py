@@ -44,6 +44,11 @@ class ShareMember(NamedTuple):
         """False: partitions are shared, and nothing is given up."""
         return False
 
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """0: nothing is given up."""
+        return 0
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the target assignment of this epoch."""
         return self.state == STABLE and self.member_epoch == assignment_epoch

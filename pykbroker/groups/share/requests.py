@@ -71,23 +71,18 @@ class ShareGroupRequests:
 
         Partitions that are new to the group are initialized in the background; a later heartbeat assigns them.
         """
-        malformed = check_request(request)
-        if malformed is not None:
-            return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        check_request(request)
         group_id, names = request.group_id, request.subscribed_topic_names or ()
-        try:
-            _, shard = self._runtime.find(group_id)
-            if len(names) > PIECE:
-                await in_turns(shard.share.topics.prepare(names))
-            if shard.is_long_share_heartbeat(request):
-                write = await self._large.begin_write(
-                    GroupShard.prepare_share_heartbeat, GroupShard.share_heartbeat, request, client_id, client_host
-                )
-            else:
-                write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
-            response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
-        except CoordinatorError as error:
-            return ShareGroupHeartbeatResponse(error_code=error.error_code)
+        _, shard = self._runtime.find(group_id)
+        if len(names) > PIECE:
+            await in_turns(shard.share.topics.prepare(names))
+        if shard.is_long_share_heartbeat(request):
+            write = await self._large.begin_write(
+                GroupShard.prepare_share_heartbeat, GroupShard.share_heartbeat, request, client_id, client_host
+            )
+        else:
+            write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
+        response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         if write.result.initialization is not None and self._runtime.nursery is not None:
             self._runtime.nursery.start_soon(self.initialize, write.result.initialization)
         return response
@@ -125,7 +120,7 @@ class ShareGroupRequests:
             )
             await start_in_turns(nursery, initialize_one, calls)
         if errors:
-            names = ", ".join(sorted({error.code.name for error in errors.values()}))
+            names = ", ".join(sorted({error.error_code.name for error in errors.values()}))
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             with suppress(CoordinatorError):

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pykbroker.config.values import StreamsGroupValues
+from pykbroker.groups.modern.checks import check_room
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.configured import ConfiguredTopology, InternalTopic, StatusCode, configure
 from pykbroker.groups.streams.endpoints import endpoints_of
-from pykbroker.groups.streams.group import NO_TOPOLOGY_EPOCH, StreamsGroup
+from pykbroker.groups.streams.group import NO_TOPOLOGY_EPOCH, STREAMS_GROUP_TYPE, StreamsGroup
 from pykbroker.groups.streams.member import Endpoint, StreamsMember
 from pykbroker.groups.streams.reconciliation import reconcile
 from pykbroker.groups.streams.records import (
@@ -86,9 +87,8 @@ def heartbeat(
     Raises:
         GroupError: the group refuses the member.
     """
-    if request.member_epoch == 0 and len(group.members) >= context.settings.max_size:
-        message = f"The streams group has reached its maximum capacity of {context.settings.max_size} members."
-        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if request.member_epoch == 0:
+        check_room(group, STREAMS_GROUP_TYPE, context.settings.max_size)
     owned = _owned_tasks(request)
     member = _find_or_add(group, request, owned)
     updated = _updated(member, request, context)
@@ -368,9 +368,7 @@ def _reconcile(
     if reconciled == member:
         return member
     result.records.append(current_record(group.group_id, reconciled))
-    if reconciled.is_revoking:
-        deadline_ms = context.now_ms + reconciled.rebalance_timeout_ms
-        group.timers.schedule(TimerKind.REBALANCE, member.member_id, deadline_ms, reconciled.member_epoch)
+    group.await_revocation(reconciled, context.now_ms)
     return reconciled
 
 

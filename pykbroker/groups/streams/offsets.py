@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.offsets import MEMBER_EPOCH_VERSION, has_too_large_metadata
+from pykbroker.groups.offsets import MEMBER_EPOCH_VERSION, has_too_large_metadata, is_anonymous
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
@@ -26,8 +26,7 @@ def check_commit(group: StreamsGroup, request: OffsetCommitRequest, api_version:
 def check_transactional_commit(group: StreamsGroup, request: OffsetCommitRequest, metadata_max: int) -> ErrorCode:
     """Error of a transactional commit; requests without a member, generation and instance need none."""
     epoch = request.generation_id_or_member_epoch
-    has_member = request.member_id != "" or request.group_instance_id is not None
-    if (epoch < 0 and not group.members) or (epoch == -1 and not has_member):
+    if (epoch < 0 and not group.members) or is_anonymous(request):
         return ErrorCode.NONE
     if request.member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -58,14 +57,3 @@ def _is_current(group: StreamsGroup, request: OffsetCommitRequest, metadata_max:
             if assigned_epoch is None or epoch < assigned_epoch:
                 return False
     return True
-
-
-def check_fetch(group: StreamsGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
-    """Error of an OffsetFetch; one without a member is from an administrator."""
-    if member_id is None:
-        # With an epoch, Kafka looks for the member null, and its table of members fails.
-        return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
-    member = group.members.get(member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member_epoch == member.member_epoch else ErrorCode.STALE_MEMBER_EPOCH

@@ -48,15 +48,10 @@ class StreamsGroupRequests:
 
         Returns the response, and the internal topics that have to be created, by name.
         """
-        malformed = check_request(request)
-        if malformed is not None:
-            return StreamsGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message), {}
+        check_request(request)
         group_id = request.group_id
-        try:
-            write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
-            response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
-        except CoordinatorError as error:
-            return StreamsGroupHeartbeatResponse(error_code=error.error_code), {}
+        write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
+        response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
 
     def heartbeat_interval_ms(self, group_id: str) -> int:

@@ -31,7 +31,7 @@ class InternalTopicCreation:
         return begun
 
     def end(self, names: Iterable[str], failures: Mapping[str, str], now_ms: int, back_off_ms: int) -> None:
-        """Takes the outcome for topics of `begin`: the reasons of those that failed, which hold for a time."""
+        """Ends the creation of topics of `begin`; the reasons of those that failed are kept for `back_off_ms`."""
         self._in_flight.difference_update(names)
         for name, text in failures.items():
             self._failures[name] = _Failure(now_ms + back_off_ms, text)

@@ -1,5 +1,7 @@
-"""Reading of DER, as far as names in certificates and encrypted keys of Java's key stores need it. Total: any bytes
-give elements or a `DerError`."""
+"""A reader of DER, for the names in certificates and the encrypted keys of Java's key stores.
+
+It is total: any bytes give elements or a `DerError`.
+"""
 
 from __future__ import annotations
 

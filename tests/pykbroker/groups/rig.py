@@ -60,7 +60,7 @@ class Rig(CoordinatorRig):
         request = JoinGroupRequest(
             **{"group_id": group_id, "member_id": member_id, "protocols": protocols, **options, **fields}
         )
-        response: JoinGroupResponse = await self.call(handle_join_group, request, version, client_id="app")
+        response: JoinGroupResponse = await self.answer(handle_join_group, request, version, client_id="app")
         return response
 
     async def sync(
@@ -74,7 +74,7 @@ class Rig(CoordinatorRig):
             protocol_name="range",
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
         )
-        response: SyncGroupResponse = await self.call(handle_sync_group, request, 5)
+        response: SyncGroupResponse = await self.answer(handle_sync_group, request, 5)
         return response
 
     async def stable(self, group_id: str = "g") -> str:

@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION,
 from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.errors import KafkaError
 from pykbroker.groups import coordinator, offset_requests
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.offset_log import decode_record, group_tombstone
@@ -69,7 +70,7 @@ def partition_of_g(rig: Rig) -> Partition:
 
 async def heartbeat(rig: Rig, member_id: str, generation_id: int = 1) -> int:
     request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation_id)
-    response = await rig.call(handle_heartbeat, request, 4)
+    response = await rig.answer(handle_heartbeat, request, 4)
     error: int = response.error_code
     return error
 
@@ -305,10 +306,10 @@ async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pyte
         first = OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
         await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="g", topics=[first]))
         monkeypatch.setattr(coordinator, "in_turns", in_turns_with_others)
-        deleted = await rig.groups.delete_offsets(deletion)
+        deleted = await outcome_of(rig.groups.delete_offsets, deletion)
         monkeypatch.undo()
         if meanwhile == "a new leader":
-            assert deleted.error_code == ErrorCode.NOT_COORDINATOR
+            assert deleted is ErrorCode.NOT_COORDINATOR
             return
         assert deleted.error_code == ErrorCode.NONE
         assert [len(topic.partitions) for topic in deleted.topics] == [count, count]
@@ -669,21 +670,21 @@ def test_deadlines_wake_a_group_once_for_its_earliest() -> None:
 
 
 async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> None:
-    """P-90: also those of modern groups, each with the error in its own response."""
+    """P-90: also those of modern groups."""
     rig = Rig(tmp_path)
     rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1, STREAMS_VERSION: 1}
     async with rig.running():
         rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
         groups = rig.groups
         leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
-        assert (await groups.leave_group(leave)).error_code == ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(groups.leave_group, leave) is ErrorCode.NOT_COORDINATOR
         beat = ConsumerGroupHeartbeatRequest(
             group_id="g", subscribed_topic_names=["clicks"], rebalance_timeout_ms=1, topic_partitions=[]
         )
-        refused = await groups.consumer.heartbeat(beat, 0, "client", "/host", lambda topic: True)
-        assert refused.error_code == ErrorCode.NOT_COORDINATOR
+        refused = await outcome_of(groups.consumer.heartbeat, beat, 0, "client", "/host", lambda topic: True)
+        assert refused is ErrorCode.NOT_COORDINATOR
         share_beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["clicks"])
-        assert (await groups.share.heartbeat(share_beat, "client", "/host")).error_code == ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(groups.share.heartbeat, share_beat, "client", "/host") is ErrorCode.NOT_COORDINATOR
         assert outcome(groups.share.initialized_partitions, "g") is ErrorCode.NOT_COORDINATOR
         assert await outcome_of(groups.share.delete_states, "g") is ErrorCode.NOT_COORDINATOR
         topology = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=["clicks"])])
@@ -696,8 +697,7 @@ async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> 
             standby_tasks=[],
             warmup_tasks=[],
         )
-        response, missing = await groups.streams.heartbeat(streams_beat, "client", "/host")
-        assert (response.error_code, missing) == (ErrorCode.NOT_COORDINATOR, {})
+        assert await outcome_of(groups.streams.heartbeat, streams_beat, "client", "/host") is ErrorCode.NOT_COORDINATOR
 
 
 async def test_streams_heartbeats_that_are_refused(tmp_path: Path) -> None:
@@ -705,8 +705,9 @@ async def test_streams_heartbeats_that_are_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         malformed = StreamsGroupHeartbeatRequest(group_id="g", member_id="", member_epoch=1)
-        response, _ = await rig.groups.streams.heartbeat(malformed, "client", "/host")
-        assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+        with pytest.raises(KafkaError, match=r"MemberId can't be empty\.") as refused:
+            await rig.groups.streams.heartbeat(malformed, "client", "/host")
+        assert refused.value.error_code is ErrorCode.INVALID_REQUEST
         unknown = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
         response, missing = await rig.groups.streams.heartbeat(unknown, "client", "/host")
         assert (response.error_code, missing) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
@@ -717,8 +718,9 @@ async def test_a_malformed_consumer_heartbeat(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         request = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=1)
-        refused = await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: True)
-        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        with pytest.raises(KafkaError, match=r"GroupId can't be empty\.") as refused:
+            await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: True)
+        assert refused.value.error_code is ErrorCode.INVALID_REQUEST
 
 
 async def test_regular_expressions_are_resolved_with_the_topics_that_a_member_may_see(tmp_path: Path) -> None:
@@ -765,8 +767,8 @@ async def test_an_offset_deletion_without_a_group_p_91(tmp_path: Path) -> None:
     """P-91."""
     rig = Rig(tmp_path)
     async with rig.running():
-        deleted = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id=""))
-        assert deleted.error_code == ErrorCode.INVALID_GROUP_ID
+        refused = await outcome_of(rig.groups.delete_offsets, OffsetDeleteRequest(group_id=""))
+        assert refused is ErrorCode.INVALID_GROUP_ID
 
 
 async def test_a_share_group_forgets_topics_that_are_deleted(tmp_path: Path) -> None:

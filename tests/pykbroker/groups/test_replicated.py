@@ -33,6 +33,7 @@ from pykbroker.protocol.messages.offset_delete import (
 )
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.pykbroker.groups.rig import Rig
+from tests.support.coordinator_errors import outcome_of
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
@@ -384,7 +385,7 @@ async def test_p176_regular_expressions_are_resolved_before_their_member_is_repl
             rebalance_timeout_ms=60_000,
             topic_partitions=[],
         )
-        return await rig.call(handle_consumer_group_heartbeat, request, 1)
+        return await rig.answer(handle_consumer_group_heartbeat, request, 1)
 
     async with rig.running() as nursery:
         rig.partition.hold()
@@ -417,7 +418,7 @@ class MixedRig(ReplicatedRig):
             rebalance_timeout_ms=60_000,
             topic_partitions=[],
         )
-        return await self.call(handle_consumer_group_heartbeat, request, 1)
+        return await self.answer(handle_consumer_group_heartbeat, request, 1)
 
 
 async def test_p392_a_classic_member_of_a_consumer_group_is_told_only_what_is_replicated(tmp_path: Path) -> None:
@@ -549,14 +550,14 @@ async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost
         rig.partition.hold()
         topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
         of_offsets = OffsetDeleteRequest(group_id="g", topics=topics)
-        late = [await rig.groups.delete_offsets(of_offsets) for _ in range(2)]
-        assert [response.error_code for response in late] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-        repeated = Asked(nursery, rig.groups.delete_offsets, of_offsets)
+        late = [await outcome_of(rig.groups.delete_offsets, of_offsets) for _ in range(2)]
+        assert late == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        repeated = Asked(nursery, outcome_of, rig.groups.delete_offsets, of_offsets)
         await wait_all_tasks_blocked()
         refused = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="h", topics=topics))
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await trio.sleep(6)
-        assert repeated.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert repeated.answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_p392_groups_are_deleted_when_earlier_records_are_replicated(tmp_path: Path) -> None:
@@ -614,12 +615,12 @@ async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> N
         await wait_all_tasks_blocked()
         with pytest.raises(GroupError) as late:
             await rig.groups.share.delete_offsets("g", ["clicks"])
-        assert late.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert late.value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         Asked(nursery, rig.commit, 7, group_id="b")
         await wait_all_tasks_blocked()
         with pytest.raises(GroupError) as refused:
             await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
-        assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert refused.value.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
         async def delete() -> GroupError:
             with pytest.raises(GroupError) as refused:
@@ -631,14 +632,14 @@ async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> N
         assert refused_later.is_waiting
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert refused_later.answer.code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert refused_later.answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def leave(rig: Rig, member_id: str, version: int = 5) -> Any:
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)])
     if version < 3:
         request = LeaveGroupRequest(group_id="g", member_id=member_id)
-    return await rig.call(handle_leave_group, request, version)
+    return await rig.answer(handle_leave_group, request, version)
 
 
 @pytest.mark.parametrize("version", [2, 5])
@@ -663,7 +664,7 @@ async def test_p392_a_leave_whose_record_is_late_is_an_error_and_the_member_is_g
 
 async def classic_heartbeat(rig: Rig, member_id: str, generation_id: int) -> int:
     request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation_id)
-    response = await rig.call(handle_heartbeat, request, 4)
+    response = await rig.answer(handle_heartbeat, request, 4)
     error: int = response.error_code
     return error
 

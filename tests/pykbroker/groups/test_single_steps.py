@@ -106,7 +106,7 @@ def test_endpoints_whose_partitions_are_unknown(subtopology: str, topic: str) ->
         return
     with pytest.raises(GroupError) as raised:
         endpoints_of(group, member, topics)
-    assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert raised.value.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def not_here(*_: Any) -> Any:
@@ -145,7 +145,7 @@ async def test_offsets_whose_deletion_cannot_be_noted() -> None:
     )
     with pytest.raises(GroupError) as raised:
         await ShareGroupRequests.delete_offsets(requests, "g", ["t"])
-    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert raised.value.error_code is ErrorCode.NOT_COORDINATOR
 
 
 def test_groups_for_readers_are_those_without_changes_and_the_earlier_states() -> None:

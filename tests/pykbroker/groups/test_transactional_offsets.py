@@ -418,7 +418,7 @@ async def test_pending_offsets_can_be_deleted(tmp_path: Path) -> None:
         await rig.commit_in_transaction(9, [0, 1])
         partitions = [OffsetDeleteRequestPartition(partition_index=0)]
         topics = [OffsetDeleteRequestTopic(name="clicks", partitions=partitions)]
-        await rig.call(handle_offset_delete, OffsetDeleteRequest(group_id="g", topics=topics), 0)
+        await rig.answer(handle_offset_delete, OffsetDeleteRequest(group_id="g", topics=topics), 0)
         assert await rig.stable_offset() == (-1, 0)
         assert await rig.stable_offset(1) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         await rig.mark(commit=True)

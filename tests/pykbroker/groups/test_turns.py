@@ -193,9 +193,9 @@ async def test_others_have_turns_between_the_members_of_a_described_group(
             common: Any = {"group_id": "g", "member_id": name, "member_epoch": 0, "subscribed_topic_names": ["clicks"]}
             if kind == "consumer":
                 beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
-                await rig.call(handle_consumer_group_heartbeat, beat, 1)
+                await rig.answer(handle_consumer_group_heartbeat, beat, 1)
             else:
-                await rig.call(handle_share_group_heartbeat, ShareGroupHeartbeatRequest(**common), 1)
+                await rig.answer(handle_share_group_heartbeat, ShareGroupHeartbeatRequest(**common), 1)
         if kind == "consumer":
             request = ConsumerGroupDescribeRequest(group_ids=["g"])
             response, turns = await with_turns(rig.call(handle_consumer_group_describe, request, 1))
@@ -215,10 +215,10 @@ async def test_others_have_turns_while_the_topics_of_a_large_subscription_are_lo
     async with rig.running():
         if kind == "consumer":
             beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
-            response, turns = await with_turns(rig.call(handle_consumer_group_heartbeat, beat, 1))
+            response, turns = await with_turns(rig.answer(handle_consumer_group_heartbeat, beat, 1))
         else:
             request = ShareGroupHeartbeatRequest(**common)
-            response, turns = await with_turns(rig.call(handle_share_group_heartbeat, request, 1))
+            response, turns = await with_turns(rig.answer(handle_share_group_heartbeat, request, 1))
         assert response.error_code == ErrorCode.NONE
         assert turns >= COUNT / PIECE - 1
 
@@ -248,10 +248,10 @@ async def test_others_have_turns_between_the_topics_of_a_described_member(rig: R
                 beat = ConsumerGroupHeartbeatRequest(
                     **common, member_epoch=epoch, rebalance_timeout_ms=60_000, topic_partitions=[]
                 )
-                response = await rig.call(handle_consumer_group_heartbeat, beat, 1)
+                response = await rig.answer(handle_consumer_group_heartbeat, beat, 1)
             else:
                 request = ShareGroupHeartbeatRequest(**common, member_epoch=epoch)
-                response = await rig.call(handle_share_group_heartbeat, request, 1)
+                response = await rig.answer(handle_share_group_heartbeat, request, 1)
             assert response.error_code == ErrorCode.NONE
             epoch = response.member_epoch
             await trio.sleep(2)

@@ -50,7 +50,7 @@ async def beat(rig: Rig, member_id: str, epoch: int, topics: Sequence[str] | Non
         topic_partitions=[] if epoch == 0 else None,
         **fields,
     )
-    return await rig.call(handle_consumer_group_heartbeat, request, 1)
+    return await rig.answer(handle_consumer_group_heartbeat, request, 1)
 
 
 async def describe(rig: Rig, *group_ids: str, operations: bool = False) -> Any:

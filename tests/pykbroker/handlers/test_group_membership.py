@@ -26,7 +26,7 @@ async def leave(rig: Rig, version: int, *member_ids: str, group_id: str = "g") -
         request = LeaveGroupRequest(group_id=group_id, members=members)
     else:
         request = LeaveGroupRequest(group_id=group_id, member_id=member_ids[0])
-    response = await rig.call(handle_leave_group, request, version)
+    response = await rig.answer(handle_leave_group, request, version)
     encode(response, version)
     return response
 
@@ -64,7 +64,7 @@ async def test_an_empty_group_id_p_91(tmp_path: Path) -> None:
         joined = await rig.join("m", group_id="")
         assert (joined.error_code, joined.member_id) == (ErrorCode.INVALID_GROUP_ID, "m")
         assert (await rig.sync("m", 1, group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
-        response = await rig.call(handle_heartbeat, HeartbeatRequest(group_id=""), 4)
+        response = await rig.answer(handle_heartbeat, HeartbeatRequest(group_id=""), 4)
         assert response.error_code == ErrorCode.INVALID_GROUP_ID
         assert (await leave(rig, 3, "m", group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
         assert await rig.commit(7, group_id="") == ErrorCode.NONE
@@ -94,12 +94,12 @@ async def test_every_version_of_sync_and_heartbeat_p_100(tmp_path: Path, version
     async with rig.running():
         joined = await rig.join(version=3)
         request = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-        response = await rig.call(handle_sync_group, request, version)
+        response = await rig.answer(handle_sync_group, request, version)
         encode(response, version)
         wanted = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if version >= 5 else ErrorCode.NONE
         assert response.error_code == wanted
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-        beaten = await rig.call(handle_heartbeat, beat, min(version, 4))
+        beaten = await rig.answer(handle_heartbeat, beat, min(version, 4))
         encode(beaten, min(version, 4))
         assert beaten.error_code == ErrorCode.NONE
 

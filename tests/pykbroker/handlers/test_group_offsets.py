@@ -288,7 +288,7 @@ async def test_offset_delete_p_107(tmp_path: Path) -> None:
                 for name, partitions in topics.items()
             ],
         )
-        response = await rig.call(handle_offset_delete, request, 0)
+        response = await rig.answer(handle_offset_delete, request, 0)
         encode(response, 0)
         found = {(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
         return response.error_code, found
@@ -305,7 +305,7 @@ async def test_offset_delete_p_107(tmp_path: Path) -> None:
         ghosts = OffsetDeleteRequestTopic(name="ghost", partitions=[OffsetDeleteRequestPartition(partition_index=1)])
         empty = OffsetDeleteRequestTopic(name="nothing")
         request = OffsetDeleteRequest(group_id="g", topics=[ghosts, ghosts, empty])
-        named = (await rig.call(handle_offset_delete, request, 0)).topics
+        named = (await rig.answer(handle_offset_delete, request, 0)).topics
         assert [(t.name, [p.partition_index for p in t.partitions]) for t in named] == [
             ("ghost", [1, 1]),
             ("nothing", []),

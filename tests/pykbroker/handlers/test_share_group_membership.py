@@ -29,7 +29,7 @@ async def beat(rig: Rig, member_id: str, epoch: int, *topics: str) -> Any:
     request = ShareGroupHeartbeatRequest(
         group_id="g", member_id=member_id, member_epoch=epoch, subscribed_topic_names=list(topics) or None
     )
-    return await rig.call(handle_share_group_heartbeat, request, 1)
+    return await rig.answer(handle_share_group_heartbeat, request, 1)
 
 
 async def describe(rig: Rig, *group_ids: str, operations: bool = False) -> Any:

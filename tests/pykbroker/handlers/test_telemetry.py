@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.errors import KafkaError
 from pykbroker.handlers.api_versions import handle_api_versions
 from pykbroker.handlers.get_telemetry_subscriptions import handle_get_telemetry_subscriptions
 from pykbroker.handlers.push_telemetry import handle_push_telemetry
@@ -152,7 +153,9 @@ def test_an_id_that_no_client_has_is_refused() -> None:
     context = context_with(f"{HERE}Receiver")
     for client in (bytes(16), bytes(15) + b"\x01"):
         request = PushTelemetryRequest(client_instance_id=client)
-        assert call(handle_push_telemetry, context, request).error_code == ErrorCode.INVALID_REQUEST
+        with pytest.raises(KafkaError) as refused:
+            call(handle_push_telemetry, context, request)
+        assert refused.value.error_code is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("receiver", "is_listed"), [(f"{HERE}Receiver", True), ("org.example.Reporter", False)])

@@ -139,7 +139,7 @@ async def test_a_fenced_producer_by_version_p_130(tmp_path: Path, version: int) 
         if version < 4:
             assert await add_old(rig, version, t=[0]) == {("t", 0): expected}
         request = AddOffsetsToTxnRequest(transactional_id="x", producer_id=P, producer_epoch=0, group_id="g")
-        assert (await rig.call(handle_add_offsets_to_txn, request, version)).error_code == expected
+        assert (await rig.answer(handle_add_offsets_to_txn, request, version)).error_code == expected
         assert (await rig.end((P, 0), version=version))[0] == expected
 
 
@@ -186,7 +186,7 @@ async def test_offsets_of_a_group_p_131(tmp_path: Path) -> None:
     async with rig.running():
         await rig.begin()
         request = AddOffsetsToTxnRequest(transactional_id="x", producer_id=P, producer_epoch=0, group_id="g")
-        assert (await rig.call(handle_add_offsets_to_txn, request, 4)).error_code == ErrorCode.NONE
+        assert (await rig.answer(handle_add_offsets_to_txn, request, 4)).error_code == ErrorCode.NONE
         assert rig.transaction().current.partitions == {(OFFSETS_TOPIC, coordinator_partition("g", 7))}
 
 
@@ -219,7 +219,7 @@ async def test_describe_p_134(tmp_path: Path) -> None:
 
 async def list_of(rig: Rig, version: int = 2, **filters: Any) -> ListTransactionsResponse:
     request = ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **filters})
-    response: ListTransactionsResponse = await rig.call(handle_list_transactions, request, version)
+    response: ListTransactionsResponse = await rig.answer(handle_list_transactions, request, version)
     return response
 
 

@@ -55,7 +55,7 @@ def test_every_address_is_told_as_the_name_of_the_machine(every: str, caplog: py
     caplog.set_level("INFO")
     config = read(listeners=f"PLAINTEXT://{every}:9092,CONTROLLER://one.example:9093")
     assert broker_endpoints(config, {}) == [("PLAINTEXT", NAME, 9092, 0)]
-    assert f"clients and other nodes are told {NAME}:9092" in caplog.text
+    assert f"{NAME}:9092, the name of this machine, is advertised to clients and nodes" in caplog.text
 
 
 @EVERY

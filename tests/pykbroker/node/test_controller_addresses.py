@@ -78,7 +78,7 @@ async def test_states_of_share_partitions_come_from_one_persister() -> None:
     assert await states.initialize(*key, 7, 50) is None
     refused = await states.initialize(*key, 7, 51)
     assert refused is not None
-    assert (refused.code, refused.message) == (ErrorCode.FENCED_STATE_EPOCH, "fenced")
+    assert (refused.error_code, refused.message) == (ErrorCode.FENCED_STATE_EPOCH, "fenced")
     assert await states.delete(*key) is ErrorCode.NOT_COORDINATOR
     assert await states.read_summary(*key) == (5, 2, 1)
     (persister,) = made

@@ -165,4 +165,4 @@ async def test_a_report_that_the_controller_does_not_take_is_repeated(caplog: py
         assert directory.id == A
         assert [p.partition_index for topic in directory.topics for p in topic.partitions] == [0]
     assert "the log directories of 1 replica(s) could not be reported: no controller" in caplog.text
-    assert "the controller refused the log directories of 1 replica(s): STALE_BROKER_EPOCH" in caplog.text
+    assert "the log directories of 1 replica(s) could not be reported: STALE_BROKER_EPOCH" in caplog.text

@@ -17,8 +17,11 @@ from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
+from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykbroker.protocol.messages.join_group import JoinGroupRequest
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -136,6 +139,17 @@ def test_names_without_a_struct() -> None:
 def test_where_there_is_an_error_on_top_nothing_is_repeated() -> None:
     response = answered(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), 5)
     assert (response.error_code, response.members) == (ERROR, [])
+
+
+def test_ids_of_the_request_are_not_repeated_on_top() -> None:
+    """Kafka repeats only the session of a Fetch; a member or producer that has failed gets no id."""
+    joined = answered(JoinGroupRequest(group_id="g", member_id="m"), 9)
+    assert (joined.error_code, joined.member_id, joined.generation_id) == (ERROR, "", -1)
+    begun = answered(InitProducerIdRequest(transactional_id="t", producer_id=4, producer_epoch=2), 4)
+    assert (begun.error_code, begun.producer_id) == (ERROR, -1)
+    ended = answered(EndTxnRequest(transactional_id="t", producer_id=4, producer_epoch=2), 5)
+    assert (ended.error_code, ended.producer_id, ended.producer_epoch) == (ERROR, -1, -1)
+    assert answered(FetchRequest(session_id=9), 13).session_id == 9
 
 
 def test_some_apis_have_the_text_of_the_code() -> None:

@@ -158,7 +158,7 @@ class Rig(CoordinatorRig):
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=known[0], producer_epoch=known[1], committed=is_commit
         )
-        response = await self.call(handle_end_txn, request, version)
+        response = await self.answer(handle_end_txn, request, version)
         return response.error_code, (response.producer_id, response.producer_epoch)
 
     # What there is

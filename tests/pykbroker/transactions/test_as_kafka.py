@@ -56,7 +56,7 @@ class Ours:
     async def take(self, step: Step) -> Any:
         if isinstance(step, Ask):
             _, handler = load_handler(APIS[step.request.KEY])
-            answer = await self._rig.call(handler, step.request, step.version)
+            answer = await self._rig.answer(handler, step.request, step.version)
             arrived = decode(type(answer), step.version, encode(answer, step.version))
             self.answers.append((step.label, to_json(arrived)))
             return arrived

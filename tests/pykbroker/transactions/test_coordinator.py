@@ -536,7 +536,7 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
         await rig.begin()
     again = Rig(tmp_path)
     assert await outcome_of(again.transactions.list, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    listed = await again.call(handle_list_transactions, ListTransactionsRequest(), 1)
+    listed = await again.answer(handle_list_transactions, ListTransactionsRequest(), 1)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert outcome(again.transactions.find, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     async with again.running():

@@ -8,6 +8,7 @@ from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
@@ -53,11 +54,12 @@ class Rig(ShardRig):
 
     def beat(self, request: ConsumerGroupHeartbeatRequest, api_version: int = 1) -> ConsumerGroupHeartbeatResponse:
         """The response to a heartbeat."""
-        malformed = check_request(request, api_version, self.shard.consumer.settings_of(request.group_id))
-        if malformed is not None:
-            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         client = "client", "/host", lambda topic: True
         prepared = None
+        try:
+            check_request(request, api_version, self.shard.consumer.settings_of(request.group_id))
+        except GroupError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
             steps = self.shard.prepare_consumer_heartbeat(lambda: self.now_ms, request, *client)
             prepared = self.run_steps(steps)

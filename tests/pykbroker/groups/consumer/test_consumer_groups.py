@@ -508,7 +508,7 @@ def test_described_and_listed() -> None:
     assert rig.shard.listed({"empty"}, set()) == []
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
         rig.describe("none")
-    assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert missing.value.error_code is ErrorCode.GROUP_ID_NOT_FOUND
     old = rig.shard.describe(GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
 

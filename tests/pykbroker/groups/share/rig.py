@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import Initialization
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
@@ -45,11 +46,12 @@ class ShareRig(ShardRig):
             rack_id=rack_id,
             subscribed_topic_names=list(topics) if topics else None,
         )
-        malformed = check_request(request)
-        if malformed is not None:
-            return ShareGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
         client = "client", "/host"
         prepared = None
+        try:
+            check_request(request)
+        except GroupError as error:
+            return ShareGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
             prepared = self.run_steps(self.shard.prepare_share_heartbeat(lambda: self.now_ms, request, *client))
         result = self.shard.share_heartbeat(self.now_ms, request, *client, prepared)

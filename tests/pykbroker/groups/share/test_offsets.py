@@ -51,10 +51,10 @@ def test_a_group_with_members_refuses() -> None:
     share = rig.shard.share
     with pytest.raises(GroupError, match=r"The group is not empty\.") as refused:
         share.alter_offsets(GROUP, None, {"t": {0: 0}}, rig.now_ms)
-    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+    assert refused.value.error_code is ErrorCode.NON_EMPTY_GROUP
     with pytest.raises(GroupError, match=r"The group is not empty\.") as refused:
         share.delete_offsets(GROUP, None, ["t"])
-    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+    assert refused.value.error_code is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_a_group_that_is_missing_or_of_another_type() -> None:

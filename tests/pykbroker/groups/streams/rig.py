@@ -50,12 +50,10 @@ class StreamsRig(ShardRig):
         streams = self.shard.streams
         context = streams.context(group_id, self.now_ms, "client", "/host")
         try:
-            malformed = check_request(request)
-            if malformed is not None:
-                raise malformed
+            check_request(request)
             result = streams.heartbeat(request, self.shard.any_group(group_id), context)
         except GroupError as error:
-            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return StreamsGroupHeartbeatResponse(error_code=self.append_error)

@@ -177,7 +177,7 @@ def test_the_description_has_partition_counts_once_the_topology_is_ready() -> No
     assert after.members[0].process_id == "process of a"
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
         rig.describe("none")
-    assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert missing.value.error_code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_the_first_assignment_waits_for_more_members() -> None:

@@ -34,7 +34,7 @@ def configured(*subtopologies: Subtopology, **topics: int) -> ConfiguredTopology
 def refusal(*subtopologies: Subtopology, **topics: int) -> tuple[ErrorCode, str | None]:
     with pytest.raises(GroupError) as raised:
         configured(*subtopologies, **topics)
-    return raised.value.code, raised.value.message
+    return raised.value.error_code, raised.value.message
 
 
 def counts(topology: ConfiguredTopology) -> dict[str, int]:
@@ -215,16 +215,16 @@ def test_names_that_no_topology_may_have() -> None:
     )
     names = named_topics(topology)
     assert names == ["a", "__consumer_offsets", "r", "s", "c c"]
-    internal = check_names(names)
-    assert internal is not None
-    assert internal.message == (
+    with pytest.raises(GroupError) as internal:
+        check_names(names)
+    assert internal.value.message == (
         "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited."
     )
-    invalid = check_names(["a", "c c", "."])
-    assert invalid is not None
-    assert invalid.message == "Topic names c c,. are not valid topic names."
-    assert invalid.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
-    assert check_names(["a"]) is None
+    with pytest.raises(GroupError) as invalid:
+        check_names(["a", "c c", "."])
+    assert invalid.value.message == "Topic names c c,. are not valid topic names."
+    assert invalid.value.error_code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    check_names(["a"])
 
 
 def test_a_topic_is_created_once_and_again_after_a_failure() -> None:
