@@ -48,8 +48,11 @@ class AppendOrigin(Enum):
 
 
 class AppendResult(NamedTuple):
-    """Result of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; the result of a duplicate
-    (P-51) has the offsets and the largest timestamp of the original."""
+    """Result of an append.
+
+    `log_append_time_ms` is -1 unless the topic uses LogAppendTime. The result of a duplicate (P-51) has the offsets and
+    the largest timestamp of the original.
+    """
 
     first_offset: int
     last_offset: int
@@ -211,8 +214,11 @@ class LoadedLog:
         verification: Verification | None,
         transaction_version: int,
     ) -> AppendResult:
-        """Appends batches that this broker has built: offset and leader epoch are assigned to each, and the append time
-        if the topic uses LogAppendTime; nothing else changes."""
+        """Appends batches that this broker has built.
+
+        Offset and leader epoch are assigned to each, and the append time if the topic uses LogAppendTime; nothing else
+        changes.
+        """
         if self._config.message_timestamp_type == "LogAppendTime":
             data = bytearray(data)
             for batch in iter_batches(data):
@@ -511,8 +517,10 @@ class LoadedLog:
         self.durability.note_restart()
 
     def _drop_from(self, number: int, now_ms: int) -> None:
-        """Removes the segments from a number on, the last one first, each after its files were renamed: a new segment
-        may begin at the same offset."""
+        """Removes the segments from a number on, the last one first.
+
+        Each is removed after its files were renamed, because a new segment may begin at the same offset.
+        """
         segments = self.segments
         while len(segments.segments) > number:
             self.pending.mark_deleted(segments.segments[-1], self._due_ms(now_ms))
@@ -542,8 +550,11 @@ class LoadedLog:
                 work.finish()
 
     def _flush_if_due(self) -> None:
-        """Syncs the log if `flush.messages` requires it. If the sync fails, the records are still in the log; so call
-        this after the state of producers and transactions was updated."""
+        """Syncs the log if `flush.messages` requires it.
+
+        If the sync fails, the records are still in the log; so call this after the state of producers and transactions
+        was updated.
+        """
         if self.segments.end_offset - self.durability.recovery_point >= self._config.flush_messages:
             self.flush()
 

@@ -250,8 +250,10 @@ class LogDirectory(DirectoryCheckpoints):
         return log
 
     def drop_future(self, topic: str, partition: int, now_ms: int) -> None:
-        """Deletes the copy of a log whose move here has ended. Raises StorageError; even then the copy is forgotten
-        until the next start finds it again."""
+        """Deletes the copy of a log whose move here has ended.
+
+        Raises StorageError; even then the copy is forgotten until the next start finds it again.
+        """
         log = self.futures.pop((topic, partition), None)
         if log is not None:
             # Not `_note_removed`: where there is a copy there is no log, so none that waits in `_due_directories`.

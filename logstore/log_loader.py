@@ -60,8 +60,11 @@ class LoadedParts(NamedTuple):
 
 
 class _Recovery(NamedTuple):
-    """Result of a recovery: base offset of the first scanned segment, the end that was cut off, and the last batches of
-    each scanned segment's producers, by base offset."""
+    """Result of a recovery.
+
+    Base offset of the first scanned segment, the end that was cut off, and the last batches of each scanned segment's
+    producers, by base offset.
+    """
 
     scanned_from: int
     cut: Cut | None
@@ -131,8 +134,10 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
 
 
 def _drop_overtaken(segments: list[Segment]) -> None:
-    """Removes an empty last segment if the segment before it ends after its base offset: a roll created it and then
-    failed, and appends continued in the old segment."""
+    """Removes an empty last segment if the segment before it ends after its base offset.
+
+    A roll created it and then failed, and appends continued in the old segment.
+    """
     if len(segments) > 1 and segments[-1].size == 0 and segments[-2].next_offset() > segments[-1].base_offset:
         segments.pop().mark_deleted()
 

@@ -35,8 +35,15 @@ class ProducerHistory:
         known_none_to: int,
         now_ms: int,
     ) -> None:
-        """`known_none_to`: offset up to which there are certainly no producers, even without a snapshot. `now_ms`: time
-        at which the idle time of a snapshot's producers is computed."""
+        """Makes the history of one log.
+
+        Args:
+            filesystem: the disk.
+            directory: the log's directory.
+            snapshots: offsets of the snapshots in it.
+            known_none_to: offset up to which there are certainly no producers, even without a snapshot.
+            now_ms: time at which the idle time of a snapshot's producers is computed.
+        """
         self._filesystem = filesystem
         self._directory = directory
         self._known_none_to = known_none_to
@@ -129,8 +136,10 @@ class ProducerHistory:
         return [self._path_of(snapshot) for snapshot in self.snapshots if snapshot > offset]
 
     def mark_deleted(self, offset: int) -> list[str]:
-        """Renames the snapshot at an offset to `.deleted`; returns its new path, if there is one. Raises
-        StorageError."""
+        """Renames the snapshot at an offset to `.deleted`; returns its new path, if there is one.
+
+        Raises StorageError.
+        """
         if offset not in self.snapshots:
             return []
         path = self._path_of(offset)

@@ -23,8 +23,11 @@ A replication throttle counts smaller ones, too: they are less than 2 % of the 1
 
 
 class LogRead(NamedTuple):
-    """Result of a read: a range to send and to release, or None for nothing. `first_offset` is the base offset of its
-    first batch (P-62); it is the requested offset for nothing, or if the base offset is unknown without reading."""
+    """Result of a read: a range to send and to release, or None for nothing.
+
+    `first_offset` is the base offset of its first batch (P-62); it is the requested offset for nothing, or if the base
+    offset is unknown without reading.
+    """
 
     range: FileRange | None
     first_offset: int

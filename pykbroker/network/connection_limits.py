@@ -89,8 +89,10 @@ class ConnectionLimits:
             await self._freed.wait()
 
     async def throttle_creation(self, listener: LimitedListener) -> None:
-        """Delays an accepted connection until it keeps to the rates of its listener and of the broker, at most one
-        window (P-305)."""
+        """Delays an accepted connection until it keeps to the rates of its listener and of the broker (P-305).
+
+        The longest delay is one window.
+        """
         rates = self._rates_of(listener)
         if not rates:
             return
@@ -103,10 +105,10 @@ class ConnectionLimits:
             await trio.sleep(min(throttle_ms, self._config().quotas.window_size_seconds * 1000) / 1000)
 
     def address_throttle_ms(self, listener: LimitedListener, host: str) -> int:
-        """Time in ms after which an accepted connection is closed, as its address opens too many in too short a time
-        (`connection_creation_rate`, KIP-612); 0 to serve it.
+        """Time in ms after which an accepted connection is closed; 0 to serve it.
 
-        A connection that is not served counts for no rate.
+        It is closed if its address opens too many in too short a time (`connection_creation_rate`, KIP-612). A
+        connection that is not served counts for no rate.
         """
         quotas = self._quotas.active
         limit = None if quotas is None else quotas.connection_limit(host)
@@ -130,8 +132,10 @@ class ConnectionLimits:
         return throttle_ms
 
     def admit(self, listener: LimitedListener, host: str) -> str | None:
-        """Counts an accepted connection and returns None, or returns the reason to close it
-        (`max.connections.per.ip`)."""
+        """Counts an accepted connection and returns None, or returns the reason to close it.
+
+        The reason is `max.connections.per.ip`, or an override of it for the host.
+        """
         config = self._config()
         per_host = self._by_host.get(host, 0)
         limit = self._limit_of(host, config)
