@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykbroker.logstore.errors import LogError
+from pykbroker.logstore.batch_scan import batch_at
+from pykbroker.logstore.errors import CorruptSegment, LogError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.logstore.partition_metadata import read_topic_id
+from pykbroker.logstore.segment import Segment
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.errors import RecordError
 from tests.logstore.support import NOW_MS, Place, append, batch, marker, offsets
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -197,3 +203,26 @@ def test_a_truncation_drops_a_batch_whose_end_is_missing() -> None:
     assert (log.log_end_offset, len(place.content(name))) == (base + 2, size)
     append(log, batch(1), epoch=5)
     assert offsets(log)[-3:] == [base, base + 1, base + 2]
+
+
+def test_no_batch_is_found_at_a_place_where_there_is_none() -> None:
+    """A file that ends too early, zeros in place of a batch, and a place behind the bytes."""
+    assert batch_at(bytes(100), 0, 50) is None
+    assert batch_at(batch(), 0, 10_000) is None
+    segment: Any = SimpleNamespace(
+        load_indexes=lambda: None,
+        offset_index=SimpleNamespace(entry_to=lambda _: (None, 0)),
+        filesystem=SimpleNamespace(read=lambda *_: b""),
+        file=SimpleNamespace(descriptor=lambda: 0),
+        size=100,
+    )
+    assert Segment.batch_at(segment, 0, 50) is None
+
+
+def test_records_that_cannot_be_read_name_the_file() -> None:
+    def read_batch(*_: int) -> Any:
+        raise RecordError("a key of -2 bytes")
+
+    segment: Any = SimpleNamespace(read_batch=read_batch, file=SimpleNamespace(path="0.log"))
+    with pytest.raises(CorruptSegment, match=r"0\.log.*a key of -2 bytes"):
+        Segment.records_at(segment, 0, 100)

@@ -7,23 +7,30 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.consumer import reconciliation as consumer
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import MemberState
+from pykbroker.groups.consumer.target import compute_target as consumer_target
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.preparation import prepare_write
 from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
+from pykbroker.groups.modern.topics import RESULTS_MAX, GroupTopics
+from pykbroker.groups.offset_log import encode_record, encode_record_in_steps, group_tombstone
 from pykbroker.groups.share.initialization import uninitialized_record
 from pykbroker.groups.share.offsets import begin_group_deletion
 from pykbroker.groups.share.requests import ShareGroupRequests
+from pykbroker.groups.share.target import compute_target as share_target
 from pykbroker.groups.streams import reconciliation as streams
 from pykbroker.groups.streams.endpoints import endpoints_of
 from pykbroker.groups.streams.heartbeat import end_initial_delay
 from pykbroker.groups.streams.member import MemberState as StreamsState
 from pykbroker.groups.streams.requests import StreamsGroupRequests
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import PIECE, finished
+from tests.pykbroker.groups.consumer.rig import Client, Rig
 from tests.pykbroker.groups.share.rig import ShareRig
 
 UNUSED: Any = None
@@ -154,3 +161,52 @@ def test_groups_for_readers_are_those_without_changes_and_the_earlier_states() -
     current: Any = {"a": kept, "b": now, "c": other}
     groups.add("b", before)
     assert list(groups.of_type(current, ConsumerGroup)) == [kept, other, before]
+
+
+def test_a_topic_of_which_others_own_all_is_given_up_without_a_change() -> None:
+    group = ConsumerGroup("g", UNUSED)
+    member: Any = SimpleNamespace(member_epoch=5, assigned={b"t": {0: 5}}, pending_revocation={})
+    group._end_ownership(member)
+    assert not group._owner_epochs
+
+
+def test_an_operation_on_a_group_of_another_type_is_not_prepared() -> None:
+    groups: Any = SimpleNamespace(group_class=ConsumerGroup)
+    steps = prepare_write(groups, "g", lambda _: "classic", UNUSED, UNUSED, (), is_joining=True)
+    assert finished(steps) is None
+
+
+def test_results_for_few_large_sets_of_topics_are_kept() -> None:
+    topics = GroupTopics(ClusterImage())
+    for number in range(RESULTS_MAX + 1):
+        assert topics.ids_of([f"t{number}-{other}" for other in range(PIECE + 1)]) == frozenset()
+    assert len(topics._results.ids) == 1
+
+
+def test_a_tombstone_is_encoded_in_one_step() -> None:
+    record = group_tombstone("g")
+    assert finished(encode_record_in_steps(record)) == encode_record(record)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_a_target_of_many_members_is_computed_in_steps(kind: str) -> None:
+    members = [f"m{number:02}" for number in range(PIECE + 1)]
+    rig: Any
+    if kind == "consumer":
+        rig = Rig({"t": 2})
+        for member_id in members:
+            Client(rig, member_id, ["t"]).beat()
+    else:
+        rig = ShareRig({"t": 2})
+        for member_id in members:
+            rig.beat(member_id, 0, "t")
+    group = rig.group
+    assert len(group.members) == len(members)
+    joining, topics = group.members[members[0]], rig.groups.topics
+    if kind == "consumer":
+        steps = consumer_target(group, group.epoch, joining, "uniform", topics, 0, is_homogeneous=True)
+    else:
+        assert joining.rebalance_timeout_ms == 0
+        steps = share_target(group, group.epoch, joining, topics, 0, is_homogeneous=True)
+    _, target = finished(steps)
+    assert target == group.target_of(members[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from pykbroker.transactions import coordinator
+from pykbroker.transactions.completion import TransactionCompletion
 from pykbroker.transactions.marker_queue import MARKERS_PER_STEP
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import ProducerIdentity, TransactionState
@@ -576,3 +578,11 @@ async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkey
             nursery.cancel_scope.cancel()
         assert len(found) == 5
         assert turns > 0
+
+
+def test_a_transaction_whose_markers_are_being_written_is_tried_later() -> None:
+    later: list[Any] = []
+    transaction: Any = SimpleNamespace(key=(0, "x"), to_do=lambda: [("t", 0)])
+    completion: Any = SimpleNamespace(_in_tasks={(0, "x")}, _try_later=later.append)
+    TransactionCompletion._advance(completion, transaction)
+    assert later == [transaction]
