@@ -68,7 +68,8 @@ smaller values and raises them to these bounds as mapped blocks are freed."""
 def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
     """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that it can return freed memory.
 
-    Until it does, it keeps large blocks in the heap.
+    Large blocks stay in the heap until then.
+
     Unchanged without glibc, if PYTHONMALLOC is set already, and for a Python without the global interpreter lock, which
     has its own allocator.
     """
@@ -100,7 +101,7 @@ def has_glibc() -> bool:
 
 
 class Idleness:
-    """The processor time of the process, by which two calls see if it was idle between them."""
+    """Compares the processor time of the process at two calls, to tell if it was idle between them."""
 
     def __init__(self) -> None:
         self._looked_at: tuple[float, float] | None = None
