@@ -41,7 +41,7 @@ PACKAGES = "spark.jars.packages"
 # that runs `readlink` eight times and `chmod` twice for each file: 43 processes and a third of the processor time of a
 # trigger with one aggregation. The other way renames as well, atomically in a local file system, without a `readlink`.
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-BY_RENAME = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+STREAMING = "org.apache.spark.sql.execution.streaming"
 # Spark 4 needs Java 17, Spark 3.5 is content with 8; by major version of Spark.
 JAVA_NEEDED = {3: 8, 4: 17}
 
@@ -79,6 +79,14 @@ def spark_and_scala_version() -> tuple[str, str]:
         if match:
             return match[2], match[1]
     raise MissingRequirementError(f"{jars} holds no spark-core jar: is this PySpark installed whole?")
+
+
+def checkpoint_file_manager() -> str:
+    """The class of the installed Spark that writes checkpoints by Hadoop's FileSystem; Spark 4.1 moved it."""
+    spark, _ = spark_and_scala_version()
+    major, minor = (int(number) for number in spark.split(".")[:2])
+    package = STREAMING if (major, minor) < (4, 1) else f"{STREAMING}.checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"
 
 
 def connector_coordinates() -> str:
@@ -248,7 +256,7 @@ def build_session(
     if master.startswith("local"):
         # Nothing outside this machine talks to the driver; its own host name may not even resolve.
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        settings |= {CHECKPOINT_FILES: BY_RENAME}
+        settings |= {CHECKPOINT_FILES: checkpoint_file_manager()}
     for key, value in (settings | dict(more_settings or {})).items():
         builder = builder.config(key, value)
     with DownloadProgress(ivy_dir):

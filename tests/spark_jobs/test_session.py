@@ -30,6 +30,18 @@ def test_coordinates_are_those_of_the_installed_spark(spark_home: Path, jar: str
     assert connector_coordinates() == coordinates
 
 
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [("3.5.3", ""), ("4.0.0", ""), ("4.1.1", "checkpointing."), ("4.10.0-preview1", "checkpointing.")],
+)
+def test_checkpoints_are_written_by_a_class_of_the_installed_spark(
+    spark_home: Path, version: str, package: str
+) -> None:
+    (spark_home / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    name = f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
+    assert session.checkpoint_file_manager() == name
+
+
 def test_settings_name_one_resolver_and_a_folder_of_ours(spark_home: Path, tmp_path: Path) -> None:
     (spark_home / "jars" / "spark-core_2.13-4.0.0.jar").touch()
     settings = connector_settings(tmp_path / "ivy")
