@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pykbroker.node.process_memory import restart_for_brokers
 
             restart_for_brokers()
+            from pykbroker.node.bytecode_finder import import_from_bytecode
+
+            import_from_bytecode()
         from pykbroker.cli.start.run import start
 
         return start(words[1:])
