@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
 import os
 import re
@@ -206,6 +207,12 @@ def test_a_broker_of_the_command_line_prepares_its_memory(monkeypatch: pytest.Mo
     assert restarts == ["now", "imports"]
     assert main(["start", "--nope"]) == 2
     assert restarts == ["now", "imports"]
+
+
+def test_garbage_is_collected_again_after_a_start_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--nope"], ["--help"], ["--config", "/nonexistent/file"]):
+        main(["start", *words])
+        assert gc.isenabled()
 
 
 def test_start_behind_the_end_of_options(capsys: pytest.CaptureFixture[str]) -> None:
