@@ -7,6 +7,7 @@ through click (commands.py).
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -18,10 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["start"]:
+        # Imports leave nothing to collect; `start` has the reason, and enables it again.
+        gc.disable()
         if arguments is None:
             from pykbroker.node.process_memory import restart_for_brokers
 
             restart_for_brokers()
+            from pykbroker.node.bytecode_finder import import_from_bytecode
+
+            import_from_bytecode()
         from pykbroker.cli.start.run import start
 
         return start(words[1:])

@@ -7,6 +7,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from pykbroker.node.bytecode_finder import import_from_bytecode
 from pykbroker.processes.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def main() -> None:  # pragma: no cover: a process of its own (tests/pykbroker/processes)
     """Serves the connection whose descriptor is the one word of the command line."""
+    import_from_bytecode()
     ForkServer(socket.socket(fileno=int(sys.argv[1])), _run_broker).run()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -32,18 +32,17 @@ def start(words: list[str], tell_address: Callable[[str], None] | None = None) -
     Returns:
         The exit code: 0 stopped in order, 1 failed, 2 wrong usage.
     """
-    try:
-        options = parse_start_options(words)
-    except UsageError as error:
-        complain(f"{error}\nTry 'pykbroker start --help'.")
-        return EXIT_USAGE
-    if options.help:
-        print(help_text(), end="")
-        return 0
     # Objects created during the start stay alive: collecting garbage would cost 4 % of the start and find nothing.
     gc.disable()
     try:
+        options = parse_start_options(words)
+        if options.help:
+            print(help_text(), end="")
+            return 0
         return _start(options, tell_address)
+    except UsageError as error:
+        complain(f"{error}\nTry 'pykbroker start --help'.")
+        return EXIT_USAGE
     except CliError as error:
         complain(error.text)
         return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
 import os
 import re
@@ -197,14 +198,21 @@ def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_a_broker_of_the_command_line_prepares_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts once more with the settings of the allocator; a call from Python must not replace the process."""
+    """It starts once more with the settings of the allocator, and imports quickly; a call from Python does neither."""
     restarts: list[str] = []
     monkeypatch.setattr("pykbroker.node.process_memory.restart_for_brokers", lambda: restarts.append("now"))
+    monkeypatch.setattr("pykbroker.node.bytecode_finder.import_from_bytecode", lambda: restarts.append("imports"))
     monkeypatch.setattr("sys.argv", ["pykbroker", "start", "--nope"])
     assert main() == 2
-    assert restarts == ["now"]
+    assert restarts == ["now", "imports"]
     assert main(["start", "--nope"]) == 2
-    assert restarts == ["now"]
+    assert restarts == ["now", "imports"]
+
+
+def test_garbage_is_collected_again_after_a_start_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--nope"], ["--help"], ["--config", "/nonexistent/file"]):
+        main(["start", *words])
+        assert gc.isenabled()
 
 
 def test_start_behind_the_end_of_options(capsys: pytest.CaptureFixture[str]) -> None:
