@@ -22,7 +22,7 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
-from pykbroker.groups.modern.checks import check_not_blank, check_room
+from pykbroker.groups.modern.checks import check_not_blank, check_room, fenced_member_epoch
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
@@ -34,7 +34,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import Steps, finished, list_in_steps
 
 
 def heartbeat(
@@ -64,11 +64,10 @@ def heartbeat(
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
     if request.member_epoch == 0 or is_full or member.assigned != updated.assigned:
-        assigned = []
-        for count, (topic_id, partitions) in enumerate(updated.assigned.items(), 1):
-            assigned.append(TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)))
-            if not count % PIECE:
-                yield
+        assigned = yield from list_in_steps(
+            TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in updated.assigned.items()
+        )
         response.assignment = Assignment(topic_partitions=assigned)
     result.response = response
     return result
@@ -330,19 +329,13 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
     """
     if epoch in (0, member.member_epoch):
         return
-    is_greater = epoch > member.member_epoch
-    if not is_greater and epoch == member.previous_member_epoch and owned is not None:
+    if epoch < member.member_epoch and epoch == member.previous_member_epoch and owned is not None:
         assigned = member.assigned
         if all(number in assigned.get(topic_id, {}) for topic_id, numbers in owned for number in numbers) and all(
             topic_id in assigned for topic_id, _ in owned
         ):
             return
-    raise GroupError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {'greater' if is_greater else 'smaller'} member epoch ({epoch}) than the one "
-        f"known by the group coordinator ({member.member_epoch}). The member must abandon all its partitions and "
-        "rejoin.",
-    )
+    raise fenced_member_epoch(CONSUMER_GROUP_TYPE, epoch, member.member_epoch)
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues) -> None:
