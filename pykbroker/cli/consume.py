@@ -17,7 +17,7 @@ from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
+from pykbroker.cli.options import connection_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line
 
 _POLL_MS = 200
@@ -65,7 +65,7 @@ _POLL_RECORDS = 500
 )
 @click.option("--print-key", is_flag=True, help="Short for --format '{key}\\t{value}'.")
 @json_option
-@cluster_options
+@connection_options
 def consume(
     topic: str,
     from_beginning: bool,

@@ -14,7 +14,7 @@ from pykbroker.cli.client.client_settings import client_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, parse_pairs
+from pykbroker.cli.options import connection_options, parse_pairs
 from pykbroker.cli.output import note
 from pykbroker.named_tuple import NamedTuple
 
@@ -68,7 +68,7 @@ class LineFormat(NamedTuple):
     help="Replicas that must have a record before it counts: none, the leader, or all in sync.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Print where each record went.")
-@cluster_options
+@connection_options
 def produce(
     topic: str,
     key_separator: str | None,
