@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.certificate_changes import check_tls
@@ -77,10 +77,7 @@ async def alter_each(
         resources = _without_repetitions(resources, once)
     errors: list[ApiError | None] = []
     ranks: list[int] = []
-    turn = Turn()
-    for resource in resources:
-        if turn.is_over:
-            await turn.end_if_over()
+    async for resource in EachInTurns(resources):
         is_repeated = counts[resource.resource_type, resource.resource_name] > 1 and (
             not is_controller or resource.resource_type in once
         )
@@ -89,20 +86,16 @@ async def alter_each(
         ranks.append(rank if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
-    responses: list[Response] = []
-    turn = Turn()
-    for resource, error in zip(resources, errors, strict=True):
-        if turn.is_over:
-            await turn.end_if_over()
-        result = next(stored) if error is None else error
-        responses.append(
-            response(
-                error_code=result.code,
-                error_message=result.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+    results = [next(stored) if error is None else error for error in errors]
+    responses = [
+        response(
+            error_code=result.code,
+            error_message=result.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
+        async for resource, result in EachInTurns(zip(resources, results, strict=True))
+    ]
     return [responses[number] for number in sorted(range(len(responses)), key=ranks.__getitem__)]
 
 
