@@ -8,7 +8,6 @@ transactional id and READ on the group.
 from __future__ import annotations
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -20,10 +19,8 @@ PRODUCER_FENCED_VERSION = 2
 
 async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Adds the group's partition to the transaction."""
-    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    context.require(READ, GROUP, request.group_id)
     services = context.services
     topic = services.metadata.topic(OFFSETS_TOPIC)
     partition_count = services.config.groups.offsets_topic_num_partitions if topic is None else len(topic.partitions)

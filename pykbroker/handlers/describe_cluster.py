@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import (
     BROKER_ENDPOINT,
@@ -64,7 +63,5 @@ async def handle_describe_cluster(context: BrokerContext, request: DescribeClust
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = (
-            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
-        )
+        response.cluster_authorized_operations = context.cluster_operations()
     return response
