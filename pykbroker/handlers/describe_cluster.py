@@ -51,13 +51,7 @@ async def handle_describe_cluster(context: BrokerContext, request: DescribeClust
         cluster_id=services.cluster_id,
         controller_id=controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.broker_id,
-                host=broker.host,
-                port=broker.port,
-                rack=broker.rack,
-                is_fenced=broker.is_fenced,
-            )
+            DescribeClusterBroker(**broker._asdict())
             for broker in brokers
             if request.include_fenced_brokers or not broker.is_fenced
         ],

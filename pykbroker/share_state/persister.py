@@ -141,15 +141,7 @@ class CoordinatorPersister:
             leader_epoch=write.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=[
-                m.StateBatch(
-                    first_offset=batch.first_offset,
-                    last_offset=batch.last_offset,
-                    delivery_state=batch.delivery_state,
-                    delivery_count=batch.delivery_count,
-                )
-                for batch in write.batches
-            ],
+            state_batches=[m.StateBatch(**batch._asdict()) for batch in write.batches],
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])

@@ -70,12 +70,4 @@ def batches_of(value: ShareSnapshotValue | ShareUpdateValue) -> list[StateBatch]
 
 def batch_messages(batches: Iterable[StateBatch]) -> list[messages.StateBatch]:
     """State batches in the form of a record."""
-    return [
-        messages.StateBatch(
-            first_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            delivery_state=batch.delivery_state,
-            delivery_count=batch.delivery_count,
-        )
-        for batch in batches
-    ]
+    return [messages.StateBatch(**batch._asdict()) for batch in batches]
