@@ -23,7 +23,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
-from pykbroker.java_order import split_at_commas
+from pykbroker.java_order import java_int, split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
@@ -36,8 +36,6 @@ APPEND = 2
 SUBTRACT = 3
 
 CORDONED_KEY = "cordoned.log.dirs"
-
-_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 
 
 class ConfigEdit(NamedTuple):
@@ -237,11 +235,6 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
         elif edit.operation == SUBTRACT and part in parts:
             parts.remove(part)
     return ",".join(parts)
-
-
-def java_int(text: str) -> int | None:
-    """The int32 that Java's Integer.parseInt returns; None for a text that it refuses, such as "1_0", " 1" or 2**31."""
-    return int(text) if _is_integer(text) and -(2**31) <= int(text) < 2**31 else None
 
 
 def _check_name(resource_type: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
@@ -249,13 +250,7 @@ def _entry(
     )
 
 
-_default_texts: dict[str, str] = {}
-
-
+@functools.cache
 def _defaults() -> dict[str, str]:
     """Every broker key that has a default, with its text."""
-    if not _default_texts:
-        _default_texts.update(
-            (name, definition.default) for name, definition in BROKER_CONFIGS.items() if definition.default is not None
-        )
-    return _default_texts
+    return {name: definition.default for name, definition in BROKER_CONFIGS.items() if definition.default is not None}

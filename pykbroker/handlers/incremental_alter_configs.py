@@ -18,9 +18,9 @@ from pykbroker.controller.metadata.configs import (
     ConfigEdit,
     ConfigResourceEdits,
     IncrementalAlterConfigs,
-    java_int,
 )
 from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
+from pykbroker.java_order import java_int
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
