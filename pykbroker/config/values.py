@@ -210,6 +210,11 @@ class NetworkValues(Frozen):
     listeners: tuple[ListenerAddress, ...]
     security_protocols: Mapping[str, str]
 
+    @property
+    def all_listeners(self) -> tuple[ListenerAddress, ...]:
+        """The listeners of the broker, then those of the controller."""
+        return (*self.listeners, *self.controller_listeners)
+
 
 class QuorumValues(Frozen):
     """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.
