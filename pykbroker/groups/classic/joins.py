@@ -164,7 +164,7 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
     group, result, now_ms = joining.group, joining.result, joining.now_ms
     old = group.members.by_id[old_member_id]
     leader_before = group.members.leader_id
-    group.fence(old, result)
+    group.answer_with_error(old, ErrorCode.FENCED_INSTANCE_ID, result)
     member = group.members.replace_static(instance_id, old_member_id, new_member_id)
     group.schedule_session(member, now_ms)
     _update_member(joining, member)
