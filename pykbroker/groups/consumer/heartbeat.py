@@ -6,6 +6,8 @@ The records change the group when they are appended.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
@@ -205,10 +207,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     Raises:
         GroupError: the member is unknown, or another member has its instance id.
     """
-    if request.instance_id is None:
-        member = group.find_member(request.member_id)
-    else:
-        member = find_static_member(group, request.instance_id, request.member_id)
+    member = find_member(group, request.member_id, request.instance_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.instance_id is None or request.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         result = fence_members(group, [member], context.settings, context.topics, context.now_ms)
@@ -230,12 +229,14 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     )
 
 
-def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member with an instance id, which must have this member id.
+def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """The member with this member id, which must also have the instance id if there is one.
 
     Raises:
         GroupError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
+    if instance_id is None:
+        return group.find_member(member_id)
     member = group.static_member(instance_id)
     if member is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -261,35 +262,20 @@ def _with_request(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext
 ) -> ConsumerMember:
     """The member with the fields of the request; the same value if none is set, as in most heartbeats."""
-    if (
-        request.rebalance_timeout_ms == -1
-        and request.instance_id is None
-        and request.rack_id is None
-        and request.server_assignor is None
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and member.client_id == context.client_id
-        and member.client_host == context.client_host
-        and member.classic is None
-    ):
+    timeout_ms, names = request.rebalance_timeout_ms, request.subscribed_topic_names
+    fields: dict[str, Any] = {
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout_ms": None if timeout_ms == -1 else timeout_ms,
+        "server_assignor": request.server_assignor,
+        "subscribed_topic_names": None if names is None else frozenset(names),
+        "subscribed_topic_regex": request.subscribed_topic_regex,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    is_same_client = member.client_id == context.client_id and member.client_host == context.client_host
+    if not given and is_same_client and member.classic is None:
         return member
-    return member._replace(
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=member.rebalance_timeout_ms
-        if request.rebalance_timeout_ms == -1
-        else request.rebalance_timeout_ms,
-        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-        subscribed_topic_names=member.subscribed_topic_names
-        if request.subscribed_topic_names is None
-        else frozenset(request.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex
-        if request.subscribed_topic_regex is None
-        else request.subscribed_topic_regex,
-        client_id=context.client_id,
-        client_host=context.client_host,
-        classic=None,
-    )
+    return member._replace(**given, client_id=context.client_id, client_host=context.client_host, classic=None)
 
 
 def _find_or_add(
@@ -299,14 +285,10 @@ def _find_or_add(
     records: list[LogRecord],
 ) -> ConsumerMember:
     is_joining = request.member_epoch == 0
-    if request.instance_id is None:
-        if is_joining and request.member_id not in group.members:
-            return ConsumerMember(request.member_id)
-        member = group.find_member(request.member_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member
-    if not is_joining:
-        member = find_static_member(group, request.instance_id, request.member_id)
+    if is_joining and request.instance_id is None and request.member_id not in group.members:
+        return ConsumerMember(request.member_id)
+    if request.instance_id is None or not is_joining:
+        member = find_member(group, request.member_id, request.instance_id)
         _check_epoch(member, request.member_epoch, owned)
         return member
     existing = group.static_member(request.instance_id)
