@@ -905,9 +905,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
 
         As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer. Each
-        result is to be carried out before the next one is asked for. What is committed after the call stays: a topic
-        may have been created again. With `in_turns` the first result has the tombstones of offsets that are pending or
-        in flight, and no others: it must be carried out with the call, before any commit for a new topic.
+        result must be carried out before the next one is asked for. Offsets that are committed after the call stay: a
+        topic may have been created again. With `in_turns` the first result has the tombstones of offsets that are
+        pending or in flight, and no others: it must be carried out at once, before any commit for a new topic.
         """
         pieces = self.offsets.pieces_of_topics(topics, TOMBSTONES_PER_STEP)
         others = [

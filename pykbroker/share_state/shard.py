@@ -284,7 +284,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
 
 def _updated(old: StoredState | None, value: ShareUpdateValue) -> StoredState:
-    """The state after an update; one whose snapshot is missing in the log becomes the state."""
+    """The state after an update. Without a snapshot in the log, the update alone makes the state."""
     if old is None:
         batches = tuple(batches_of(value))
         count = value.delivery_complete_count

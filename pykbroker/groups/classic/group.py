@@ -411,7 +411,7 @@ class Group:
             member.session_deadline_ms = None
 
     def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> GroupResult:
-        """Answers all parked requests with the error, upon which members look for the coordinator (P-90).
+        """Answers all parked requests with the error; the members then look for the coordinator (P-90).
 
         The group becomes Dead.
         """
