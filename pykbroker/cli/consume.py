@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.client_settings import client_settings
+from pykbroker.cli.client.client_settings import connection_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
@@ -138,18 +138,14 @@ def open_consumer(
     """Returns a connected kafka-python consumer without topics."""
     from kafka import KafkaConsumer
 
-    timeout_ms = max(1, round(timeout_s * 1000))
     return KafkaConsumer(
-        bootstrap_servers=bootstrap_servers.split(","),
-        client_id="pykbroker-cli",
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",
         isolation_level="read_committed" if read_committed else "read_uncommitted",
         # A consumer that only reads a topic must not create it.
         allow_auto_create_topics=False,
-        bootstrap_timeout_ms=timeout_ms,
         exclude_internal_topics=False,
-        **client_settings(),
+        **connection_settings(bootstrap_servers, timeout_s),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.client_settings import client_settings
+from pykbroker.cli.client.client_settings import connection_settings, timeout_ms
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
@@ -120,17 +120,13 @@ def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, 
     """Returns a connected kafka-python producer."""
     from kafka import KafkaProducer
 
-    timeout_ms = max(1, round(timeout_s * 1000))
     return KafkaProducer(
-        bootstrap_servers=bootstrap_servers.split(","),
-        client_id="pykbroker-cli",
-        bootstrap_timeout_ms=timeout_ms,
-        request_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms(timeout_s),
         # The library requires more than the request timeout plus the linger time.
-        delivery_timeout_ms=timeout_ms + 1000,
-        max_block_ms=timeout_ms,
+        delivery_timeout_ms=timeout_ms(timeout_s) + 1000,
+        max_block_ms=timeout_ms(timeout_s),
         linger_ms=5,
-        **client_settings(),
+        **connection_settings(bootstrap_servers, timeout_s),
         **settings,
     )
 
