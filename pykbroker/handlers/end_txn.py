@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from pykbroker.controller.metadata.features import TV_0, TV_2
 from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.fenced_producer import error_for_producer
 
-PRODUCER_FENCED_VERSION = 2
 EPOCH_BUMP_VERSION = 5
 
 
@@ -28,6 +27,6 @@ async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndT
         client_version=TV_2 if context.api_version >= EPOCH_BUMP_VERSION else TV_0,
         after_reply=context.connection.after_reply,
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)
+    return EndTxnResponse(
+        error_code=error_for_producer(context, error), producer_id=producer_id, producer_epoch=producer_epoch
+    )
