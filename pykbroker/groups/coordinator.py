@@ -261,12 +261,10 @@ class GroupCoordinator:
     def _join(
         self, shard: GroupShard, now_ms: int, request: JoinGroupRequest, requester: Requester, parked: Parked
     ) -> GroupResult:
-        from pykbroker.groups.result import GroupResult
-        from pykbroker.protocol.messages.join_group import JoinGroupResponse
+        from pykbroker.groups.classic.joins import refused_join
 
         if self._has_no_room_for(request):
-            error, member_id = ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id
-            return GroupResult(replies=[(parked, JoinGroupResponse(error_code=error, member_id=member_id))])
+            return refused_join(parked, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
         return shard.join(now_ms, request, requester, parked)
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:

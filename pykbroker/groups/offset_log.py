@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pykbroker.config.values import GroupValues
 from pykbroker.coordination import coordinator_records
 from pykbroker.coordination.coordinator_records import kinds_of
@@ -57,8 +59,13 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
     return LogRecord(key, value, version)
 
 
+def offset_tombstones(offsets: Iterable[OffsetKey]) -> list[LogRecord]:
+    """The records that delete some offsets."""
+    return [offset_record(*key, None) for key in offsets]
+
+
 def tombstones_in_steps(offsets: list[OffsetKey]) -> Steps[Tombstones]:
-    """The records that delete some offsets, encoded."""
+    """As `offset_tombstones`, encoded."""
     records = yield from list_in_steps(offset_record(*key, None) for key in offsets)
     frames = yield from frames_in_steps(map(encode_record, records))
     return Tombstones(offsets, records, frames)

@@ -34,6 +34,10 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_UUID
     record_offset: int = -1
 
+    def may_be_of(self, topic_id: bytes) -> bool:
+        """True if it was committed for the topic with this id, or without an id."""
+        return self.topic_id in (ZERO_UUID, topic_id)
+
     def __eq__(self, other: object) -> bool:
         """Equal but for `record_offset`."""
         return isinstance(other, CommittedOffset) and self[:-1] == other[:-1]

@@ -18,6 +18,11 @@ SKIP_ASSIGNMENT_VERSION = 9
 """From this version on the response can make a member the leader and have it skip the assignment (KIP-814)."""
 
 
+def refused_join(waiter: Waiter, error: ErrorCode, member_id: str = "") -> GroupResult:
+    """The result of a JoinGroup request that gets an error and changes nothing."""
+    return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error, member_id=member_id))])
+
+
 class Join:
     """One JoinGroup request being handled: the request, its sender, its waiter, and the result so far."""
 
