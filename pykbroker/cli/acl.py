@@ -13,7 +13,7 @@ from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import Connect, cluster_options, json_option
-from pykbroker.cli.output import NOTHING_CHANGED, headings, note, print_json, print_rows
+from pykbroker.cli.output import NOTHING_CHANGED, counted, headings, note, print_json, print_rows
 from pykbroker.protocol.acl_codes import CLUSTER_NAME
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -148,7 +148,7 @@ def add(prefixed: bool, deny: bool, as_json: bool, connect: Connect, **options: 
         cluster.create_acls(entries)
     print_rows(entries, _COLUMNS, as_json=as_json, if_none="")
     if not as_json:
-        note(f"added {_count(entries)}")
+        note(f"added {counted(len(entries), 'entry', 'entries')}")
 
 
 @acl.command()
@@ -176,7 +176,7 @@ def remove(is_all: bool, execute: bool, as_json: bool, connect: Connect, **optio
     if not found:
         raise CliError("no entry matches")
     print_rows(found, _COLUMNS, as_json=False, if_none="")
-    note(f"removed {_count(found)}" if execute else NOTHING_CHANGED)
+    note(f"removed {counted(len(found), 'entry', 'entries')}" if execute else NOTHING_CHANGED)
 
 
 def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
@@ -216,7 +216,3 @@ def _entry(
 ) -> Entry:
     values = (*resource, pattern_type, principal, host, operation, permission)
     return dict(zip(_KEYS, values, strict=True))
-
-
-def _count(entries: list[Entry]) -> str:
-    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"

@@ -18,7 +18,7 @@ from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import connection_options, json_option, timestamp_ms
-from pykbroker.cli.output import note, print_json_line
+from pykbroker.cli.output import counted, note, print_json_line
 
 _POLL_MS = 200
 # Until the consumer has partitions of its group: kafka-python 3.0.12 sometimes never uses its assignment if a poll ends
@@ -110,7 +110,7 @@ def consume(
             count = _print_records(consumer, show, max_messages=max_messages, idle_s=idle_s, ends=ends)
         finally:
             consumer.close()
-    note(f"consumed {count} record{'' if count == 1 else 's'} from {topic}")
+    note(f"consumed {counted(count, 'record')} from {topic}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import Connect, cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import print_changes, print_json, print_table
+from pykbroker.cli.output import counted, print_changes, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
 
@@ -78,9 +78,8 @@ def describe(group_id: str, members: bool, as_json: bool, connect: Connect) -> N
     if as_json:
         print_json(found)
         return
-    count = len(found["members"])
     kind = "" if found["group_type"] in ("classic", "consumer") else f"{found['group_type']} "
-    click.echo(f"{kind}group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
+    click.echo(f"{kind}group {group_id}: {found['group_state']}, {counted(len(found['members']), 'member')}")
     if members:
         _print_members(found)
     elif partitions:

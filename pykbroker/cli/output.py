@@ -11,6 +11,11 @@ NOTHING_CHANGED = "nothing was changed: add --execute to do it"
 """Note of a command that has shown what `--execute` would change."""
 
 
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Returns a number with its noun: "1 record", "2 records"; `plural` is for nouns that take more than an s."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def print_json(value: Any) -> None:
     """Prints one JSON document, indented."""
     print(json.dumps(value, indent=2, ensure_ascii=False))

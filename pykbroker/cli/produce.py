@@ -15,7 +15,7 @@ from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import connection_options, parse_pairs
-from pykbroker.cli.output import note
+from pykbroker.cli.output import counted, note
 from pykbroker.named_tuple import NamedTuple
 
 
@@ -113,7 +113,7 @@ def produce(
             timeout_s=timeout_s,
             verbose=verbose,
         )
-    note(f"produced {count} record{'' if count == 1 else 's'} to {topic}")
+    note(f"produced {counted(count, 'record')} to {topic}")
 
 
 def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, Any]) -> Any:
