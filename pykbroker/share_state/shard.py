@@ -14,7 +14,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.share_state.batches import combine_batches
-from pykbroker.share_state.records import StateRecord, batch_messages, batches_of, decode_record, encode_record
+from pykbroker.share_state.records import StateRecord, batch_messages, decode_record, encode_record
 from pykbroker.share_state.state import (
     NO_DELIVERY_COMPLETE_COUNT,
     NO_EPOCH,
@@ -25,6 +25,7 @@ from pykbroker.share_state.state import (
     SharePartitionKey,
     StateBatch,
     WriteState,
+    batches_of,
 )
 
 RECORDS_PER_STEP = 100
