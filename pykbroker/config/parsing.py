@@ -250,10 +250,8 @@ def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, i
     A quorum of one connects to no controller, but to other brokers, from which it replicates as any broker does.
     """
     found = []
-    if not is_alone:
-        found += [
-            (name.upper(), "sasl.mechanism.controller.protocol") for name in network.controller_listener_names[:1]
-        ]
+    if not is_alone and network.controller_listener_names:
+        found.append((network.controller_listener, "sasl.mechanism.controller.protocol"))
     if BROKER in roles and (not is_alone or network.controller_listeners):
         found.append((network.inter_broker_listener, "sasl.mechanism.inter.broker.protocol"))
     return found

@@ -215,6 +215,11 @@ class NetworkValues(Frozen):
         """The listeners of the broker, then those of the controller."""
         return (*self.listeners, *self.controller_listeners)
 
+    @property
+    def controller_listener(self) -> str:
+        """Name of the listener on which nodes connect to controllers: the first of `controller.listener.names`."""
+        return self.controller_listener_names[0].upper() if self.controller_listener_names else "CONTROLLER"
+
 
 class QuorumValues(Frozen):
     """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.

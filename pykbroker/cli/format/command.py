@@ -110,7 +110,7 @@ def format_directory(
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
     elif initial_controllers is not None:
-        voters = parse_controllers(initial_controllers, (config.network.controller_listener_names or [""])[0].upper())
+        voters = parse_controllers(initial_controllers, config.network.controller_listener)
     itself = None if voters is None else voters.voter(config.node_id)
     if itself is None:
         voters = None
