@@ -270,7 +270,7 @@ def _plan_topic(
     assign = _manual_assignments if topic.assignments else _placed_assignments
     assignments = yield from assign(topic, image, context)
     _charge(charge, topic.name, len(assignments))
-    topic_id = random_uuid(context.random.randbytes(16))
+    topic_id = random_uuid(context.random)
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=key, value=value)

@@ -232,7 +232,7 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
-        fresh_uuid = random_uuid(self._random.randbytes(16))
+        fresh_uuid = random_uuid(self._random)
         requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
         write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if write.result.regex_refresh is not None:

@@ -414,7 +414,7 @@ def _cluster_id(directory: str) -> str:
 
     from pykbroker.config.environment import cluster_id_from_environment
     from pykbroker.config.properties_file import parse_properties
-    from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+    from pykbroker.protocol.uuids import random_uuid_text
 
     try:
         with open(os.path.join(directory, "node-1", "meta.properties"), encoding="utf-8") as file:
@@ -423,7 +423,7 @@ def _cluster_id(directory: str) -> str:
         # Missing, or a node reports the error when it starts.
         known = None
     given = cluster_id_from_environment(os.environ)
-    return given or known or uuid_to_text(random_uuid(random.Random().randbytes(16)))  # noqa: S311  no secret
+    return given or known or random_uuid_text(random.Random())  # noqa: S311  no secret
 
 
 def _ports_of_nodes(listeners: str, count: int) -> list[NodePorts]:
