@@ -9,7 +9,7 @@ from typing import Any
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.definitions import LIST, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.definitions.topic import INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.definitions.topic import definition_of_topic_key
 from pykbroker.config.validation.pairs import BOUNDED, KINDS
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
@@ -65,7 +65,7 @@ class ServerConfigRules:
 
     def _check_topic(self, configs: Mapping[str, str]) -> None:
         for name in configs:
-            if name not in TOPIC_CONFIGS and name not in INTERNAL_TOPIC_CONFIGS:
+            if definition_of_topic_key(name) is None:
                 raise _Refused(f"Unknown topic config name: {name}")
         values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
         least, most = (
@@ -160,7 +160,7 @@ def _parse(resource_type: int, name: str, text: str) -> Any:
 
 def _definition(resource_type: int, name: str) -> ConfigKey | None:
     if resource_type == TOPIC_RESOURCE:
-        return TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+        return definition_of_topic_key(name)
     if resource_type == BROKER_RESOURCE:
         return BROKER_CONFIGS.get(name)
     from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
