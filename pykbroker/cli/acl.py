@@ -12,7 +12,7 @@ from pykbroker.cli.client.acls import OPERATIONS, Entry
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import Connect, cluster_options, json_option
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, counted, headings, note, print_json, print_rows
 from pykbroker.protocol.acl_codes import CLUSTER_NAME
 
@@ -154,7 +154,7 @@ def add(prefixed: bool, deny: bool, as_json: bool, connect: Connect, **options: 
 @acl.command()
 @_filter_options
 @click.option("--all", "is_all", is_flag=True, help="Every entry: for a command without other options.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def remove(is_all: bool, execute: bool, as_json: bool, connect: Connect, **options: Any) -> None:

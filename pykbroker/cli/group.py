@@ -11,7 +11,7 @@ from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import Connect, cluster_options, json_option, timestamp_ms
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option, timestamp_ms
 from pykbroker.cli.output import counted, print_changes, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
@@ -153,7 +153,7 @@ def _tasks(tasks: dict[str, list[str]]) -> str | None:
     help="To the first record at or after this time (ms or ISO 8601).",
 )
 @click.option("--shift-by", type=int, help="This many records on, or back if negative.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def reset_offsets(

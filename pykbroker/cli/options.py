@@ -68,6 +68,11 @@ def json_option(command: Command) -> Command:
     return click.option("as_json", "--json", is_flag=True, help="Print JSON for programs in place of tables.")(command)
 
 
+def execute_option(command: Command) -> Command:
+    """Adds `--execute`."""
+    return click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")(command)
+
+
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     """Turns `key=value` texts into a dict; raises click.UsageError naming `option` otherwise."""
     values: dict[str, str] = {}

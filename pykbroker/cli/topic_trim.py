@@ -7,7 +7,7 @@ import click
 from pykbroker.cli.client.cluster import EARLIEST, LATEST
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import Connect, cluster_options, json_option, timestamp_ms
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option, timestamp_ms
 from pykbroker.cli.output import print_changes
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
@@ -25,7 +25,7 @@ from pykbroker.protocol.topic_partition import TopicPartition
 @click.option(
     "--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
 )
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def trim(

@@ -13,7 +13,7 @@ from pykbroker.cli.client.hanging_transactions import find_hanging, owner_of
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import Connect, cluster_options, json_option
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option
 from pykbroker.cli.output import NOTHING_CHANGED, headings, note, print_json, print_rows, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
@@ -143,7 +143,7 @@ def find_hanging_transactions(topics: tuple[str, ...], longer_than_s: float, as_
 )
 @click.option("--producer-id", type=click.IntRange(min=0), help="Its producer, in place of the offset.")
 @click.option("--force", is_flag=True, help="In a partition: even if a coordinator will end the transaction.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def abort(

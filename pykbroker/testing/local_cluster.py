@@ -17,7 +17,7 @@ from typing import Self
 from pykbroker.security.tls.development import LISTENERS, LOCAL_HOSTS, SETTINGS_WRITTEN_HERE, broker_settings, prepare
 from pykbroker.testing.cluster_layout import LOCAL_CLUSTER_DEFAULTS, free_ports, properties_of_nodes
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
-from pykbroker.testing.local_client import LocalClient, as_property
+from pykbroker.testing.local_client import LocalClient, as_properties
 from pykbroker.testing.local_storage import temporary_directory
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
@@ -81,7 +81,7 @@ class LocalCluster(LocalClient):
         assert directory is not None
         self.data_dir = directory
         self._finalizer = weakref.finalize(self, _remove, own_directory if not keep else None, os.getpid())
-        base = {key: as_property(value) for key, value in (config or {}).items()}
+        base = as_properties(config)
         cluster_id = _cluster_id(directory)
         self._tls = tls
         if tls:
