@@ -157,17 +157,19 @@ def is_checked(context: NodeContext) -> bool:
     return context.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
 
 
-def check_broker_settings(
-    context: NodeContext, name: str, settings: Callable[[], Mapping[str, str]]
+def check_at_broker(
+    context: NodeContext, resource: ConfigResource, settings: Callable[[], Mapping[str, str]]
 ) -> ApiError | None:
-    """Error of changed settings of this broker, or of all brokers if `name` is empty; None if they are valid.
+    """Error that a broker finds before it asks the controller; None if there is none.
 
-    `settings` gives the new values by key, or raises ItemRefused. On a controller's port they were checked already by
-    the broker that forwarded the request: only that broker has its own settings.
+    A broker checks the settings of brokers, as the controller does not have them. `settings` gives the new values by
+    key, or raises ItemRefused.
     """
-    if context.listener_kind is ListenerKind.CONTROLLER:
+    if resource.resource_type not in STORED_TYPES:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if resource.resource_type != BROKER_RESOURCE:
         return None
-    services = context.services
+    services, name = context.services, resource.resource_name
     error = check_resource_name(name, services.node_id)
     if error.is_failure:
         return error
