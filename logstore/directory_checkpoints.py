@@ -155,8 +155,8 @@ class DirectoryCheckpoints:
     def write_cleaner_offsets(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> Iterator[BlockingStep]:
         """Writes the offsets up to which compacted logs were cleaned, in steps.
 
-        Nothing is written if logs are removed meanwhile: an offset that is missing or too low costs another cleaning,
-        and one of a removed log would be taken for that of a new log of the same name. Raises StorageError.
+        Nothing is written if logs are removed meanwhile: a new log of the same name would get the offset of the removed
+        one. An offset that is missing or too low only costs another cleaning. Raises StorageError.
 
         Args:
             offsets: called once, for the offsets of logs that exist at that time.

@@ -6,7 +6,7 @@ The work is a generator: as synchronous and pure as other code, but it yields wh
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import TypeVar
 
 R = TypeVar("R")
@@ -26,3 +26,13 @@ def finished(steps: Steps[R]) -> R:
         except StopIteration as stop:
             result: R = stop.value
             return result
+
+
+def list_in_steps(items: Iterable[R]) -> Steps[list[R]]:
+    """list(items), with a step after each `PIECE` items; `items` is a generator expression that computes them."""
+    found: list[R] = []
+    for item in items:
+        found.append(item)
+        if not len(found) % PIECE:
+            yield
+    return found

@@ -6,6 +6,7 @@ They stay raw `bytes` in the broker: as dictionary keys and in messages that is 
 from __future__ import annotations
 
 import binascii
+from typing import Protocol
 
 ZERO_UUID = bytes(16)
 """Stands for "no id" on the wire."""
@@ -41,7 +42,23 @@ def uuid_from_text(text: str) -> bytes:
     return uuid
 
 
-def random_uuid(random_bytes: bytes) -> bytes:
+class RandomBytes(Protocol):
+    """The part of `random.Random` that draws UUIDs."""
+
+    def randbytes(self, count: int, /) -> bytes: ...
+
+
+def random_uuid(random: RandomBytes) -> bytes:
+    """A new UUID, as `version_4_uuid`."""
+    return version_4_uuid(random.randbytes(16))
+
+
+def random_uuid_text(random: RandomBytes) -> str:
+    """A new UUID in its text form."""
+    return uuid_to_text(random_uuid(random))
+
+
+def version_4_uuid(random_bytes: bytes) -> bytes:
     """A version 4 UUID from 16 random bytes; never a reserved one, and its text never begins with a dash.
 
     Kafka draws again when the text would begin with "-", as such an id is awkward on a command line.

@@ -6,6 +6,7 @@ Kafka chooses, so that a group gets the same assignment here and from Apache Kaf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import mul
@@ -40,6 +41,18 @@ def split_at_commas(text: str) -> list[str]:
 def is_blank(text: str) -> bool:
     """Java's ``trim().isEmpty()``: no character above U+0020. So U+00A0 is not blank, and U+0000 is."""
     return all(character <= " " for character in text)
+
+
+_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
+
+
+def java_int(text: str, bits: int = 32) -> int | None:
+    """The number that Java's Integer.parseInt returns (Short's for 16 bits, Long's for 64).
+
+    None for a text that it refuses, such as "1_0", " 1" or 2**31.
+    """
+    limit = 1 << (bits - 1)
+    return int(text) if _is_integer(text) and -limit <= int(text) < limit else None
 
 
 def string_hash(text: str) -> int:

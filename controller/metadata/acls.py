@@ -104,7 +104,7 @@ class CreateAcls(NamedTuple):
             error = _reason_invalid(acl)
             if not error.is_failure and acl not in existing:
                 existing.add(acl)
-                records.append(access_control_entry_record(random_uuid(context.random.randbytes(16)), acl))
+                records.append(access_control_entry_record(random_uuid(context.random), acl))
             results.append(error)
             yield
         refuse_too_many_records(records)

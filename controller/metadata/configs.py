@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused, Plan, PlanContext
@@ -23,7 +23,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
-from pykbroker.java_order import split_at_commas
+from pykbroker.java_order import java_int, split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
@@ -36,8 +36,6 @@ APPEND = 2
 SUBTRACT = 3
 
 CORDONED_KEY = "cordoned.log.dirs"
-
-_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
 
 
 class ConfigEdit(NamedTuple):
@@ -139,41 +137,27 @@ def _plan_resource(
         changes = {
             edit.name: _edited_value(edit, existing.get(edit.name), resource_type, context) for edit in resource.edits
         }
-        removed: list[str] = []
     else:
         changes = dict(resource.configs)
-        removed = [name for name in existing if name not in changes]
+        changes |= dict.fromkeys(name for name in existing if name not in changes)
     if resource_type != BROKER_RESOURCE:
         # A broker reads its files again when a record names them, so there an unchanged value is written too.
         changes = {name: value for name, value in changes.items() if existing.get(name) != value}
-    elif are_eligible_replicas_enabled(image) and MIN_ISR_KEY in (*changes, *removed):
-        _check_min_isr(resource_name, None if MIN_ISR_KEY in removed else changes[MIN_ISR_KEY])
-    if resource_type == BROKER_RESOURCE and "${" in (changes.get(MIN_ISR_KEY) or ""):
-        # The controller elects leaders by it, and has no config providers.
-        raise ItemRefused(ErrorCode.INVALID_CONFIG, f"{MIN_ISR_KEY} cannot be a variable of a config provider.")
-    if (
-        resource_type == BROKER_RESOURCE
-        and CORDONED_KEY in (*changes, *removed)
-        and image.metadata_version < CORDONED_LOG_DIRS
-    ):
-        raise ItemRefused(
-            ErrorCode.INVALID_CONFIG,
-            f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
-            f"{NAMES[CORDONED_LOG_DIRS]}",
-        )
-    if not is_checked and resource_type == BROKER_RESOURCE:
-        _check_uncordoning(changes.get(CORDONED_KEY), existing.get(CORDONED_KEY))
+    else:
+        _check_broker_keys(resource_name, changes, image)
+        if not is_checked:
+            _check_uncordoning(changes.get(CORDONED_KEY), existing.get(CORDONED_KEY))
     check_value_lengths(changes.values())
     _check_name(resource_type, resource_name)
     after = {**existing, **changes}
-    configs = {name: value for name, value in after.items() if value is not None and name not in removed}
+    configs = {name: value for name, value in after.items() if value is not None}
     error = context.config_rules.validate(resource_type, resource_name, configs)
     if error.is_failure:
         raise ItemRefused(error.code, error.message)
     _check_existence(resource_type, resource_name, image)
     return [
         ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
-        for name, value in (*changes.items(), *((name, None) for name in removed))
+        for name, value in changes.items()
     ]
 
 
@@ -191,6 +175,22 @@ def _check_form(resource: Resource) -> None:
         raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
         raise ItemRefused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _check_broker_keys(broker: str, changes: Mapping[str, str | None], image: ClusterImage) -> None:
+    """Raises ItemRefused for a broker's keys that the cluster's features, or the controller, do not allow."""
+    min_isr = changes.get(MIN_ISR_KEY)
+    if MIN_ISR_KEY in changes and are_eligible_replicas_enabled(image):
+        _check_min_isr(broker, min_isr)
+    if "${" in (min_isr or ""):
+        # The controller elects leaders by it, and has no config providers.
+        raise ItemRefused(ErrorCode.INVALID_CONFIG, f"{MIN_ISR_KEY} cannot be a variable of a config provider.")
+    if CORDONED_KEY in changes and image.metadata_version < CORDONED_LOG_DIRS:
+        raise ItemRefused(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
+            f"{NAMES[CORDONED_LOG_DIRS]}",
+        )
 
 
 def _check_min_isr(broker: str, value: str | None) -> None:
@@ -237,11 +237,6 @@ def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, con
         elif edit.operation == SUBTRACT and part in parts:
             parts.remove(part)
     return ",".join(parts)
-
-
-def java_int(text: str) -> int | None:
-    """The int32 that Java's Integer.parseInt returns; None for a text that it refuses, such as "1_0", " 1" or 2**31."""
-    return int(text) if _is_integer(text) and -(2**31) <= int(text) < 2**31 else None
 
 
 def _check_name(resource_type: int, name: str) -> None:

@@ -16,7 +16,7 @@ from pykbroker.controller.metadata.metadata_versions import DELEGATION_TOKENS
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
-from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid_text
 
 TIMESTAMP_MAX = (1 << 63) - 1
 EXPIRED_MAX = 1000
@@ -99,7 +99,7 @@ class CreateDelegationToken(NamedTuple):
             issue_timestamp=self.now_ms,
             max_timestamp=max_timestamp,
             expiration_timestamp=min(max_timestamp, self.now_ms + self.settings.expiry_time_ms),
-            token_id=uuid_to_text(random_uuid(context.random.randbytes(16))),
+            token_id=random_uuid_text(context.random),
         )
         return Plan([record], CreatedToken(ErrorCode.NONE, record))
 

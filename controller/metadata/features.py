@@ -64,18 +64,15 @@ def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
 
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Levels that a new cluster of this metadata.version finalizes. Other features are at 0 until UpdateFeatures."""
-    levels = {METADATA_VERSION: metadata_version}
-    if metadata_version >= TRANSACTION_VERSION_2:
-        levels[TRANSACTION_VERSION] = 2
-    if metadata_version >= GROUP_VERSION_1:
-        levels[GROUP_VERSION] = 1
-    if metadata_version >= SHARE_VERSION_1:
-        levels[SHARE_VERSION] = 1
-    if metadata_version >= ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT:
-        levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
-    if metadata_version >= STREAMS_VERSION_1:
-        levels[STREAMS_VERSION] = 1
-    return levels
+    levels = {
+        TRANSACTION_VERSION: (TV_2, TRANSACTION_VERSION_2),
+        GROUP_VERSION: (1, GROUP_VERSION_1),
+        SHARE_VERSION: (1, SHARE_VERSION_1),
+        ELIGIBLE_LEADER_REPLICAS_VERSION: (1, ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT),
+        STREAMS_VERSION: (1, STREAMS_VERSION_1),
+    }
+    found = {name: level for name, (level, since) in levels.items() if metadata_version >= since}
+    return {METADATA_VERSION: metadata_version, **found}
 
 
 def consumer_groups_enabled(image: ClusterImage) -> bool:

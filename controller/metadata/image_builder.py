@@ -316,18 +316,17 @@ class ImageBuilder:
             changes["log_dirs"] = tuple(record.log_dirs)
         if record.cordoned_log_dirs is not None:
             changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
-        self._brokers.own()[record.broker_id] = broker._replace(**changes)
-        self._touched_brokers.add(record.broker_id)
+        self._replace_broker(broker, changes)
+
+    def _replace_broker(self, broker: BrokerImage, changes: Mapping[str, Any]) -> None:
+        self._brokers.own()[broker.broker_id] = broker._replace(**changes)
+        self._touched_brokers.add(broker.broker_id)
 
     def _fence_broker(self, record: r.FenceBrokerRecord) -> None:
-        broker = self._registered(record.id, record.epoch, record)
-        self._brokers.own()[record.id] = broker._replace(is_fenced=True)
-        self._touched_brokers.add(record.id)
+        self._replace_broker(self._registered(record.id, record.epoch, record), {"is_fenced": True})
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
-        broker = self._registered(record.id, record.epoch, record)
-        self._brokers.own()[record.id] = broker._replace(is_fenced=False)
-        self._touched_brokers.add(record.id)
+        self._replace_broker(self._registered(record.id, record.epoch, record), {"is_fenced": False})
 
     def _register_controller(self, record: r.RegisterControllerRecord) -> None:
         self._controllers.own()[record.controller_id] = ControllerImage(
@@ -372,15 +371,7 @@ class ImageBuilder:
                     )
 
     def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:
-        self._acls.own()[record.id] = Acl(
-            record.resource_type,
-            record.resource_name,
-            record.pattern_type,
-            record.principal,
-            record.host,
-            record.operation,
-            record.permission_type,
-        )
+        self._acls.own()[record.id] = Acl(*(getattr(record, name) for name in Acl._fields))
 
     def _remove_access_control_entry(self, record: r.RemoveAccessControlEntryRecord) -> None:
         if record.id not in self._acls.current:

@@ -19,7 +19,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps, finished, list_in_steps
 
 FRAME_VERSION = 1
 
@@ -67,12 +67,7 @@ def encode_records(records: Iterable[Any], metadata_version: int) -> list[bytes]
 
 def encode_in_steps(records: Iterable[Any], metadata_version: int) -> Steps[list[bytes]]:
     """As `encode_records`, in steps."""
-    values: list[bytes] = []
-    for record in records:
-        values.append(encode_record(record, metadata_version))
-        if not len(values) % PIECE:
-            yield
-    return values
+    return list_in_steps(encode_record(record, metadata_version) for record in records)
 
 
 def decode_record(value: bytes | memoryview | None) -> Any:

@@ -72,13 +72,4 @@ def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRec
 
 def access_control_entry_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
     """The record that makes this entry."""
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
+    return AccessControlEntryRecord(id=acl_id, **acl._asdict())

@@ -44,7 +44,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, list_in_steps
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
@@ -270,7 +270,7 @@ def _plan_topic(
     assign = _manual_assignments if topic.assignments else _placed_assignments
     assignments = yield from assign(topic, image, context)
     _charge(charge, topic.name, len(assignments))
-    topic_id = random_uuid(context.random.randbytes(16))
+    topic_id = random_uuid(context.random)
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=key, value=value)
@@ -417,12 +417,10 @@ def _active(replicas: Iterable[int], image: ClusterImage) -> tuple[int, ...]:
 def _partition_records(
     topic_id: bytes, first_partition: int, assignments: Iterable[Assignment], image: ClusterImage
 ) -> Steps[list[PartitionRecord]]:
-    records: list[PartitionRecord] = []
-    for partition, (replicas, isr) in enumerate(assignments, first_partition):
-        records.append(_partition_record(topic_id, partition, replicas, isr, image))
-        if not len(records) % PIECE:
-            yield
-    return records
+    return list_in_steps(
+        _partition_record(topic_id, partition, replicas, isr, image)
+        for partition, (replicas, isr) in enumerate(assignments, first_partition)
+    )
 
 
 def _partition_record(

@@ -207,8 +207,8 @@ class Leader(RoleState):
     def high_watermark(self) -> int:
         """-1 until a record of this epoch is committed, as in Kafka (LeaderState).
 
-        Before that, what this node knows may be behind what followers know from the leader of the last epoch, and the
-        raft thread of Apache Kafka ends at an answer whose high watermark is lower than its own.
+        Until then followers may know a higher one, from the leader of the last epoch. The raft thread of Apache Kafka
+        ends when a response has a lower high watermark than its own.
         """
         known = self.replica.high_watermark
         return known if known > self.epoch_start_offset else -1

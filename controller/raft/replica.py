@@ -128,7 +128,7 @@ class RoleState:
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark as this node tells it to others; -1 while it is unknown."""
+        """The high watermark in messages to other nodes; -1 while it is unknown."""
         return self.replica.high_watermark
 
     def describe(self, now_ms: int) -> tuple[list[ReplicaDescription], list[ReplicaDescription]]:

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import click
 
 from pykbroker.cli.client.acls import OPERATIONS, Entry
-from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option
-from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option
+from pykbroker.cli.output import NOTHING_CHANGED, counted, headings, note, print_json, print_rows
 from pykbroker.protocol.acl_codes import CLUSTER_NAME
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_COLUMNS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+_KEYS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+_COLUMNS = dict(zip(headings(_KEYS), _KEYS, strict=True))
 _OPERATIONS = [name for name in OPERATIONS if name != "any"]
 _OPERATION_CHOICE = click.Choice(_OPERATIONS, case_sensitive=False)
 
@@ -77,7 +77,7 @@ def _filter_options(command: Command) -> Command:
 @_filter_options
 @json_option
 @cluster_options
-def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any) -> None:
+def list_entries(as_json: bool, connect: Connect, **options: Any) -> None:
     """List the entries, or those that the options name.
 
     \b
@@ -85,14 +85,9 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     pykbroker acl list --principal User:alice
     pykbroker acl list --topic orders --pattern match
     """
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.acls(_filters(options))
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("no entries")
-    else:
-        _print(found)
+    print_rows(found, _COLUMNS, as_json=as_json, if_none="no entries")
 
 
 @acl.command()
@@ -127,7 +122,7 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
 @click.option("--deny", is_flag=True, help="Deny the operation; that overrides entries that allow it.")
 @json_option
 @cluster_options
-def add(prefixed: bool, deny: bool, as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any) -> None:
+def add(prefixed: bool, deny: bool, as_json: bool, connect: Connect, **options: Any) -> None:
     """Add an entry for each principal, host, operation and resource that the options name.
 
     \b
@@ -149,24 +144,20 @@ def add(prefixed: bool, deny: bool, as_json: bool, bootstrap_servers: str, timeo
             resources, options["principals"], options["hosts"], options["operations"]
         )
     ]
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         cluster.create_acls(entries)
-    if as_json:
-        print_json(entries)
-    else:
-        _print(entries)
-        note(f"added {_count(entries)}")
+    print_rows(entries, _COLUMNS, as_json=as_json, if_none="")
+    if not as_json:
+        note(f"added {counted(len(entries), 'entry', 'entries')}")
 
 
 @acl.command()
 @_filter_options
 @click.option("--all", "is_all", is_flag=True, help="Every entry: for a command without other options.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
-def remove(
-    is_all: bool, execute: bool, as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any
-) -> None:
+def remove(is_all: bool, execute: bool, as_json: bool, connect: Connect, **options: Any) -> None:
     """Remove the entries that the options name. Shows which; `--execute` does it.
 
     \b
@@ -177,15 +168,15 @@ def remove(
     if is_narrowed == is_all:
         raise click.UsageError("say which entries, or --all")
     filters = _filters(options)
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.delete_acls(filters) if execute else cluster.acls(filters)
     if as_json:
         print_json({"executed": execute, "entries": found})
         return
     if not found:
         raise CliError("no entry matches")
-    _print(found)
-    note(f"removed {_count(found)}" if execute else NOTHING_CHANGED)
+    print_rows(found, _COLUMNS, as_json=False, if_none="")
+    note(f"removed {counted(len(found), 'entry', 'entries')}" if execute else NOTHING_CHANGED)
 
 
 def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
@@ -224,12 +215,4 @@ def _entry(
     permission: str | None,
 ) -> Entry:
     values = (*resource, pattern_type, principal, host, operation, permission)
-    return dict(zip(_COLUMNS, values, strict=True))
-
-
-def _print(entries: list[Entry]) -> None:
-    print_table([name.replace("_", " ") for name in _COLUMNS], [[item[key] for key in _COLUMNS] for item in entries])
-
-
-def _count(entries: list[Entry]) -> str:
-    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+    return dict(zip(_KEYS, values, strict=True))

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.cluster import Cluster
 from pykbroker.cli.client.health import health_of, problems_of
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option
+from pykbroker.cli.options import Connect, cluster_options, json_option
 from pykbroker.cli.output import print_json, print_table
 
 _POLL_S = 0.2
@@ -25,9 +24,9 @@ def cluster() -> None:
 @cluster.command()
 @json_option
 @cluster_options
-def info(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def info(as_json: bool, connect: Connect) -> None:
     """Show the cluster's id, controller, brokers, features, and how many topics and partitions it has."""
-    with Cluster(bootstrap_servers, timeout_s) as connected:
+    with connect() as connected:
         found = connected.brokers()
         topics = connected.topics()
         features = connected.features()
@@ -78,7 +77,7 @@ def info(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
 )
 @json_option
 @cluster_options
-def health(wait_s: float, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def health(wait_s: float, as_json: bool, connect: Connect) -> None:
     """Say whether the cluster is healthy: exit code 0 if it is, 1 if it is not.
 
     Healthy: a controller leads, every known broker is there, each partition has a leader and all its replicas in
@@ -88,7 +87,7 @@ def health(wait_s: float, as_json: bool, bootstrap_servers: str, timeout_s: floa
     while True:
         is_last = time.monotonic() + _POLL_S > deadline
         try:
-            with Cluster(bootstrap_servers, timeout_s) as connected:
+            with connect() as connected:
                 found = health_of(connected)
         except CliError:
             if is_last:

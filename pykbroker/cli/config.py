@@ -11,7 +11,7 @@ from pykbroker.cli.client.configs import DEFAULT, RESOURCE_TYPES
 from pykbroker.cli.command_group import CommandGroup, suggestion
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, parse_pairs
+from pykbroker.cli.options import Connect, cluster_options, json_option, parse_pairs
 from pykbroker.cli.output import note, print_json, print_table
 
 _RESOURCE = click.argument("resource_type", metavar="TYPE", type=click.Choice(list(RESOURCE_TYPES)))
@@ -28,14 +28,7 @@ def config() -> None:
 @click.option("--all", "show_all", is_flag=True, help="Every setting, not only those that differ from the default.")
 @json_option
 @cluster_options
-def get(
-    resource_type: str,
-    words: tuple[str, ...],
-    show_all: bool,
-    as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
-) -> None:
+def get(resource_type: str, words: tuple[str, ...], show_all: bool, as_json: bool, connect: Connect) -> None:
     """Show settings of a topic, broker, group, client-metrics subscription or broker-logger, by its NAME.
 
     The TYPE cluster has no NAME: its settings apply to all brokers that have no value of their own. Without a KEY the
@@ -48,7 +41,7 @@ def get(
     pykbroker config get cluster
     """
     name, keys = _split_name(resource_type, words)
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.configs(resource_type, name, keys or None)
         missing = [key for key in keys if key not in {item["name"] for item in found}]
         if missing:
@@ -87,8 +80,7 @@ def set_configs(
     append: tuple[str, ...],
     subtract: tuple[str, ...],
     dry_run: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Change settings, all together or none; those that are not named stay as they are.
 
@@ -108,7 +100,7 @@ def set_configs(
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise click.UsageError(f"{twice} is changed twice")
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         cluster.alter_configs(
             resource_type, name, changes, unset, append=appended, subtract=subtracted, validate_only=dry_run
         )

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.client_settings import client_settings
+from pykbroker.cli.client.client_settings import connection_settings
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import note, print_json_line
+from pykbroker.cli.options import connection_options, json_option, timestamp_ms
+from pykbroker.cli.output import counted, note, print_json_line
 
 _POLL_MS = 200
 # Until the consumer has partitions of its group: kafka-python 3.0.12 sometimes never uses its assignment if a poll ends
@@ -65,7 +65,7 @@ _POLL_RECORDS = 500
 )
 @click.option("--print-key", is_flag=True, help="Short for --format '{key}\\t{value}'.")
 @json_option
-@cluster_options
+@connection_options
 def consume(
     topic: str,
     from_beginning: bool,
@@ -110,7 +110,7 @@ def consume(
             count = _print_records(consumer, show, max_messages=max_messages, idle_s=idle_s, ends=ends)
         finally:
             consumer.close()
-    note(f"consumed {count} record{'' if count == 1 else 's'} from {topic}")
+    note(f"consumed {counted(count, 'record')} from {topic}")
 
 
 @contextmanager
@@ -138,18 +138,14 @@ def open_consumer(
     """Returns a connected kafka-python consumer without topics."""
     from kafka import KafkaConsumer
 
-    timeout_ms = max(1, round(timeout_s * 1000))
     return KafkaConsumer(
-        bootstrap_servers=bootstrap_servers.split(","),
-        client_id="pykbroker-cli",
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",
         isolation_level="read_committed" if read_committed else "read_uncommitted",
         # A consumer that only reads a topic must not create it.
         allow_auto_create_topics=False,
-        bootstrap_timeout_ms=timeout_ms,
         exclude_internal_topics=False,
-        **client_settings(),
+        **connection_settings(bootstrap_servers, timeout_s),
     )
 
 

@@ -11,8 +11,8 @@ from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option, timestamp_ms
+from pykbroker.cli.output import counted, print_changes, print_json, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
 
@@ -35,11 +35,9 @@ def group() -> None:
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state (Stable, Empty); repeatable.")
 @json_option
 @cluster_options
-def list_groups(
-    types: tuple[str, ...], states: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float
-) -> None:
+def list_groups(types: tuple[str, ...], states: tuple[str, ...], as_json: bool, connect: Connect) -> None:
     """List the groups."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         groups = cluster.groups()
     for key, wanted in (("group_type", types), ("group_state", states)):
         names = {name.lower() for name in wanted}
@@ -63,9 +61,9 @@ def list_groups(
 @click.option("--members", is_flag=True, help="A line for each member, also for those without partitions.")
 @json_option
 @cluster_options
-def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def describe(group_id: str, members: bool, as_json: bool, connect: Connect) -> None:
     """Show a group's state, committed offsets, lag, and the member that reads each partition."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.describe_group(group_id)
         committed = cluster.group_offsets(group_id, found["group_type"])
         _require_group(group_id, found, committed)
@@ -80,9 +78,8 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
     if as_json:
         print_json(found)
         return
-    count = len(found["members"])
     kind = "" if found["group_type"] in ("classic", "consumer") else f"{found['group_type']} "
-    click.echo(f"{kind}group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
+    click.echo(f"{kind}group {group_id}: {found['group_state']}, {counted(len(found['members']), 'member')}")
     if members:
         _print_members(found)
     elif partitions:
@@ -156,7 +153,7 @@ def _tasks(tasks: dict[str, list[str]]) -> str | None:
     help="To the first record at or after this time (ms or ISO 8601).",
 )
 @click.option("--shift-by", type=int, help="This many records on, or back if negative.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def reset_offsets(
@@ -170,8 +167,7 @@ def reset_offsets(
     shift_by: int | None,
     execute: bool,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Move a group's committed offsets, or where a share group starts. Shows what would change; `--execute` does it.
 
@@ -182,7 +178,7 @@ def reset_offsets(
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-timestamp, --shift-by")
     if bool(topics) == all_topics:
         raise click.UsageError("give either --topic or --all-topics")
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.describe_group(group_id)
         if found["members"]:
             raise CliError(f"group {group_id} has {len(found['members'])} running members: stop them first")
@@ -204,7 +200,8 @@ def reset_offsets(
         }
         if execute and new:
             cluster.alter_group_offsets(group_id, found["group_type"], new)
-    _print_reset(partitions, committed, new, execute, as_json)
+    rows = [(*item, committed.get(item), new[item]) for item in partitions]
+    print_changes(("topic", "partition", "committed", "new_offset"), rows, is_executed=execute, as_json=as_json)
 
 
 def _wanted(
@@ -225,36 +222,17 @@ def _new_offset(first: int, end: int, *, wanted: int | None) -> int:
     return end if wanted is None else min(max(wanted, first), end)
 
 
-def _print_reset(
-    partitions: list[TopicPartition],
-    committed: dict[TopicPartition, int],
-    new: dict[TopicPartition, int],
-    executed: bool,
-    as_json: bool,
-) -> None:
-    rows = [
-        {"topic": item[0], "partition": item[1], "committed": committed.get(item), "new_offset": new[item]}
-        for item in partitions
-    ]
-    if as_json:
-        print_json({"executed": executed, "partitions": rows})
-        return
-    print_table(["topic", "partition", "committed", "new offset"], [list(row.values()) for row in rows])
-    if not executed:
-        note(NOTHING_CHANGED)
-
-
 @group.command()
 @click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups)
 @cluster_options
-def delete(group_ids: tuple[str, ...], bootstrap_servers: str, timeout_s: float) -> None:
+def delete(group_ids: tuple[str, ...], connect: Connect) -> None:
     """Delete groups that have no members, with their committed offsets."""
     reasons: dict[str, Callable[[str], str]] = {
         "GroupIdNotFoundError": "{} does not exist".format,
         "NonEmptyGroupError": "{} has running members".format,
     }
     failures = []
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         for group_id in group_ids:
             error = cluster.delete_group(group_id)
             if error is None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from pykbroker.cli.client.client_settings import command_config_option
 
+if TYPE_CHECKING:
+    from pykbroker.cli.client.cluster import Cluster
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+Connect = Callable[[], "Cluster"]
+"""Function that connects to the cluster that the options of a command name."""
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
@@ -30,7 +36,7 @@ def bootstrap_server_option(help_text: str) -> Callable[[Command], Command]:
     )
 
 
-def cluster_options(command: Command) -> Command:
+def connection_options(command: Command) -> Command:
     """Adds `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
     command = command_config_option(command)
     command = bootstrap_server_option("Brokers to ask first; any Kafka cluster will do.")(command)
@@ -45,9 +51,26 @@ def cluster_options(command: Command) -> Command:
     )(command)
 
 
+def cluster_options(command: Command) -> Command:
+    """Adds the options of a connection to a command, which gets `connect` in their place."""
+
+    @wraps(command)
+    def run(*, bootstrap_servers: str, timeout_s: float, **options: Any) -> Any:
+        from pykbroker.cli.client.cluster import Cluster
+
+        return command(connect=partial(Cluster, bootstrap_servers, timeout_s), **options)
+
+    return connection_options(cast("Command", run))
+
+
 def json_option(command: Command) -> Command:
     """Adds `--json`."""
     return click.option("as_json", "--json", is_flag=True, help="Print JSON for programs in place of tables.")(command)
+
+
+def execute_option(command: Command) -> Command:
+    """Adds `--execute`."""
+    return click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")(command)
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.client_settings import client_settings
+from pykbroker.cli.client.client_settings import connection_settings, timeout_ms
 from pykbroker.cli.client.errors import explained_errors, prepare_client_library
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, parse_pairs
-from pykbroker.cli.output import note
+from pykbroker.cli.options import connection_options, parse_pairs
+from pykbroker.cli.output import counted, note
 from pykbroker.named_tuple import NamedTuple
 
 
@@ -68,7 +68,7 @@ class LineFormat(NamedTuple):
     help="Replicas that must have a record before it counts: none, the leader, or all in sync.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Print where each record went.")
-@cluster_options
+@connection_options
 def produce(
     topic: str,
     key_separator: str | None,
@@ -113,24 +113,20 @@ def produce(
             timeout_s=timeout_s,
             verbose=verbose,
         )
-    note(f"produced {count} record{'' if count == 1 else 's'} to {topic}")
+    note(f"produced {counted(count, 'record')} to {topic}")
 
 
 def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, Any]) -> Any:
     """Returns a connected kafka-python producer."""
     from kafka import KafkaProducer
 
-    timeout_ms = max(1, round(timeout_s * 1000))
     return KafkaProducer(
-        bootstrap_servers=bootstrap_servers.split(","),
-        client_id="pykbroker-cli",
-        bootstrap_timeout_ms=timeout_ms,
-        request_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms(timeout_s),
         # The library requires more than the request timeout plus the linger time.
-        delivery_timeout_ms=timeout_ms + 1000,
-        max_block_ms=timeout_ms,
+        delivery_timeout_ms=timeout_ms(timeout_s) + 1000,
+        max_block_ms=timeout_ms(timeout_s),
         linger_ms=5,
-        **client_settings(),
+        **connection_settings(bootstrap_servers, timeout_s),
         **settings,
     )
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.client.cluster import EARLIEST, LATEST
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, parse_pairs
-from pykbroker.cli.output import print_json, print_table
+from pykbroker.cli.options import Connect, cluster_options, json_option, parse_pairs
+from pykbroker.cli.output import print_json, print_rows, print_table
 from pykbroker.cli.topic_trim import trim
 
 _TOPIC_ALREADY_EXISTS = 36
@@ -49,12 +49,11 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Create a topic."""
     settings = parse_pairs(configs, "--config")
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         error_code, words = cluster.create_topic(name, partitions or -1, replication_factor or -1, settings)
     if error_code and not (if_not_exists and error_code == _TOPIC_ALREADY_EXISTS):
         raise CliError(f"topic {name} was not created: {words}")
@@ -68,9 +67,9 @@ def create(
 @click.option("--internal", is_flag=True, help="Also the cluster's own topics, such as __consumer_offsets.")
 @json_option
 @cluster_options
-def list_topics(internal: bool, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def list_topics(internal: bool, as_json: bool, connect: Connect) -> None:
     """List the topics."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         topics = [item for item in cluster.topics() if internal or not item["is_internal"]]
     rows = [
         {
@@ -82,15 +81,8 @@ def list_topics(internal: bool, as_json: bool, bootstrap_servers: str, timeout_s
         }
         for item in topics
     ]
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        click.echo("no topics")
-    else:
-        print_table(
-            ["topic", "partitions", "replicas"],
-            [[row["name"], row["partitions"], row["replication_factor"]] for row in rows],
-        )
+    columns = {"topic": "name", "partitions": "partitions", "replicas": "replication_factor"}
+    print_rows(rows, columns, as_json=as_json, if_none="no topics")
 
 
 @topic.command()
@@ -98,11 +90,9 @@ def list_topics(internal: bool, as_json: bool, bootstrap_servers: str, timeout_s
 @click.option("--all-configs", is_flag=True, help="Every setting with its value, not only those set on the topic.")
 @json_option
 @cluster_options
-def describe(
-    names: tuple[str, ...], all_configs: bool, as_json: bool, bootstrap_servers: str, timeout_s: float
-) -> None:
+def describe(names: tuple[str, ...], all_configs: bool, as_json: bool, connect: Connect) -> None:
     """Show partitions, offsets and settings of topics."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         topics = cluster.describe_topics(names)
         configs = cluster.topic_configs(names, modified_only=not all_configs)
         # A partition without a leader has no offsets to show; the rest of the topic is shown all the same.
@@ -167,14 +157,13 @@ def alter(
     partitions: int | None,
     changes: tuple[str, ...],
     unset: tuple[str, ...],
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Add partitions to a topic or change its settings."""
     settings = parse_pairs(changes, "--set")
     if partitions is None and not settings and not unset:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset")
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         if settings or unset:
             cluster.alter_configs("topic", name, settings, unset)
         if partitions is not None:
@@ -188,10 +177,10 @@ def alter(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.topics)
 @click.option("--if-exists", is_flag=True, help="Succeed when a topic is not there.")
 @cluster_options
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def delete(names: tuple[str, ...], if_exists: bool, connect: Connect) -> None:
     """Delete topics with all their records."""
     failures = []
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         for name in names:
             error_code, words = cluster.delete_topic(name)
             if not error_code:

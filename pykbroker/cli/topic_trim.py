@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pykbroker.cli.client.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.client.cluster import EARLIEST, LATEST
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
-from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option, timestamp_ms
+from pykbroker.cli.output import print_changes
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
 
@@ -27,7 +25,7 @@ from pykbroker.protocol.topic_partition import TopicPartition
 @click.option(
     "--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
 )
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def trim(
@@ -37,8 +35,7 @@ def trim(
     numbers: tuple[int, ...],
     execute: bool,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Remove the oldest records of a topic. Shows what would go; `--execute` does it.
 
@@ -51,7 +48,7 @@ def trim(
     if (offset is None) == (timestamp is None):
         raise click.UsageError("give either --offset or --timestamp")
     number = None if offset is None else _parsed(offset)
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         text = f"{name}:{','.join(map(str, numbers))}" if numbers else name
         partitions = partitions_of(cluster, [text], "--partition")
         [policy] = cluster.configs("topic", name, ["cleanup.policy"])
@@ -66,7 +63,9 @@ def trim(
         changed = {item: start for item, start in new.items() if start > (first[item] or 0)}
         if execute and changed:
             new |= cluster.delete_records(changed)
-    _print(partitions, first, ends, new, execute, as_json)
+    keys = ("topic", "partition", "start_offset", "end_offset", "new_start_offset")
+    rows = [(*item, first[item], ends[item], new[item]) for item in partitions]
+    print_changes(keys, rows, is_executed=execute, as_json=as_json)
 
 
 def _parsed(offset: str) -> int | None:
@@ -85,30 +84,3 @@ def _new_start(topic_partition: TopicPartition, first: int, end: int, wanted: in
             f"offset {wanted} is behind the end of {topic_partition[0]}-{topic_partition[1]}, which is {end}"
         )
     return end if wanted is None else max(wanted, first)
-
-
-def _print(
-    partitions: list[TopicPartition],
-    first: dict[TopicPartition, int | None],
-    ends: dict[TopicPartition, int | None],
-    new: dict[TopicPartition, int],
-    executed: bool,
-    as_json: bool,
-) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": item[0],
-            "partition": item[1],
-            "start_offset": first[item],
-            "end_offset": ends[item],
-            "new_start_offset": new[item],
-        }
-        for item in partitions
-    ]
-    if as_json:
-        print_json({"executed": executed, "partitions": rows})
-        return
-    columns = ["topic", "partition", "start offset", "end offset", "new start offset"]
-    print_table(columns, [list(row.values()) for row in rows])
-    if not executed:
-        note(NOTHING_CHANGED)

@@ -13,13 +13,13 @@ from pykbroker.cli.client.hanging_transactions import find_hanging, owner_of
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.completion import names as completion
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.options import cluster_options, json_option
-from pykbroker.cli.output import NOTHING_CHANGED, note, print_json, print_table
+from pykbroker.cli.options import Connect, cluster_options, execute_option, json_option
+from pykbroker.cli.output import NOTHING_CHANGED, headings, note, print_json, print_rows, print_table
 from pykbroker.cli.partitions import partitions_of
 from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.states import STATES_BY_TITLE
 
-_PRODUCER_COLUMNS = (
+_PRODUCER_KEYS = (
     "topic",
     "partition",
     "producer_id",
@@ -28,6 +28,7 @@ _PRODUCER_COLUMNS = (
     "last_sequence",
     "start_offset",
 )
+_PRODUCER_COLUMNS = dict(zip(headings(_PRODUCER_KEYS), _PRODUCER_KEYS, strict=True))
 
 
 @click.group(cls=CommandGroup)
@@ -60,28 +61,28 @@ def list_transactions(
     longer_than_s: float | None,
     pattern: str | None,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """List the transactional ids, each with the state of its newest transaction."""
     longer_than_ms = None if longer_than_s is None else round(longer_than_s * 1000)
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         rows = cluster.transactions(states, producer_ids, longer_than_ms, pattern)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        click.echo("no transactions")
-    else:
-        print_table(["transactional id", "coordinator", "producer id", "state"], [list(row.values()) for row in rows])
+    columns = {
+        "transactional id": "transactional_id",
+        "coordinator": "coordinator_id",
+        "producer id": "producer_id",
+        "state": "state",
+    }
+    print_rows(rows, columns, as_json=as_json, if_none="no transactions")
 
 
 @transaction.command()
 @click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
 @json_option
 @cluster_options
-def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def describe(transactional_id: str, as_json: bool, connect: Connect) -> None:
     """Show the newest transaction of a transactional id, and its partitions while it is open."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = _known(cluster, transactional_id)
     if as_json:
         print_json(found)
@@ -93,16 +94,16 @@ def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeo
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=completion.topics)
 @json_option
 @cluster_options
-def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def producers(topics: tuple[str, ...], as_json: bool, connect: Connect) -> None:
     """Show the idempotent and transactional producers of partitions, with the start of their open transactions."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         found = cluster.producers(partitions_of(cluster, topics, "TOPIC"))
     rows = [
         {"topic": topic_partition[0], "partition": topic_partition[1], **item}
         for topic_partition in sorted(found)
         for item in found[topic_partition]
     ]
-    _print_producers(rows, as_json, "no producers")
+    print_rows(rows, _PRODUCER_COLUMNS, as_json=as_json, if_none="no producers")
 
 
 @transaction.command("find-hanging")
@@ -118,15 +119,13 @@ def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, ti
 )
 @json_option
 @cluster_options
-def find_hanging_transactions(
-    topics: tuple[str, ...], longer_than_s: float, as_json: bool, bootstrap_servers: str, timeout_s: float
-) -> None:
+def find_hanging_transactions(topics: tuple[str, ...], longer_than_s: float, as_json: bool, connect: Connect) -> None:
     """Find transactions that are open in a partition and that no coordinator will end; in all topics by default."""
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         names = topics or tuple(item["name"] for item in cluster.topics())
         partitions = partitions_of(cluster, names, "TOPIC") if names else []
         rows = find_hanging(cluster, partitions, round(time.time() * 1000 - longer_than_s * 1000))
-    _print_producers(rows, as_json, "no hanging transactions")
+    print_rows(rows, _PRODUCER_COLUMNS, as_json=as_json, if_none="no hanging transactions")
 
 
 @transaction.command()
@@ -144,7 +143,7 @@ def find_hanging_transactions(
 )
 @click.option("--producer-id", type=click.IntRange(min=0), help="Its producer, in place of the offset.")
 @click.option("--force", is_flag=True, help="In a partition: even if a coordinator will end the transaction.")
-@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@execute_option
 @json_option
 @cluster_options
 def abort(
@@ -156,8 +155,7 @@ def abort(
     force: bool,
     execute: bool,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_s: float,
+    connect: Connect,
 ) -> None:
     """Abort a transaction. Shows which; `--execute` does it.
 
@@ -174,7 +172,7 @@ def abort(
         raise click.UsageError("give either an ID or --topic, --partition and --start-offset or --producer-id")
     if is_mixed and not in_partition:
         raise click.UsageError("give --topic, --partition and one of --start-offset and --producer-id")
-    with Cluster(bootstrap_servers, timeout_s) as cluster:
+    with connect() as cluster:
         if transactional_id is not None:
             shown = _abort_at_coordinator(cluster, transactional_id, execute)
         else:
@@ -187,7 +185,7 @@ def abort(
     if transactional_id is not None:
         _print_transaction(shown)
     else:
-        _print_producers([shown], False, "")
+        print_rows([shown], _PRODUCER_COLUMNS, as_json=False, if_none="")
     note("aborted" if execute else NOTHING_CHANGED)
 
 
@@ -250,13 +248,3 @@ def _print_transaction(found: dict[str, Any]) -> None:
     )
     if found["partitions"]:
         print_table(["topic", "partition"], [[part["topic"], part["partition"]] for part in found["partitions"]])
-
-
-def _print_producers(rows: list[dict[str, Any]], as_json: bool, words_for_none: str) -> None:
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        click.echo(words_for_none)
-    else:
-        names = [name.replace("_", " ") for name in _PRODUCER_COLUMNS]
-        print_table(names, [[row[key] for key in _PRODUCER_COLUMNS] for row in rows])

@@ -9,26 +9,11 @@ from typing import Any
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.definitions import LIST, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.definitions.topic import INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.definitions.topic import definition_of_topic_key
+from pykbroker.config.validation.pairs import BOUNDED, KINDS
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from pykbroker.protocol.error_codes import ErrorCode
-
-_GROUP_BOUNDS = {
-    # group key -> the part between "group." and the last part of the broker keys that bound it (min and max)
-    "consumer.heartbeat.interval.ms": ("consumer", "heartbeat.interval.ms"),
-    "consumer.session.timeout.ms": ("consumer", "session.timeout.ms"),
-    "consumer.assignment.interval.ms": ("consumer", "assignment.interval.ms"),
-    "share.heartbeat.interval.ms": ("share", "heartbeat.interval.ms"),
-    "share.session.timeout.ms": ("share", "session.timeout.ms"),
-    "share.record.lock.duration.ms": ("share", "record.lock.duration.ms"),
-    "share.delivery.count.limit": ("share", "delivery.count.limit"),
-    "share.partition.max.record.locks": ("share", "partition.max.record.locks"),
-    "share.assignment.interval.ms": ("share", "assignment.interval.ms"),
-    "streams.heartbeat.interval.ms": ("streams", "heartbeat.interval.ms"),
-    "streams.session.timeout.ms": ("streams", "session.timeout.ms"),
-    "streams.assignment.interval.ms": ("streams", "assignment.interval.ms"),
-}
 
 CLIENT_METRICS_INTERVAL_MIN_MS = 100
 CLIENT_METRICS_INTERVAL_MAX_MS = 3_600_000
@@ -80,7 +65,7 @@ class ServerConfigRules:
 
     def _check_topic(self, configs: Mapping[str, str]) -> None:
         for name in configs:
-            if name not in TOPIC_CONFIGS and name not in INTERNAL_TOPIC_CONFIGS:
+            if definition_of_topic_key(name) is None:
                 raise _Refused(f"Unknown topic config name: {name}")
         values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
         least, most = (
@@ -102,7 +87,8 @@ class ServerConfigRules:
             if _definition(GROUP_RESOURCE, name) is None:
                 raise _Refused(f"Unknown group config name: {name}")
         values = {name: _parse(GROUP_RESOURCE, name, text) for name, text in configs.items()}
-        for name, (kind, rest) in _GROUP_BOUNDS.items():
+        for kind, rest in BOUNDED:
+            name = f"{kind}.{rest}"
             if name in values:
                 least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
                 if values[name] < self._number(least):
@@ -112,7 +98,7 @@ class ServerConfigRules:
         most = "group.streams.max.standby.replicas"
         if values.get("streams.num.standby.replicas", 0) > self._number(most):
             raise _Refused(f"streams.num.standby.replicas must be less than or equal to {most}")
-        for kind in ("consumer", "share", "streams"):
+        for kind in KINDS:
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
             if (session in values or heartbeat in values) and values.get(
                 session, self._number(f"group.{session}")
@@ -174,7 +160,7 @@ def _parse(resource_type: int, name: str, text: str) -> Any:
 
 def _definition(resource_type: int, name: str) -> ConfigKey | None:
     if resource_type == TOPIC_RESOURCE:
-        return TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+        return definition_of_topic_key(name)
     if resource_type == BROKER_RESOURCE:
         return BROKER_CONFIGS.get(name)
     from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS

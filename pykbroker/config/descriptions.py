@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
@@ -9,8 +10,8 @@ from pykbroker.config.definitions import ConfigKey, format_value
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import (
     BROKER_SYNONYMS,
-    INTERNAL_TOPIC_CONFIGS,
     TOPIC_CONFIGS,
+    definition_of_topic_key,
     factor_to_topic_unit,
 )
 from pykbroker.config.described_order import broker_key_order, further_keys_first, topic_key_order
@@ -85,7 +86,7 @@ class ConfigViews:
         """
         entries: list[ConfigEntry] = []
         for name in sorted({*TOPIC_CONFIGS, *settings}):
-            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            definition = definition_of_topic_key(name)
             if definition is not None:
                 value, source = settings.get(name), TOPIC_SOURCE
                 if value is None:
@@ -108,7 +109,7 @@ class ConfigViews:
         entries: list[ConfigEntry] = []
         # The keys that Kafka gives a topic from its broker count as given, too.
         for name in further_keys_first({*TOPIC_CONFIGS, *settings}, topic_key_order()):
-            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            definition = definition_of_topic_key(name)
             if names is not None and name not in names:
                 continue
             text = settings.get(name)
@@ -249,13 +250,7 @@ def _entry(
     )
 
 
-_default_texts: dict[str, str] = {}
-
-
+@functools.cache
 def _defaults() -> dict[str, str]:
     """Every broker key that has a default, with its text."""
-    if not _default_texts:
-        _default_texts.update(
-            (name, definition.default) for name, definition in BROKER_CONFIGS.items() if definition.default is not None
-        )
-    return _default_texts
+    return {name: definition.default for name, definition in BROKER_CONFIGS.items() if definition.default is not None}

@@ -229,7 +229,7 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
 
 def _names_of_listeners(config: BrokerConfig) -> list[str]:
     """Names of the broker's listeners, then of the controller's."""
-    return [address.name for address in (*config.network.listeners, *config.network.controller_listeners)]
+    return [address.name for address in config.network.all_listeners]
 
 
 def _as_set(names: Iterable[str]) -> str:

@@ -25,9 +25,9 @@ from pykbroker.config.update_modes import (
     is_per_broker,
 )
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
-from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit, java_int
+from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
-from pykbroker.java_order import hash_order, split_at_commas
+from pykbroker.java_order import hash_order, java_int, split_at_commas
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

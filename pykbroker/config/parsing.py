@@ -81,7 +81,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
     security = _security(plain["security"], texts, logins)
     known = AUTHORIZER_KEYS if security.authorizer_class_name else ()
     unknown = [key for key in texts if key not in known and not is_known_key(key)]
-    listener_names = {address.name for address in (*network.listeners, *network.controller_listeners)} | logins.keys()
+    listener_names = {address.name for address in network.all_listeners} | logins.keys()
     ineffective = [
         key
         for key in texts.keys() - known - set(unknown)
@@ -250,10 +250,8 @@ def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, i
     A quorum of one connects to no controller, but to other brokers, from which it replicates as any broker does.
     """
     found = []
-    if not is_alone:
-        found += [
-            (name.upper(), "sasl.mechanism.controller.protocol") for name in network.controller_listener_names[:1]
-        ]
+    if not is_alone and network.controller_listener_names:
+        found.append((network.controller_listener, "sasl.mechanism.controller.protocol"))
     if BROKER in roles and (not is_alone or network.controller_listeners):
         found.append((network.inter_broker_listener, "sasl.mechanism.inter.broker.protocol"))
     return found
@@ -262,7 +260,7 @@ def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, i
 def listeners_with_tls(config: ConfigValues) -> list[str]:
     """Names of this node's listeners, and of listeners of other nodes that it connects to, which have TLS."""
     network = config.network
-    own = (address.name for address in (*network.listeners, *network.controller_listeners))
+    own = (address.name for address in network.all_listeners)
     between = listeners_between_nodes(network, config.process_roles, is_alone=config.is_alone)
     names = dict.fromkeys((*own, *sorted({name for name, _ in between})))
     return [name for name in names if network.security_protocols.get(name, "").endswith("SSL")]
@@ -278,10 +276,22 @@ def find_jaas(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> t
 
     A key without the mechanism's name, which Kafka ignores, serves all mechanisms.
     """
-    own = jaas_key(listener_name, mechanism)
-    keys = (own, f"{LISTENER_PREFIX}{listener_name.lower()}.sasl.jaas.config", "sasl.jaas.config")
-    key = next((key for key in keys if key in texts), own)
-    return key, texts.get(key, "")
+    key, text = find_setting_of_mechanism(listener_name, mechanism, "sasl.jaas.config", texts)
+    return key, text or ""
+
+
+def find_setting_of_mechanism(
+    listener_name: str, mechanism: str, key: str, texts: Mapping[str, str]
+) -> tuple[str, str | None]:
+    """The key that sets `key` for a mechanism on a listener, with its text; None if there is none.
+
+    The first one that is given of `listener.name.<listener>.<mechanism>.<key>`, `listener.name.<listener>.<key>` and
+    `<key>`.
+    """
+    prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
+    own = f"{prefix}{mechanism.lower()}.{key}"
+    found = next((name for name in (own, prefix + key, key) if name in texts), own)
+    return found, texts.get(found)
 
 
 def find_login(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> NodeLogin | None:

@@ -210,6 +210,16 @@ class NetworkValues(Frozen):
     listeners: tuple[ListenerAddress, ...]
     security_protocols: Mapping[str, str]
 
+    @property
+    def all_listeners(self) -> tuple[ListenerAddress, ...]:
+        """The listeners of the broker, then those of the controller."""
+        return (*self.listeners, *self.controller_listeners)
+
+    @property
+    def controller_listener(self) -> str:
+        """Name of the listener on which nodes connect to controllers: the first of `controller.listener.names`."""
+        return self.controller_listener_names[0].upper() if self.controller_listener_names else "CONTROLLER"
+
 
 class QuorumValues(Frozen):
     """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.

@@ -359,15 +359,11 @@ class CoordinatorRuntime(Generic[Shard]):
             key: selects the shard.
             operation: returns a `CoordinatorResult`, given the shard, the key, the `arguments` and the client's error.
         """
-        try:
-            number, shard = self.find(key)
-        except CoordinatorError:
+        found = self._log_end(key)
+        if found is None:
             return
-        partition = self.partition(number)
-        if partition is None:
-            return
-        end_offset = partition.log.log_end_offset
-        if not self._queues.must_wait(number, partition, end_offset):
+        number, shard, end_offset = found
+        if not self._queues.must_wait(number, self.partition(number), end_offset):
             return
         from pykbroker.coordination.partition_writer import response_error
 
@@ -385,15 +381,11 @@ class CoordinatorRuntime(Generic[Shard]):
             key: selects the shard, and is the key whose timer may change.
             operation: is given the shard, the `arguments` and the time in ms.
         """
-        try:
-            number, shard = self.find(key)
-        except CoordinatorError:
+        found = self._log_end(key)
+        if found is None:
             return
-        partition = self.partition(number)
-        if partition is None:
-            return
-        end_offset = partition.log.log_end_offset
-        if not self._queues.must_wait(number, partition, end_offset):
+        number, shard, end_offset = found
+        if not self._queues.must_wait(number, self.partition(number), end_offset):
             operation(shard, *arguments, self.now_ms())
             self.plan_timer(number, shard, key)
             return
@@ -404,6 +396,15 @@ class CoordinatorRuntime(Generic[Shard]):
                 self.plan_timer(number, shard, key)
 
         waiting = self._queues.push(number, end_offset, run_if_in_time, lambda error: None, self.nursery)
+
+    def _log_end(self, key: str) -> tuple[int, Shard, int] | None:
+        """Partition, shard and end offset of the log of a key; None if this broker does not coordinate it any more."""
+        try:
+            number, shard = self.find(key)
+        except CoordinatorError:
+            return None
+        partition = self.partition(number)
+        return None if partition is None else (number, shard, partition.log.log_end_offset)
 
     async def wait_replicated(self, number: int) -> None:
         """Waits until everything that is in a partition's log now is replicated; raises CoordinatorError if not."""

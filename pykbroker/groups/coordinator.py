@@ -232,7 +232,7 @@ class GroupCoordinator:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
         parked = Parked()
-        fresh_uuid = random_uuid(self._random.randbytes(16))
+        fresh_uuid = random_uuid(self._random)
         requester = Requester(client_id, client_host, api_version, fresh_uuid, may_describe)
         write = self._runtime.begin_write(request.group_id, self._join, request, requester, parked)
         if write.result.regex_refresh is not None:
@@ -261,12 +261,10 @@ class GroupCoordinator:
     def _join(
         self, shard: GroupShard, now_ms: int, request: JoinGroupRequest, requester: Requester, parked: Parked
     ) -> GroupResult:
-        from pykbroker.groups.result import GroupResult
-        from pykbroker.protocol.messages.join_group import JoinGroupResponse
+        from pykbroker.groups.classic.joins import refused_join
 
         if self._has_no_room_for(request):
-            error, member_id = ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id
-            return GroupResult(replies=[(parked, JoinGroupResponse(error_code=error, member_id=member_id))])
+            return refused_join(parked, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
         return shard.join(now_ms, request, requester, parked)
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:

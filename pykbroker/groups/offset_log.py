@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pykbroker.config.values import GroupValues
 from pykbroker.coordination import coordinator_records
 from pykbroker.coordination.coordinator_records import kinds_of
@@ -27,7 +29,7 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
     OffsetCommitValue,
 )
 from pykbroker.protocol.records.batch import frames_in_steps
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 OFFSET_COMMIT_VALUE_VERSION = 4
 """Version that Kafka 4.3 writes: the first one with a topic id."""
@@ -57,13 +59,14 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
     return LogRecord(key, value, version)
 
 
+def offset_tombstones(offsets: Iterable[OffsetKey]) -> list[LogRecord]:
+    """The records that delete some offsets."""
+    return [offset_record(*key, None) for key in offsets]
+
+
 def tombstones_in_steps(offsets: list[OffsetKey]) -> Steps[Tombstones]:
-    """The records that delete some offsets, encoded."""
-    records: list[LogRecord] = []
-    for key in offsets:
-        records.append(offset_record(*key, None))
-        if not len(records) % PIECE:
-            yield
+    """As `offset_tombstones`, encoded."""
+    records = yield from list_in_steps(offset_record(*key, None) for key in offsets)
     frames = yield from frames_in_steps(map(encode_record, records))
     return Tombstones(offsets, records, frames)
 

@@ -7,7 +7,7 @@ from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.offset_log import encode_record, offset_record, tombstones_in_steps
+from pykbroker.groups.offset_log import encode_record, offset_record, offset_tombstones, tombstones_in_steps
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
 from pykbroker.groups.result import GroupResult, LogRecord, Tombstones
 from pykbroker.groups.shard import GroupShard
@@ -375,4 +375,4 @@ def delete_offsets(
             offsets += _known_offsets(shard, request.group_id, topic)
     if tombstones is not None and tombstones.offsets == offsets:
         return GroupResult(records=tombstones.records, response=response, frames=tombstones.frames)
-    return GroupResult(records=[offset_record(*key, None) for key in offsets], response=response)
+    return GroupResult(records=offset_tombstones(offsets), response=response)

@@ -34,6 +34,10 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_UUID
     record_offset: int = -1
 
+    def may_be_of(self, topic_id: bytes) -> bool:
+        """True if it was committed for the topic with this id, or without an id."""
+        return self.topic_id in (ZERO_UUID, topic_id)
+
     def __eq__(self, other: object) -> bool:
         """Equal but for `record_offset`."""
         return isinstance(other, CommittedOffset) and self[:-1] == other[:-1]
@@ -163,10 +167,12 @@ def expired_offsets(
 ) -> list[tuple[str, int]]:
     """Expired offsets of a group (P-114), as (topic, partition).
 
-    A group without members: all, `retention_ms` after it became Empty. A group without a protocol type (its consumers
-    assign partitions themselves) and a Stable consumer group: each, `retention_ms` after its commit, but never one of a
-    topic that is being consumed. A group that rebalances, or whose topics are unknown: none. A commit with its own
-    retention expires by that.
+    * of a group without members: all, `retention_ms` after the group became Empty;
+    * of a group without a protocol type, whose consumers assign partitions themselves, and of a Stable consumer group:
+      each `retention_ms` after its commit, but none of a topic that is being consumed;
+    * of a group that rebalances, or whose topics are unknown: none.
+
+    A commit with a retention of its own expires by that.
     """
     is_emptied = group.protocol_type is not None and group.state is EMPTY
     if group.protocol_type is not None and not is_emptied:

@@ -30,7 +30,7 @@ from pykbroker.groups.offset_log import (
     encode_record,
     group_from,
     group_tombstone,
-    offset_record,
+    offset_tombstones,
     tombstones_in_steps,
 )
 from pykbroker.groups.offsets import (
@@ -85,7 +85,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.protocol.records.batch import NO_PRODUCER_ID, frames_with
 from pykbroker.protocol.steps import PIECE, Steps
-from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
+from pykbroker.protocol.uuids import uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
 
@@ -277,17 +277,17 @@ class GroupShard(CoordinatorShard[GroupResult]):
         With an `error` their append has failed. Commits and tombstones take effect here. The record of a classic group
         describes a state that the group in memory has had already, so it is not replayed.
         """
-        if error is not ErrorCode.NONE and result.on_failed_append is not None:
-            result.on_failed_append(now_ms)
         if error is not ErrorCode.NONE:
+            if result.on_failed_append is not None:
+                result.on_failed_append(now_ms)
             self._restore_forgotten()
-        elif self._forgotten:
+            return self._report(result, error, now_ms)
+        if self._forgotten:
             self._hide(self._take_forgotten())
-        if error is ErrorCode.NONE and result.applies_at_append:
-            self._apply(result, now_ms, first_offset)
-        elif error is ErrorCode.NONE:
+        if not result.applies_at_append:
             return self._take_effect(result, now_ms, first_offset)
-        return self._report(result, error, now_ms)
+        self._apply(result, now_ms, first_offset)
+        return self._report(result, ErrorCode.NONE, now_ms)
 
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
@@ -297,17 +297,17 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if type(key) is OffsetCommitKey:
                 self._replay_offset(key, record.value, now_ms, record_offset, producer_id)
                 continue
-            is_group = isinstance(key, GroupMetadataKey) and record.value is not None
             if result.have_groups_ended and _ends_group(record):
-                pass
-            elif is_group and self.in_flight.is_ending(key.group):
-                pass  # a later tombstone, which took effect when it was appended
-            elif is_group and key.group in self.groups:
-                self._unstored.discard(key.group)
-            elif is_group and self.modern_group(key.group) is not None:
-                pass  # a later record, which took effect when it was appended, has made a modern group of it
-            else:
-                self.replay(record, now_ms, record_offset, producer_id)
+                continue
+            if isinstance(key, GroupMetadataKey) and record.value is not None:
+                if self.in_flight.is_ending(key.group):
+                    continue  # a later tombstone, which took effect when it was appended
+                if key.group in self.groups:
+                    self._unstored.discard(key.group)
+                    continue
+                if self.modern_group(key.group) is not None:
+                    continue  # a later record, which took effect when it was appended, has made a modern group of it
+            self.replay(record, now_ms, record_offset, producer_id)
         return self._report(result, ErrorCode.NONE, now_ms)
 
     def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
@@ -416,7 +416,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if isinstance(event, ClassicJoined):
             self._joining.pop(event.waiter, None)
             if error is not ErrorCode.NONE:
-                return GroupResult(replies=[(event.waiter, JoinGroupResponse(error_code=error))])
+                return joins.refused_join(event.waiter, error)
             if event.timers is not None:
                 self.start_timers(event.timers, now_ms)
             return GroupResult(replies=[(event.waiter, event.response)])
@@ -477,16 +477,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return self._join_consumer_group(consumer_group, request, requester, waiter, now_ms)
         streams_group = self.streams.by_id.get(request.group_id)
         if request.group_id in self.share.by_id or (streams_group is not None and streams_group.members):
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error))])
+            return joins.refused_join(waiter, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         is_new = request.group_id not in self.groups
         replaced = consumer_group or streams_group
         if is_new and request.member_id != "":
             if replaced is not None:
                 self._forget(replaced)
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-            response = JoinGroupResponse(error_code=error, member_id=request.member_id)
-            return GroupResult(replies=[(waiter, response)])
+            return joins.refused_join(waiter, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         tombstones = [] if replaced is None else self._tombstones(request.group_id)
         self.consumer.remove(request.group_id)
         self.streams.remove(request.group_id)
@@ -516,7 +513,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             new_member_id = uuid_to_text(requester.fresh_uuid)
             return classic_members.join(group, request, requester.api_version, new_member_id, waiter, context)
         except GroupError as error:
-            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.error_code))])
+            return joins.refused_join(waiter, error.error_code)
 
     def sync(self, now_ms: int, request: SyncGroupRequest, waiter: Waiter) -> GroupResult:
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
@@ -790,8 +787,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if tombstones is not None and tombstones.offsets == offsets:
             frames = frames_with(tombstones.frames, map(encode_record, ends))
             return GroupResult(records=[*tombstones.records, *ends], response=ErrorCode.NONE, frames=frames)
-        records = [offset_record(*key, None) for key in offsets]
-        return GroupResult(records=[*records, *ends], response=ErrorCode.NONE)
+        return GroupResult(records=[*offset_tombstones(offsets), *ends], response=ErrorCode.NONE)
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
@@ -811,12 +807,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group = self.groups.get(key)
         if group is not None:
             return group.wake_ms
-        first_ms: int | None = None
-        for groups in self.modern_groups:
-            time_ms = groups.wake_ms(key)
-            if time_ms is not None and (first_ms is None or time_ms < first_ms):
-                first_ms = time_ms
-        return first_ms
+        times_ms = (groups.wake_ms(key) for groups in self.modern_groups)
+        return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
@@ -862,7 +854,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                     break
                 looked_at += sum(map(len, topics.values()))
                 expired = self._expired(group, self.offsets.unchanged(group_id, topics), now_ms, retention_ms)
-                result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
+                result.records += offset_tombstones((group_id, *partition) for partition in expired)
                 ended.update(expired)
             is_empty = group.state is EMPTY if isinstance(group, Group) else not group.members
             if is_empty and self.any_group(group_id) is group and self._may_end(group_id, ended):
@@ -905,18 +897,16 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name.
 
         As in Kafka, a partition has one for its committed offset and one for the pending offset of each producer. Each
-        result is to be carried out before the next one is asked for. What is committed after the call stays: a topic
-        may have been created again. With `in_turns` the first result has the tombstones of offsets that are pending or
-        in flight, and no others: it must be carried out with the call, before any commit for a new topic.
+        result must be carried out before the next one is asked for. Offsets that are committed after the call stay: a
+        topic may have been created again. With `in_turns` the first result has the tombstones of offsets that are
+        pending or in flight, and no others: it must be carried out at once, before any commit for a new topic.
         """
         pieces = self.offsets.pieces_of_topics(topics, TOMBSTONES_PER_STEP)
-        others = [
-            k for k, committed in self.pending.of_topics(topics) if committed.topic_id in (ZERO_UUID, topics[k[1]])
-        ]
+        others = [key for key, committed in self.pending.of_topics(topics) if committed.may_be_of(topics[key[1]])]
         known = set(others)
         for key in self.in_flight.of_topics(topics):
             committed = self.offsets.get(*key)
-            is_known = committed is not None and committed.topic_id in (ZERO_UUID, topics[key[1]])
+            is_known = committed is not None and committed.may_be_of(topics[key[1]])
             if not is_known and key not in known:
                 others.append(key)
         return self._deleted(topics, pieces, others, in_turns)
@@ -930,21 +920,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
     ) -> Iterator[GroupResult]:
         result = GroupResult()
         if in_turns:
-            yield GroupResult(records=[offset_record(*key, None) for key in others])
+            yield GroupResult(records=offset_tombstones(others))
             others = []
         for group_id, topic, partitions in pieces:
             if len(result.records) + len(partitions) > TOMBSTONES_PER_STEP and result.records:
-                result.records += [offset_record(*key, None) for key in others]
+                result.records += offset_tombstones(others)
                 others = []
                 yield result
                 result = GroupResult()
             current = self.offsets.of_group(group_id).get(topic, {})
-            result.records += [
-                offset_record(group_id, topic, partition, None)
+            result.records += offset_tombstones(
+                (group_id, topic, partition)
                 for partition, committed in partitions
-                if committed.topic_id in (ZERO_UUID, topics[topic]) and current.get(partition) is committed
-            ]
-        result.records += [offset_record(*key, None) for key in others]
+                if committed.may_be_of(topics[topic]) and current.get(partition) is committed
+            )
+        result.records += offset_tombstones(others)
         yield result
 
     def _empty_group_stored(

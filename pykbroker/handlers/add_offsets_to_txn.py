@@ -8,28 +8,21 @@ transactional id and READ on the group.
 from __future__ import annotations
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.fenced_producer import error_for_producer
 from pykbroker.transactions.states import ProducerIdentity
-
-PRODUCER_FENCED_VERSION = 2
 
 
 async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Adds the group's partition to the transaction."""
-    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    context.require(READ, GROUP, request.group_id)
     services = context.services
     topic = services.metadata.topic(OFFSETS_TOPIC)
     partition_count = services.config.groups.offsets_topic_num_partitions if topic is None else len(topic.partitions)
     producer = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
     offsets_partition = (OFFSETS_TOPIC, coordinator_partition(request.group_id, partition_count))
     error = await services.transactions.add_partitions(producer, [offsets_partition], client_version=0)
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return AddOffsetsToTxnResponse(error_code=error)
+    return AddOffsetsToTxnResponse(error_code=error_for_producer(context, error))

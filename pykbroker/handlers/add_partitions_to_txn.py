@@ -25,9 +25,9 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 )
 from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.fenced_producer import error_for_producer
 from pykbroker.transactions.states import ProducerIdentity
 
-PRODUCER_FENCED_VERSION = 2
 FROM_BROKERS_VERSION = 4
 
 
@@ -75,9 +75,7 @@ async def _results(
         return _by_topic(await transactions.verify(producer, partitions, add=False))
     client_version = TV_0 if is_client else TV_2
     error = await transactions.add_partitions(producer, partitions, client_version=client_version)
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return await _same_for_all(transaction, error)
+    return await _same_for_all(transaction, error_for_producer(context, error))
 
 
 async def _refused_partitions(

@@ -14,7 +14,6 @@ from pykbroker.java_order import hash_order, table_size_for
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
-from pykbroker.requests.controller_calls import controller_listener_name
 from pykbroker.requests.voter_change_errors import error_of_change, refusal_of_change
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ async def handle_add_raft_voter(context: NodeContext, request: AddRaftVoterReque
     by_name = {each.name.upper(): VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners}
     endpoints = tuple(by_name[each] for each in hash_order(by_name, table_size_for(len(request.listeners))))
     voter = Voter(key, endpoints)
-    name = controller_listener_name(context)
+    name = context.services.config.network.controller_listener
     if voter.endpoint(name) is None:
         given = ", ".join(f"ListenerName({each.name})={each.host}/<unresolved>:{each.port}" for each in endpoints)
         return _response(

@@ -11,7 +11,7 @@ import trio
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
 from pykbroker.controller.metadata.commands import ApiError
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.alter_client_quotas import (
@@ -35,24 +35,18 @@ async def handle_alter_client_quotas(
     """Changes the quotas of each entity independently of the others."""
     if not context.authorize_cluster(ALTER_CONFIGS):
         return _all_refused(request.entries, AUTHORIZATION_FAILED[CLUSTER])
-    alterations: list[QuotaAlteration] = []
-    turn = Turn()
-    for entry in request.entries:
-        operations = [(operation.key, None if operation.remove else operation.value) for operation in entry.ops]
-        alterations.append(QuotaAlteration(_entity(entry), operations))
-        if turn.is_over:
-            await turn.end_if_over()
+    alterations = [
+        QuotaAlteration(_entity(entry), [(each.key, None if each.remove else each.value) for each in entry.ops])
+        async for entry in EachInTurns(request.entries)
+    ]
     command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
     results, error = await submit(context, command, context.services.config.request_timeout_ms)
     if results is None:
         # As in Kafka without the reason: the text is that of the code.
         return _all_refused(request.entries, ApiError(error.code, TEXTS.get(error.code, error.message)))
-    response, turn = AlterClientQuotasResponse(), Turn()
-    for entity, result in results.items():
-        response.entries.append(_answer(entity, result))
-        if turn.is_over:
-            await turn.end_if_over()
-    return response
+    return AlterClientQuotasResponse(
+        entries=[_answer(entity, result) async for entity, result in EachInTurns(results.items())]
+    )
 
 
 def _entity(entry: EntryData) -> Entity:

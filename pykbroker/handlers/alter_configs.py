@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from pykbroker.config.dynamic_changes import check_form
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.configs import AlterConfigs, ConfigResourceReplacement
-from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
+from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings, is_checked
+from pykbroker.requests.config_alteration import alter_each, check_at_broker, is_checked
 from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
@@ -61,10 +61,6 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiEr
     )
     if error.is_failure:
         return error
-    # Broker loggers are not among them: this API is older than they are.
-    if resource.resource_type not in STORED_TYPES:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    if resource.resource_type != BROKER_RESOURCE:
-        return None
+    # Broker loggers are refused: this API is older than they are.
     settings = {config.name: config.value or "" for config in resource.configs}
-    return check_broker_settings(context, resource.resource_name, lambda: settings)
+    return check_at_broker(context, resource, lambda: settings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
-from pykbroker.controller.metadata.image import Endpoint
+from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
@@ -39,8 +39,8 @@ async def handle_broker_registration(
     registration = RegisterBroker(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
-        endpoints=[Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners],
-        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        endpoints=read_endpoints(request.listeners),
+        features=read_features(request.features),
         log_dirs=request.log_dirs,
         rack=request.rack,
         previous_epoch=request.previous_broker_epoch,

@@ -23,8 +23,7 @@ async def handle_consumer_group_heartbeat(
     """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
     if not context.services.groups.serves_consumer_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(READ, GROUP, request.group_id)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await context.services.groups.consumer.heartbeat(

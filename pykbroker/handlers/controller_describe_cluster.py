@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION
-from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME, DESCRIBE
+from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import (
     BROKER_ENDPOINT,
@@ -53,9 +53,7 @@ async def handle_controller_describe_cluster(
         brokers=controllers,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = (
-            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
-        )
+        response.cluster_authorized_operations = context.cluster_operations()
     return response
 
 

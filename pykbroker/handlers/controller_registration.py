@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import RegisterController
-from pykbroker.controller.metadata.image import Endpoint
+from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
 from pykbroker.requests.controller_calls import submit_command
@@ -26,8 +26,8 @@ async def handle_controller_registration(
     command = RegisterController(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
-        endpoints=[Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners],
-        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        endpoints=read_endpoints(request.listeners),
+        features=read_features(request.features),
     )
     await submit_command(context, command)
     # The field may be null, but its declaration has an empty default.

@@ -54,17 +54,5 @@ def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=deletion.error.code,
         error_message=deletion.error.message,
-        matching_acls=[
-            DeleteAclsMatchingAcl(
-                error_message=None,
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-            for acl in deletion.acls
-        ],
+        matching_acls=[DeleteAclsMatchingAcl(error_message=None, **acl._asdict()) for acl in deletion.acls],
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
@@ -39,13 +39,11 @@ async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRe
     for topic in request.topics:
         for asked in topic.partitions:
             offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
-    response, turn = DeleteRecordsResponse(), Turn()
+    response = DeleteRecordsResponse()
     moved: list[tuple[Partition, int, DeleteRecordsPartitionResult]] = []
-    for name, partitions in offsets.items():
+    async for name, partitions in EachInTurns(offsets.items()):
         results = []
-        for index, offset in partitions.items():
-            if turn.is_over:
-                await turn.end_if_over()
+        async for index, offset in EachInTurns(partitions.items()):
             if name in refused:
                 results.append(_failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
@@ -58,9 +56,7 @@ async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRe
             moved.append((partition, target, results[-1]))
         response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     deadline = trio.current_time() + max(request.timeout_ms, 0) / 1000
-    for partition, target, result in moved:
-        if turn.is_over:
-            await turn.end_if_over()
+    async for partition, target, result in EachInTurns(moved):
         result.error_code, result.low_watermark = await partition.wait_deleted(target, deadline)
     return response
 

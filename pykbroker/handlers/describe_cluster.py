@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import (
     BROKER_ENDPOINT,
@@ -52,19 +51,11 @@ async def handle_describe_cluster(context: BrokerContext, request: DescribeClust
         cluster_id=services.cluster_id,
         controller_id=controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.broker_id,
-                host=broker.host,
-                port=broker.port,
-                rack=broker.rack,
-                is_fenced=broker.is_fenced,
-            )
+            DescribeClusterBroker(**broker._asdict())
             for broker in brokers
             if request.include_fenced_brokers or not broker.is_fenced
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = (
-            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
-        )
+        response.cluster_authorized_operations = context.cluster_operations()
     return response

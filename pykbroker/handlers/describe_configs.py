@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.descriptions import ConfigEntry, ConfigViews
-from pykbroker.controller.metadata.configs import java_int
 from pykbroker.controller.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -21,6 +20,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
+from pykbroker.java_order import java_int
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE_CONFIGS, GROUP, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode

@@ -20,7 +20,6 @@ from pykbroker.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicDataResponse,
 )
-from pykbroker.requests.controller_calls import controller_listener_name
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _nodes(context: NodeContext) -> list[Node]:
             )
             for voter in voters
         ]
-    name = controller_listener_name(context)
+    name = context.services.config.network.controller_listener
     return [
         Node(
             node_id=node_id,

@@ -15,6 +15,7 @@ from pykbroker.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from pykbroker.protocol.topic_partition import numbers_by_topic
 from pykbroker.requests.context import BrokerContext
 
 
@@ -36,9 +37,7 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = numbers_by_topic(sorted(transaction.partitions))
     hidden = context.refused(DESCRIBE, TOPIC, topics)
     return TransactionState(
         transactional_id=transactional_id,

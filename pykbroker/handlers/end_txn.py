@@ -8,20 +8,17 @@ transaction (KIP-890): only clients of transaction.version 2 send it. The respon
 from __future__ import annotations
 
 from pykbroker.controller.metadata.features import TV_0, TV_2
-from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.fenced_producer import error_for_producer
 
-PRODUCER_FENCED_VERSION = 2
 EPOCH_BUMP_VERSION = 5
 
 
 async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndTxnResponse:
     """Commits or aborts the transaction (P-132, P-134, P-136)."""
-    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
     error, producer_id, producer_epoch = await context.services.transactions.end(
         request.transactional_id,
         request.producer_id,
@@ -30,6 +27,6 @@ async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndT
         client_version=TV_2 if context.api_version >= EPOCH_BUMP_VERSION else TV_0,
         after_reply=context.connection.after_reply,
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)
+    return EndTxnResponse(
+        error_code=error_for_producer(context, error), producer_id=producer_id, producer_epoch=producer_epoch
+    )

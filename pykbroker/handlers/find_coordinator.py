@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -47,14 +47,12 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
             coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
         )
     if context.api_version >= SEVERAL_KEYS_VERSION:
-        coordinators, turn = [], Turn()
-        for key in request.coordinator_keys:
+        coordinators = []
+        async for key in EachInTurns(request.coordinator_keys):
             coordinator = _find(context, request.key_type, key)
             if request.key_type in KEY_TYPES:
                 coordinator.error_message = ""  # empty as in Kafka, even with an error code
             coordinators.append(coordinator)
-            if turn.is_over:
-                await turn.end_if_over()
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(

@@ -31,7 +31,7 @@ async def handle_get_telemetry_subscriptions(
     services = context.services
     client_instance_id = request.client_instance_id
     if client_instance_id == ZERO_UUID:
-        client_instance_id = random_uuid(services.random.randbytes(16))
+        client_instance_id = random_uuid(services.random)
     instances = services.telemetry.instances()
     attributes = client_attributes(context, client_instance_id)
     error, instance = instances.ask(client_instance_id, attributes, services.clock.now_ms(), context.connection)

@@ -18,9 +18,9 @@ from pykbroker.controller.metadata.configs import (
     ConfigEdit,
     ConfigResourceEdits,
     IncrementalAlterConfigs,
-    java_int,
 )
-from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE
+from pykbroker.controller.metadata.image import BROKER_LOGGER_RESOURCE
+from pykbroker.java_order import java_int
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
@@ -29,7 +29,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykbroker.requests.config_alteration import STORED_TYPES, alter_each, check_broker_settings, is_checked
+from pykbroker.requests.config_alteration import alter_each, check_at_broker, is_checked
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
 
@@ -95,12 +95,8 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
         if not context.authorize_cluster(ALTER_CONFIGS):
             return ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _change_loggers(context, resource.resource_name, edits, validate_only)
-    if resource.resource_type not in STORED_TYPES:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    if resource.resource_type != BROKER_RESOURCE:
-        return None
-    name = resource.resource_name
-    return check_broker_settings(context, name, lambda: edited(edits, name, context.services.metadata.image))
+    name, image = resource.resource_name, context.services.metadata.image
+    return check_at_broker(context, resource, lambda: edited(edits, name, image))
 
 
 _UNKNOWN_OPERATION = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)

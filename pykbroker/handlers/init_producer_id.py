@@ -17,12 +17,11 @@ from pykbroker.protocol.acl_codes import IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykbroker.requests.fenced_producer import error_for_producer
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
     from pykbroker.requests.context import BrokerContext
-
-PRODUCER_FENCED_VERSION = 4
 
 
 async def handle_init_producer_id(context: BrokerContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -67,9 +66,9 @@ async def _transactional(
         two_phase_commit=request.enable2_pc,
         keep_prepared=request.keep_prepared_txn,
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)
+    return InitProducerIdResponse(
+        error_code=error_for_producer(context, error), producer_id=producer_id, producer_epoch=producer_epoch
+    )
 
 
 def _failure(code: ErrorCode) -> InitProducerIdResponse:

@@ -6,9 +6,7 @@ v0-2 one member, whose error is the response's. v3 several, by member id or grou
 
 from __future__ import annotations
 
-from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import GROUP, READ
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from pykbroker.requests.context import BrokerContext
 
@@ -17,8 +15,7 @@ SEVERAL_MEMBERS_VERSION = 3
 
 async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Removes members from a group; P-104."""
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(READ, GROUP, request.group_id)
     groups = context.services.groups
     if context.api_version >= SEVERAL_MEMBERS_VERSION:
         return await groups.leave_group(request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_partition_reassignments import (
@@ -53,15 +53,9 @@ async def handle_list_partition_reassignments(
             topic = image.topics_by_name.get(wanted.name)
             if topic is not None:
                 asked.append((topic, wanted.partition_indexes))
-    response, turn = ListPartitionReassignmentsResponse(error_message=None), Turn()
-    for topic, numbers in asked:
-        moving = []
-        for number in numbers:
-            if turn.is_over:
-                await turn.end_if_over()
-            moved = _moving(topic, number)
-            if moved is not None:
-                moving.append(moved)
+    response = ListPartitionReassignmentsResponse(error_message=None)
+    async for topic, numbers in EachInTurns(asked):
+        moving = [moved async for number in EachInTurns(numbers) if (moved := _moving(topic, number)) is not None]
         if moving:
             response.topics.append(OngoingTopicReassignment(name=topic.name, partitions=moving))
     return response

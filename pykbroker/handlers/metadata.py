@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, DESCRIBE, TOPIC
+from pykbroker.protocol.acl_codes import CREATE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import (
     MetadataResponse,
@@ -61,9 +61,7 @@ async def handle_metadata(context: BrokerContext, request: MetadataRequest) -> M
         controller_id=services.random.choice(alive_ids) if alive_ids else NO_CONTROLLER,
     )
     if version >= AUTHORIZED_OPERATIONS_VERSION and request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = (
-            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
-        )
+        response.cluster_authorized_operations = context.cluster_operations()
     encoder = TopicEncoder(context, with_operations=request.include_topic_authorized_operations)
     response.topics = await (_all_topics(context, encoder) if is_all else _named_topics(context, request, encoder))
     return response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
@@ -17,8 +16,7 @@ from pykbroker.requests.context import BrokerContext
 
 async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets of existing partitions; an error of the group is returned without topics (P-107)."""
-    if not context.authorize(DELETE, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(DELETE, GROUP, request.group_id)
     hidden = await context.refused_in_turns(READ, TOPIC, (topic.name for topic in request.topics))
     topics_by_name = context.services.metadata.image.topics_by_name
     refused: dict[str, OffsetDeleteResponseTopic] = {}

@@ -13,8 +13,8 @@ Every partition of the request gets its result (P-43, P-50). The steps, in this 
 * finish: with acks=all, wait for the in-sync replicas of all partitions, with one deadline. With one replica the high
   watermark has passed the batch when append returns, and there is nothing to wait for.
 
-`requests.repeated_produce` takes these steps at once for plain requests that begin like earlier ones: what is added
-here concerns it too.
+`requests.repeated_produce` makes all steps in one function, for plain requests that begin like earlier ones. A step
+that is added here has to be added there, too.
 """
 
 from __future__ import annotations

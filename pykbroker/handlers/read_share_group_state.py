@@ -35,13 +35,5 @@ async def handle_read_share_group_state(
 
 
 def _values(state: PartitionState) -> dict[str, Any]:
-    batches = [
-        StateBatch(
-            first_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            delivery_state=batch.delivery_state,
-            delivery_count=batch.delivery_count,
-        )
-        for batch in state.batches
-    ]
+    batches = [StateBatch(**batch._asdict()) for batch in state.batches]
     return {"state_epoch": state.state_epoch, "start_offset": state.start_offset, "state_batches": batches}

@@ -21,8 +21,7 @@ async def handle_share_group_heartbeat(
     """Keeps a member in its group; the response, with its partitions, is sent when its state is stored."""
     if not share_groups_enabled(context.services.metadata.image):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(READ, GROUP, request.group_id)
     if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):

@@ -23,8 +23,7 @@ async def handle_streams_group_heartbeat(
     """Keeps a member in its group; the response, with its tasks, is sent when its state is stored."""
     if not context.services.groups.serves_streams_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(READ, GROUP, request.group_id)
     if request.topology is not None:
         from pykbroker.groups.streams.checks import check_names, named_topics
 

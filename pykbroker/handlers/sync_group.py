@@ -23,6 +23,5 @@ async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -
     is_incomplete = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= PROTOCOL_REQUIRED_VERSION and is_incomplete:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    context.require(READ, GROUP, request.group_id)
     return await context.services.groups.sync_group(request)

@@ -11,7 +11,7 @@ from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter,
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
-from pykbroker.requests.controller_calls import controller_listener_name, quorum_of
+from pykbroker.requests.controller_calls import quorum_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
@@ -31,7 +31,7 @@ async def handle_update_raft_voter(
             tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners),
             (feature.min_supported_version, feature.max_supported_version),
         )
-        if voter.endpoint(controller_listener_name(context)) is None:
+        if voter.endpoint(context.services.config.network.controller_listener) is None:
             error = ErrorCode.INVALID_REQUEST
         else:
             limit_ms = context.services.config.request_timeout_ms

@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.write_share_group_state import (
 )
 from pykbroker.requests.context import BrokerContext
 from pykbroker.requests.share_state_calls import for_each_partition
-from pykbroker.share_state.state import SharePartitionKey, StateBatch, WriteState
+from pykbroker.share_state.state import SharePartitionKey, WriteState, batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -29,21 +29,11 @@ async def handle_write_share_group_state(
     context: BrokerContext, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse:
     """Stores the batches and the start offset of each share partition."""
-    results = await for_each_partition(
-        context,
-        request,
-        _write,
-        WriteStateResult,
-        PartitionResult,
-    )
+    results = await for_each_partition(context, request, _write, WriteStateResult, PartitionResult)
     return WriteShareGroupStateResponse(results=results)
 
 
 def _write(coordinator: ShareCoordinator, key: SharePartitionKey, asked: PartitionData) -> Awaitable[Refusal | None]:
-    batches = [
-        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-        for batch in asked.state_batches
-    ]
     count = asked.delivery_complete_count
-    write = WriteState(asked.state_epoch, asked.leader_epoch, asked.start_offset, count, batches)
+    write = WriteState(asked.state_epoch, asked.leader_epoch, asked.start_offset, count, batches_of(asked))
     return coordinator.write(key, write)

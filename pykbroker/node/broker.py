@@ -89,10 +89,7 @@ async def run_broker(
     directory: LogDirectory | None = None
     directories: LogDirectories | None = None
     try:
-        bound += (
-            (address, host.bind(address.host, address.port))
-            for address in (*config.network.listeners, *config.network.controller_listeners)
-        )
+        bound += ((address, host.bind(address.host, address.port)) for address in config.network.all_listeners)
         open_file_limit = min(DESCRIPTORS_KEPT, descriptor_limit // 4) // len(config.log.dirs)
         directory = LogDirectory.open(
             config.log.metadata_dir or config.log.dirs[0],

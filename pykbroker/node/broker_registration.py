@@ -96,7 +96,7 @@ async def register_at_once(
 
     registration = RegisterBroker(
         broker_id=config.node_id,
-        incarnation_id=random_uuid(host.random.randbytes(16)),
+        incarnation_id=random_uuid(host.random),
         endpoints=endpoints,
         features=supported_features(unstable=config.broker.unstable_feature_versions_enable),
         log_dirs=directory_ids,
@@ -231,7 +231,7 @@ class Registration:
         self._previous_broker_epoch = previous_broker_epoch
         self._features = supported_features(unstable=config.broker.unstable_feature_versions_enable)
         self._is_quorum_gone = is_quorum_gone
-        self._incarnation_id = random_uuid(host.random.randbytes(16))
+        self._incarnation_id = random_uuid(host.random)
         self.broker_epoch = -1
         self.state = State.STARTING
         self._is_registered = False

@@ -118,7 +118,7 @@ class BrokerServer:
         replicas = None if replication is None else replication.replicas
         start_housekeeping(nursery, self._services, running.listeners, replicas)
         if parts.peers is None:
-            # A single node has no controllers' port, whose housekeeping does this elsewhere.
+            # With a controllers' port, `start_controller_housekeeping` starts this. A single node has no such port.
             start_removal_of_tokens(nursery, self._services)
         # Before the controller unfences this broker, so that clients that find it in the metadata can connect.
         await nursery.start(running.run)

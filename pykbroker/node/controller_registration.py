@@ -55,7 +55,7 @@ class ControllerRegistration:
         self._endpoints = endpoints
         self._controller = controller
         self._channel = channel
-        self._incarnation_id = random_uuid(host.random.randbytes(16))
+        self._incarnation_id = random_uuid(host.random)
         self._changed = trio.Event()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.logstore.errors import DirectoryLocked, InconsistentDirectory, StorageError
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
-from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid_text, uuid_from_text, uuid_to_text, version_4_uuid
 
 if TYPE_CHECKING:
     import random
@@ -75,12 +75,12 @@ async def identify(
         if cluster_id is not None:
             chosen = cluster_id
         elif config.is_alone:
-            chosen = uuid_to_text(random_uuid(generator.randbytes(16)))
+            chosen = random_uuid_text(generator)
         elif config.is_controller and config.quorum.voters:
             chosen = cluster_id_of_voters(config.quorum.voters)
         else:
             chosen = await ask_cluster_id()
-        directory_id = uuid_to_text(random_uuid(generator.randbytes(16)))
+        directory_id = random_uuid_text(generator)
         identity = MetaProperties(chosen, config.node_id, directory_id)
         directory.format(identity)
     if identity.node_id != config.node_id:
@@ -93,7 +93,7 @@ async def identify(
             path, f"belongs to cluster {identity.cluster_id}, not {cluster_id}; use another directory"
         )
     if not identity.directory_id:
-        identity = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
+        identity = identity._replace(directory_id=random_uuid_text(generator))
         directory.format(identity)
     return identity
 
@@ -163,7 +163,7 @@ def _identify_further(directory: LogDirectory, identity: MetaProperties, host: H
             "--ignore-formatted",
         )
     if own is None or not own.directory_id:
-        own = identity._replace(directory_id=uuid_to_text(random_uuid(host.random.randbytes(16))))
+        own = identity._replace(directory_id=random_uuid_text(host.random))
         directory.format(own)
     if (own.cluster_id, own.node_id) != (identity.cluster_id, identity.node_id):
         raise InconsistentDirectory(
@@ -179,4 +179,4 @@ def cluster_id_of_voters(voters: Mapping[int, tuple[str, int]]) -> str:
     import hashlib
 
     text = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, port) in sorted(voters.items()))
-    return uuid_to_text(random_uuid(hashlib.sha256(text.encode()).digest()[:16]))
+    return uuid_to_text(version_4_uuid(hashlib.sha256(text.encode()).digest()[:16]))

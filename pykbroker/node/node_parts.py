@@ -106,7 +106,7 @@ def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | No
     default = config.security.principal_builder_class
     of_listeners = {
         listener.name: name
-        for listener in (*config.network.listeners, *config.network.controller_listeners)
+        for listener in config.network.all_listeners
         if (name := config.listener_property(listener.name, PRINCIPAL_BUILDER_CLASS) or default) != default
     }
     if not any(map(is_named_class, (default, *of_listeners.values()))):

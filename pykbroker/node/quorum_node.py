@@ -78,7 +78,7 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             snapshot_piece_bytes=config.quorum.fetch_snapshot_max_bytes,
             bootstrap=[NodeAddress(*address) for address in config.quorum.bootstrap_servers],
             endpoints=voter_endpoints(config),
-            listener_name=(config.network.controller_listener_names or ["CONTROLLER"])[0].upper(),
+            listener_name=config.network.controller_listener,
         )
     controller = ControllerNode(
         _settings(config, directory.path, identity),
@@ -224,9 +224,7 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
 
 def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
     """Function that connects to controllers, with TLS and a login if their listener has them."""
-    return opener(
-        config, host, config.network.controller_listener_names[0] if config.network.controller_listener_names else ""
-    )
+    return opener(config, host, config.network.controller_listener)
 
 
 def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
@@ -252,7 +250,7 @@ def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int)
     configured = config.quorum.voters.get(node_id)
     if configured is not None:
         return NodeAddress(*configured)
-    name = config.network.controller_listener_names[0].upper()
+    name = config.network.controller_listener
     voter = node.voters.voter(node_id)
     recorded = None if voter is None else voter.endpoint(name)
     if recorded is not None:

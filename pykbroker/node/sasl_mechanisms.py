@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.config.definitions import ConfigError
-from pykbroker.config.parsing import find_jaas, jaas_key
+from pykbroker.config.parsing import find_jaas, find_setting_of_mechanism, jaas_key
 from pykbroker.config.values import NODE_MECHANISMS
 from pykbroker.security.plain import PLAIN, PlainExchange
 from pykbroker.security.sasl_mechanism import Mechanism
@@ -97,14 +97,7 @@ def mechanisms_of_listener(
         if name not in NODE_MECHANISMS:
             log.warning("listener %s: the mechanism %s is not available", listener_name, name)
             continue
-        reauth = next(
-            (
-                texts[full]
-                for full in (f"{prefix}{name.lower()}.{_REAUTH}", f"{prefix}{_REAUTH}", _REAUTH)
-                if full in texts
-            ),
-            "0",
-        )
+        _, reauth = find_setting_of_mechanism(listener_name, name, _REAUTH, texts)
         make: Callable[[], Exchange]
         prepare: Prepare | None = None
         if name == PLAIN:
@@ -123,7 +116,7 @@ def mechanisms_of_listener(
             login = config.security.node_logins.get(listener_name.upper()) if is_controller else None
             own = login if login is not None and login.mechanism == name else None
             make = _scram(name, config, image, host, own)
-        mechanisms[name] = Mechanism(make, int(reauth), prepare)
+        mechanisms[name] = Mechanism(make, int(reauth or 0), prepare)
     return mechanisms
 
 

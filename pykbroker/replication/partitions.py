@@ -340,7 +340,7 @@ class Partitions:
             self.environment.storage_failures.report(error)
 
     def _reconfigured(self, changed: frozenset[tuple[int, str]]) -> AbstractSet[str]:
-        """Topics whose settings may be others by changed settings of resources, their own or this broker's defaults."""
+        """Topics whose settings may have changed with these resources: the topic, this broker, or all brokers."""
         if any(kind == BROKER_RESOURCE and name in ("", str(self._node_id)) for kind, name in changed):
             return set(self._by_name)
         return {name for kind, name in changed if kind == TOPIC_RESOURCE}

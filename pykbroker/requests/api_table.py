@@ -25,8 +25,8 @@ NEVER_FLEXIBLE = 32768
 class Api(NamedTuple):
     """One API: its key, the versions served, the first version with compact lengths and tagged fields.
 
-    `advertised_from`: lowest version in ApiVersions if that is not `lowest`. Only for Produce, of which old librdkafka
-    requires version 0, although none below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers'
+    `advertised_from`: lowest version in ApiVersions if that is not `lowest`. Only Produce has one: old librdkafka needs
+    version 0 there, although none below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers'
     listeners have their own handler. `is_forwardable`: a broker may send it to the controller for a client, inside an
     Envelope (KIP-590). `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics
     (P-203). `unstable`: a version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).

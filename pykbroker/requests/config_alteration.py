@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.certificate_changes import check_tls
@@ -77,10 +77,7 @@ async def alter_each(
         resources = _without_repetitions(resources, once)
     errors: list[ApiError | None] = []
     ranks: list[int] = []
-    turn = Turn()
-    for resource in resources:
-        if turn.is_over:
-            await turn.end_if_over()
+    async for resource in EachInTurns(resources):
         is_repeated = counts[resource.resource_type, resource.resource_name] > 1 and (
             not is_controller or resource.resource_type in once
         )
@@ -89,20 +86,16 @@ async def alter_each(
         ranks.append(rank if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
     stored = iter(await _stored(context, wanted, request_of, command_of))
-    responses: list[Response] = []
-    turn = Turn()
-    for resource, error in zip(resources, errors, strict=True):
-        if turn.is_over:
-            await turn.end_if_over()
-        result = next(stored) if error is None else error
-        responses.append(
-            response(
-                error_code=result.code,
-                error_message=result.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+    results = [next(stored) if error is None else error for error in errors]
+    responses = [
+        response(
+            error_code=result.code,
+            error_message=result.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
+        async for resource, result in EachInTurns(zip(resources, results, strict=True))
+    ]
     return [responses[number] for number in sorted(range(len(responses)), key=ranks.__getitem__)]
 
 
@@ -164,17 +157,19 @@ def is_checked(context: NodeContext) -> bool:
     return context.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
 
 
-def check_broker_settings(
-    context: NodeContext, name: str, settings: Callable[[], Mapping[str, str]]
+def check_at_broker(
+    context: NodeContext, resource: ConfigResource, settings: Callable[[], Mapping[str, str]]
 ) -> ApiError | None:
-    """Error of changed settings of this broker, or of all brokers if `name` is empty; None if they are valid.
+    """Error that a broker finds before it asks the controller; None if there is none.
 
-    `settings` gives the new values by key, or raises ItemRefused. On a controller's port they were checked already by
-    the broker that forwarded the request: only that broker has its own settings.
+    A broker checks the settings of brokers, as the controller does not have them. `settings` gives the new values by
+    key, or raises ItemRefused.
     """
-    if context.listener_kind is ListenerKind.CONTROLLER:
+    if resource.resource_type not in STORED_TYPES:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if resource.resource_type != BROKER_RESOURCE:
         return None
-    services = context.services
+    services, name = context.services, resource.resource_name
     error = check_resource_name(name, services.node_id)
     if error.is_failure:
         return error

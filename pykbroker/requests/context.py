@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, TOPIC
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.quotas.switch import QuotaSwitch
 
@@ -161,6 +161,11 @@ class ControllerServices(NodeServices):
 REFUSALS_MAX = 100
 """Largest number of refusals of one request that are kept for the audit log."""
 
+_AUTHORIZATION_FAILED = {
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
 S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
@@ -260,6 +265,15 @@ class RequestContext(Generic[S_co]):
             self.refusals.append((operation, resource_type, name))
         return False
 
+    def require(self, operation: int, resource_type: int, name: str) -> None:
+        """Refuses the whole request of a client that may not do an operation on a group or a transactional id.
+
+        Raises:
+            KafkaError: GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        """
+        if not self.authorize(operation, resource_type, name):
+            raise KafkaError(_AUTHORIZATION_FAILED[resource_type])
+
     def may_describe_topic(self, name: str) -> bool:
         """True if the client may DESCRIBE a topic."""
         return self.authorize(DESCRIBE, TOPIC, name)
@@ -311,6 +325,10 @@ class RequestContext(Generic[S_co]):
             for operation in SUPPORTED_OPERATIONS[resource_type]
             if self.authorize(operation, resource_type, name)
         )
+
+    def cluster_operations(self) -> int:
+        """Operations that the client may do on the cluster, as a bit field; 0 if it may not DESCRIBE the cluster."""
+        return self.authorized_operations(CLUSTER, CLUSTER_NAME) if self.authorize_cluster(DESCRIBE) else 0
 
 
 NodeContext: TypeAlias = RequestContext[NodeServices]

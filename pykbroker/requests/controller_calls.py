@@ -134,12 +134,6 @@ def quorum_of(context: ControllerContext) -> Peers:
     return peers
 
 
-def controller_listener_name(context: NodeContext) -> str:
-    """The name of the listeners by which controllers reach one another: the first of `controller.listener.names`."""
-    names = context.services.config.network.controller_listener_names
-    return names[0].upper() if names else "CONTROLLER"
-
-
 def inconsistent_cluster(context: NodeContext, cluster_id: str | None) -> str | None:
     """Error text for a request that names another cluster; None for one that names this cluster or none."""
     own = context.services.cluster_id

@@ -116,7 +116,7 @@ class RepeatedProduce:
             self._kinds[key] = KindOfRequest(request, version)
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> list[Any] | UnfinishedProduceReply | None:
-        """Serves a request of a known kind; None for any other, of which nothing was done.
+        """Serves a request of a known kind; None for any other, with no effect.
 
         Returns:
             The chunks of the reply, as of `dispatch`; with acks=all, if there are followers, in waiting.

@@ -136,10 +136,7 @@ class Acknowledgements:
                 ]
         refused = await refused_topics(self._context, names.values())
         empty: list[TopicIdPartition] = []
-        turn = Turn()
-        for topic_partition, acknowledged in batches.items():
-            if turn.is_over:
-                await turn.end_if_over()
+        async for topic_partition, acknowledged in EachInTurns(batches.items()):
             error = self._error_of(names[topic_partition], topic_partition, acknowledged, refused)
             if error is not ErrorCode.NONE:
                 self._known[topic_partition] = Acknowledged(error)

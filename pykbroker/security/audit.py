@@ -13,7 +13,7 @@ from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,11 +99,7 @@ def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, 
     """Logs a request that changes metadata, with the names of the changed resources and the errors of its response."""
     if not log.isEnabledFor(logging.INFO):
         return
-    found: dict[str, None] = {}
-    for count, name in enumerate(names(request), 1):
-        found[name] = None
-        if not count % PIECE:
-            yield
+    found = dict.fromkeys((yield from list_in_steps(names(request))))
     errors = sorted({ErrorCode(code).name for code in error_codes(response)})
     outcome = f" with {', '.join(errors)}" if errors else ""
     log.info(

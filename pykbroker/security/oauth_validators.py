@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
-from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.jaas import jaas_options
+from pykbroker.config.parsing import find_setting_of_mechanism
+from pykbroker.config.values import default_text
 from pykbroker.errors import CloseConnection
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings, fetch_document, https_context
@@ -66,14 +67,10 @@ def oauth_mechanism(
         ConfigError: the settings name an unknown handler or validator, or a handler of signed tokens without
             `jwks.endpoint.url`; the trust store for that URL cannot be read; or PyJWT is not installed.
     """
-    prefix = f"listener.name.{listener_name.lower()}."
 
     def text(key: str) -> str:
-        for full in (f"{prefix}oauthbearer.{key}", f"{prefix}{key}", key):
-            if full in texts:
-                return texts[full]
-        definition = BROKER_CONFIGS.get(key)
-        return "" if definition is None else definition.default or ""
+        _, given = find_setting_of_mechanism(listener_name, "OAUTHBEARER", key, texts)
+        return (default_text(key) if given is None else given) or ""
 
     url, handler = text(f"{_PREFIX}jwks.endpoint.url"), text(HANDLER_KEY)
     if handler and handler not in (*SIGNED_HANDLERS, UNSECURED_HANDLER):

@@ -1,8 +1,8 @@
 """One ShareFetch request: acquires records of the partitions of a session, and waits if there are too few.
 
-The records stay in the file: a partition's data is a range of it, of which only the headers of batches are read.
-A session may have thousands of partitions: other requests have their turns between them, and may change share
-partitions, so that one whose next records are others by then is left out.
+The records stay in the file: the data of a partition is a range of the file, and only headers of batches are read.
+A session may have thousands of partitions, and other requests have turns between two of them. If such a request changes
+the next records of a share partition, that partition is left out.
 """
 
 from __future__ import annotations

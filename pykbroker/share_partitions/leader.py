@@ -294,9 +294,9 @@ class ShareLeader:
     # Changes
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgedBatch]) -> Outcome:
-        """Begins to acknowledge records, which nobody can acquire meanwhile.
+        """Begins to acknowledge records. No member can acquire them until the outcome is known.
 
-        The outcome is known when they are stored, which begins with `store`.
+        The outcome is known when they are stored; `store` begins that.
         """
         outcome = Outcome()
         now_ms = self.now_ms()

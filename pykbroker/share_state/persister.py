@@ -25,7 +25,7 @@ from pykbroker.protocol.messages import (
     read_share_group_state_summary,
     write_share_group_state,
 )
-from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
+from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState, batches_of
 
 if TYPE_CHECKING:
     from pykbroker.coordination.broker_sender import Connect, NodeConnection
@@ -141,15 +141,7 @@ class CoordinatorPersister:
             leader_epoch=write.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=[
-                m.StateBatch(
-                    first_offset=batch.first_offset,
-                    last_offset=batch.last_offset,
-                    delivery_state=batch.delivery_state,
-                    delivery_count=batch.delivery_count,
-                )
-                for batch in write.batches
-            ],
+            state_batches=[m.StateBatch(**batch._asdict()) for batch in write.batches],
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
@@ -224,11 +216,7 @@ def _found(response: Any) -> Found:
     if result.error_code != ErrorCode.NONE:
         return Refusal(answered_error(result.error_code), result.error_message)
     if isinstance(result, read_share_group_state.PartitionResult):
-        batches = [
-            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-            for batch in result.state_batches
-        ]
-        return PartitionState(result.state_epoch, result.start_offset, batches)
+        return PartitionState(result.state_epoch, result.start_offset, batches_of(result))
     if isinstance(result, read_share_group_state_summary.PartitionResult):
         count = result.delivery_complete_count
         return PartitionState(result.state_epoch, result.start_offset, (), count, result.leader_epoch)

@@ -60,22 +60,6 @@ def decode_record(key: bytes, value: bytes | None) -> StateRecord | None:
     return StateRecord(partition_key, value_read)
 
 
-def batches_of(value: ShareSnapshotValue | ShareUpdateValue) -> list[StateBatch]:
-    """The state batches of a record."""
-    return [
-        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-        for batch in value.state_batches
-    ]
-
-
 def batch_messages(batches: Iterable[StateBatch]) -> list[messages.StateBatch]:
     """State batches in the form of a record."""
-    return [
-        messages.StateBatch(
-            first_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            delivery_state=batch.delivery_state,
-            delivery_count=batch.delivery_count,
-        )
-        for batch in batches
-    ]
+    return [messages.StateBatch(**batch._asdict()) for batch in batches]

@@ -14,7 +14,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.share_state.batches import combine_batches
-from pykbroker.share_state.records import StateRecord, batch_messages, batches_of, decode_record, encode_record
+from pykbroker.share_state.records import StateRecord, batch_messages, decode_record, encode_record
 from pykbroker.share_state.state import (
     NO_DELIVERY_COMPLETE_COUNT,
     NO_EPOCH,
@@ -25,6 +25,7 @@ from pykbroker.share_state.state import (
     SharePartitionKey,
     StateBatch,
     WriteState,
+    batches_of,
 )
 
 RECORDS_PER_STEP = 100
@@ -284,7 +285,7 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
 
 def _updated(old: StoredState | None, value: ShareUpdateValue) -> StoredState:
-    """The state after an update; one whose snapshot is missing in the log becomes the state."""
+    """The state after an update. Without a snapshot in the log, the update alone makes the state."""
     if old is None:
         batches = tuple(batches_of(value))
         count = value.delivery_complete_count

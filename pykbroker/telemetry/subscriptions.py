@@ -79,7 +79,7 @@ def requested(subscriptions: Iterable[Subscription], attributes: Mapping[str, st
 def in_map_order(names: Iterable[str]) -> list[str]:
     """Names of subscriptions in the order in which a Java ConcurrentHashMap iterates over them.
 
-    The order decides on the order of metrics whose hashes collide, and so on the subscription id.
+    Metrics whose hashes collide have this order, and the subscription id depends on it.
     """
     names = list(names)
     size = TABLE_SIZE_DEFAULT

@@ -1,4 +1,4 @@
-"""Layout of several nodes on one machine: ports, directories and settings of each node. Pure.
+"""Layout of several nodes on one machine: ports, directories and settings of each node. Pure but for `free_ports`.
 
 `pykbroker start --nodes` and `LocalCluster` write these settings as a server.properties for each node, with which that
 node can also be started by hand.
@@ -6,12 +6,13 @@ node can also be started by hand.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.named_tuple import NamedTuple
 
-__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePorts", "properties_of_nodes"]
+__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePorts", "free_ports", "properties_of_nodes"]
 
 INTERNAL_HOST = "127.0.0.1"
 """Host by which nodes of one machine reach each other; the advertised address for clients may be another one."""
@@ -60,6 +61,16 @@ class NodePorts(NamedTuple):
     port: int
     controller_port: int
     internal_port: int
+
+
+def free_ports(count: int) -> list[NodePorts]:
+    """Ports of nodes that were free a moment ago, all different."""
+    # All sockets stay open until all ports are known, so that no port is given twice.
+    sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
+    ports = iter([holder.getsockname()[1] for holder in sockets])
+    for holder in sockets:
+        holder.close()
+    return [NodePorts(next(ports), next(ports), next(ports)) for _ in range(count)]
 
 
 def properties_of_nodes(

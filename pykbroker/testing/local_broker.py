@@ -21,7 +21,7 @@ from pykbroker.node.process_memory import environment_for_brokers
 from pykbroker.processes.broker_process import CAN_FORK, BrokerProcess, ProcessError
 from pykbroker.processes.interpreter_process import InterpreterProcess
 from pykbroker.processes.prepared_process import prepared_process
-from pykbroker.testing.local_client import LocalBrokerError, LocalClient, as_property
+from pykbroker.testing.local_client import LocalBrokerError, LocalClient, as_properties
 from pykbroker.testing.local_storage import temporary_directory
 
 __all__ = ["LocalBroker", "LocalBrokerError"]
@@ -86,7 +86,7 @@ class LocalBroker(LocalClient):
             self._topics = [f"{name}:{partitions}" for name, partitions in topics.items()]
         else:
             self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._config = {key: as_property(value) for key, value in (config or {}).items()}
+        self._config = as_properties(config)
         self._data_dir = None if data_dir is None else os.path.abspath(data_dir)
         # With `data_dir` the directory has only the broker's output, for which no start or request waits.
         self._storage = "disk" if data_dir is not None and storage == "auto" else storage

@@ -114,7 +114,7 @@ class LocalClient:
         Raises:
             LocalBrokerError: the broker refused it, with the broker's text, or there is no client library.
         """
-        settings = {key: as_property(value) for key, value in (config or {}).items()}
+        settings = as_properties(config)
         factor = -1 if replication_factor is None else replication_factor
         client_library().create_topic(self._access, NewTopic(name, partitions, factor, settings), timeout_s)
 
@@ -237,9 +237,11 @@ def client_library() -> ClientLibrary:
     )
 
 
-def as_property(value: str | float) -> str:
-    """A setting's value as text in a server.properties: true, not True."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def as_properties(settings: Mapping[str, str | float] | None) -> dict[str, str]:
+    """Settings with their values as text, as in a server.properties: true, not True."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (settings or {}).items()
+    }
 
 
 def _as_bytes(value: object, what: str) -> bytes | None:

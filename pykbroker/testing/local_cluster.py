@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import socket
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -16,9 +15,9 @@ from contextlib import ExitStack
 from typing import Self
 
 from pykbroker.security.tls.development import LISTENERS, LOCAL_HOSTS, SETTINGS_WRITTEN_HERE, broker_settings, prepare
-from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePorts, properties_of_nodes
+from pykbroker.testing.cluster_layout import LOCAL_CLUSTER_DEFAULTS, free_ports, properties_of_nodes
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
-from pykbroker.testing.local_client import LocalClient, as_property
+from pykbroker.testing.local_client import LocalClient, as_properties
 from pykbroker.testing.local_storage import temporary_directory
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
@@ -82,12 +81,12 @@ class LocalCluster(LocalClient):
         assert directory is not None
         self.data_dir = directory
         self._finalizer = weakref.finalize(self, _remove, own_directory if not keep else None, os.getpid())
-        base = {key: as_property(value) for key, value in (config or {}).items()}
+        base = as_properties(config)
         cluster_id = _cluster_id(directory)
         self._tls = tls
         if tls:
             base |= _tls_settings(base, directory)
-        settings = properties_of_nodes(base, _free_ports(nodes), directory, has_tls=tls)
+        settings = properties_of_nodes(base, free_ports(nodes), directory, has_tls=tls)
         self._nodes = {
             node_id: LocalBroker(
                 # Node 1 alone has the controller create them, once there is one.
@@ -231,12 +230,3 @@ def _cluster_id(directory: str) -> str:
     while (text := base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text
-
-
-def _free_ports(count: int) -> list[NodePorts]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
-    ports = [holder.getsockname()[1] for holder in sockets]
-    for holder in sockets:
-        holder.close()
-    return [NodePorts(*ports[3 * number : 3 * number + 3]) for number in range(count)]

@@ -1,7 +1,7 @@
 """Temporary directories of LocalBroker and LocalCluster: in memory where there is a file system for that, with room.
 
-With data in memory there are no waits for a disk, of which a broker's start has several. To the broker, a full file
-system in memory is a full disk: producers get KAFKA_STORAGE_ERROR until something is deleted. So it is chosen only when
+With data in memory a broker does not wait for a disk, as it does several times at its start. A full file system in
+memory is a full disk: producers get KAFKA_STORAGE_ERROR until something is deleted. So memory is chosen only if
 ROOM_BYTES are free: containers have 64 MB by default.
 """
 

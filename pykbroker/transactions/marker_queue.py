@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 
 from pykbroker.coordination.transaction_marker import TransactionMarker, WrittenMarker
@@ -14,7 +14,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.protocol.topic_partition import TopicPartition, numbers_by_topic
 from pykbroker.transactions.states import TransactionState
 from pykbroker.transactions.transaction import Transaction
 
@@ -148,20 +148,16 @@ def markers_request(batch: Batch) -> WriteTxnMarkersRequest:
                 producer_id=completing.marker.producer_id,
                 producer_epoch=completing.marker.producer_epoch,
                 transaction_result=completing.marker.is_commit,
-                topics=_by_topic(partitions),
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=numbers)
+                    for name, numbers in numbers_by_topic(partitions).items()
+                ],
                 coordinator_epoch=completing.marker.coordinator_epoch,
                 transaction_version=completing.marker.transaction_version,
             )
             for completing, partitions in batch
         ]
     )
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:
-    topics: dict[str, list[int]] = {}
-    for name, number in partitions:
-        topics.setdefault(name, []).append(number)
-    return [WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
 
 
 def errors_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:

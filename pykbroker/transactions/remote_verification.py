@@ -22,16 +22,16 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from pykbroker.protocol.topic_partition import TopicPartition, numbers_by_topic
 
 if TYPE_CHECKING:
-    from pykbroker.protocol.topic_partition import TopicPartition
     from pykbroker.transactions.states import ProducerIdentity
 
 log = logging.getLogger(__name__)
 
 TRANSACTIONS_PER_REQUEST = 1_000
 
-Answers = dict["TopicPartition", ErrorCode]
+Answers = dict[TopicPartition, ErrorCode]
 
 
 class PendingVerification:
@@ -58,13 +58,13 @@ class PendingVerification:
 
     def encoded(self) -> AddPartitionsToTxnTransaction:
         """Entry for the AddPartitionsToTxn request."""
-        topics: dict[str, list[int]] = {}
-        for name, number in self.partitions:
-            topics.setdefault(name, []).append(number)
         return AddPartitionsToTxnTransaction(
             **self.producer._asdict(),
             verify_only=not self.is_adding,
-            topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                for name, numbers in numbers_by_topic(self.partitions).items()
+            ],
         )
 
 

@@ -8,6 +8,7 @@ from pykbroker.protocol.codec import encode_versioned
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.log_messages import transaction_log
 from pykbroker.protocol.log_messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from pykbroker.protocol.topic_partition import numbers_by_topic
 from pykbroker.transactions.states import ENDED, ENDING, LoggedState, TransactionState
 
 TRANSACTION_KINDS = kinds_of(transaction_log)
@@ -48,10 +49,8 @@ def encode_value(state: LoggedState, level: int) -> bytes:
 def _partitions(state: LoggedState) -> list[PartitionsSchema] | None:
     if state.state is TransactionState.EMPTY:
         return None
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(state.partitions):
-        topics.setdefault(topic, []).append(partition)
-    return [PartitionsSchema(topic=topic, partition_ids=partitions) for topic, partitions in topics.items()]
+    topics = numbers_by_topic(sorted(state.partitions))
+    return [PartitionsSchema(topic=topic, partition_ids=numbers) for topic, numbers in topics.items()]
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[str, LoggedState | None] | None:

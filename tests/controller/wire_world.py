@@ -184,9 +184,7 @@ class World:
             controller=self.nodes[node_id],
             peers=self.peers[node_id],
             cluster_id=CLUSTER,
-            config=SimpleNamespace(
-                request_timeout_ms=5000, network=SimpleNamespace(controller_listener_names=["CONTROLLER"])
-            ),
+            config=SimpleNamespace(request_timeout_ms=5000, network=SimpleNamespace(controller_listener="CONTROLLER")),
         )
         return SimpleNamespace(services=services, require_cluster=lambda operation: None)
 

@@ -28,6 +28,7 @@ from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_tx
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.logstore.errors import InvalidProducerEpoch, TransactionCoordinatorFenced
 from pykbroker.logstore.recovery import marker_of
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from pykbroker.protocol.records.batch import RecordBatch
@@ -286,8 +287,13 @@ class Connection:
         if not receiver.is_alive:
             raise NodeUnreachable("dead")
         services = receiver.services
-        context: Any = SimpleNamespace(services=services, authorize_cluster=lambda operation: True, api_version=5)
         is_question = isinstance(message, AddPartitionsToTxnRequest)
+        context: Any = SimpleNamespace(
+            services=services,
+            authorize_cluster=lambda operation: True,
+            api_key=ApiKey.ADD_PARTITIONS_TO_TXN if is_question else ApiKey.WRITE_TXN_MARKERS,
+            api_version=5,
+        )
         handle: Any = handle_add_partitions_to_txn if is_question else handle_write_txn_markers
         with trio.move_on_after(timeout_ms / 1000):
             answer = await handle(context, message)

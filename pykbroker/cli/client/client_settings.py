@@ -48,6 +48,21 @@ def client_settings() -> dict[str, Any]:
     return dict(context.meta.get(_META_KEY, {})) if context else {}
 
 
+def connection_settings(bootstrap_servers: str, timeout_s: float) -> dict[str, Any]:
+    """Returns the settings of a client of kafka-python that the running command opens."""
+    return {
+        "bootstrap_servers": bootstrap_servers.split(","),
+        "client_id": "pykbroker-cli",
+        "bootstrap_timeout_ms": timeout_ms(timeout_s),
+        **client_settings(),
+    }
+
+
+def timeout_ms(timeout_s: float) -> int:
+    """Returns a timeout in ms, at least 1."""
+    return max(1, round(timeout_s * 1000))
+
+
 def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     if path is None:
         return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from pykbroker.cli.client.acls import ClusterAcls
-from pykbroker.cli.client.client_settings import client_settings
+from pykbroker.cli.client.client_settings import connection_settings, timeout_ms
 from pykbroker.cli.client.configs import ClusterConfigs
 from pykbroker.cli.client.errors import error_text, explained_errors, prepare_client_library
 from pykbroker.cli.client.groups import ClusterGroups
@@ -40,15 +40,9 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterT
         from kafka import KafkaAdminClient
 
         self._deadline = time.monotonic() + timeout_s
-        timeout_ms = max(1, round(timeout_s * 1000))
+        settings = connection_settings(bootstrap_servers, timeout_s)
         with explained_errors(bootstrap_servers):
-            self._admin = KafkaAdminClient(
-                bootstrap_servers=bootstrap_servers.split(","),
-                client_id="pykbroker-cli",
-                bootstrap_timeout_ms=timeout_ms,
-                request_timeout_ms=timeout_ms,
-                **client_settings(),
-            )
+            self._admin = KafkaAdminClient(request_timeout_ms=timeout_ms(timeout_s), **settings)
         self._bootstrap_servers = bootstrap_servers
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.output import note, print_json_line
+from pykbroker.cli.output import counted, note, print_json_line
 
 # Flags that a batch's one-line summary shows if they are set, and their words.
 _FLAGS = (("is_transactional", "transactional"), ("is_control", "control"))
@@ -47,7 +47,7 @@ def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, a
             else:
                 click.echo(describe_item(item))
     if problems:
-        note(f"pykbroker: {problems} problem{'' if problems == 1 else 's'} found")
+        note(f"pykbroker: {counted(problems, 'problem')} found")
         raise click.exceptions.Exit(1)
 
 

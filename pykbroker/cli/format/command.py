@@ -34,7 +34,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.meta_properties import MetaProperties
-from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid, random_uuid_text, uuid_from_text, uuid_to_text
 
 KRAFT_VERSIONS = (0, 1)
 _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
@@ -102,7 +102,7 @@ def format_directory(
 
         first = credentials_of_options(scram_texts, levels[METADATA_VERSION])
     generator = random.SystemRandom()
-    directory_id = random_uuid(generator.randbytes(16))
+    directory_id = random_uuid(generator)
     _check_voter_options(config, initial_controllers, standalone=standalone, no_voters=no_initial_controllers)
     if cluster_id is None and not standalone and not config.is_alone:
         raise CliError("--cluster-id is needed: it is the same on all nodes", EXIT_USAGE)
@@ -110,13 +110,13 @@ def format_directory(
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
     elif initial_controllers is not None:
-        voters = parse_controllers(initial_controllers, (config.network.controller_listener_names or [""])[0].upper())
+        voters = parse_controllers(initial_controllers, config.network.controller_listener)
     itself = None if voters is None else voters.voter(config.node_id)
     if itself is None:
         voters = None
     else:
         directory_id = itself.key.directory_id
-    cluster_id = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
+    cluster_id = cluster_id or random_uuid_text(generator)
     identity = MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
     _write_all(config, identity, voters, levels, first, generator, ignore_formatted=ignore_formatted)
 
@@ -196,7 +196,7 @@ def _write_all(
     identity = _write(metadata, identity, voters, levels, first, ignore_formatted=ignore_formatted)
     for path in config.log.dirs:
         if path != metadata:
-            further = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
+            further = identity._replace(directory_id=random_uuid_text(generator))
             _write(path, further, None, None, (), ignore_formatted=ignore_formatted)
 
 

@@ -11,7 +11,6 @@ import gc
 import os
 import selectors
 import signal
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -21,9 +20,9 @@ from pykbroker.cli.start.node_process import config_of, ignored_key_lines, run_u
 from pykbroker.cli.start.port_file import prepare_port_file, remove_if_exists, write_atomically
 from pykbroker.processes.forks import exit_text, fork
 from pykbroker.testing.cluster_layout import (
-    INTERNAL_HOST,
     LayoutError,
     NodePorts,
+    free_ports,
     properties_of_nodes,
     text_of_properties,
 )
@@ -415,7 +414,7 @@ def _cluster_id(directory: str) -> str:
 
     from pykbroker.config.environment import cluster_id_from_environment
     from pykbroker.config.properties_file import parse_properties
-    from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+    from pykbroker.protocol.uuids import random_uuid_text
 
     try:
         with open(os.path.join(directory, "node-1", "meta.properties"), encoding="utf-8") as file:
@@ -424,7 +423,7 @@ def _cluster_id(directory: str) -> str:
         # Missing, or a node reports the error when it starts.
         known = None
     given = cluster_id_from_environment(os.environ)
-    return given or known or uuid_to_text(random_uuid(random.Random().randbytes(16)))  # noqa: S311  no secret
+    return given or known or random_uuid_text(random.Random())  # noqa: S311  no secret
 
 
 def _ports_of_nodes(listeners: str, count: int) -> list[NodePorts]:
@@ -437,12 +436,5 @@ def _ports_of_nodes(listeners: str, count: int) -> list[NodePorts]:
     first = int(text) if text.strip().isdecimal() else 0
     if first + count - 1 > 65535:
         raise CliError(f"{count} nodes need {count} ports from {first} on, and the last port is 65535", EXIT_USAGE)
-    sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
-    # All sockets stay open until all ports are known, so that no port is given twice.
-    free = [holder.getsockname()[1] for holder in sockets]
-    for holder in sockets:
-        holder.close()
-    return [
-        NodePorts(first + number if first else free[3 * number], free[3 * number + 1], free[3 * number + 2])
-        for number in range(count)
-    ]
+    free = free_ports(count)
+    return [ports._replace(port=first + number) for number, ports in enumerate(free)] if first else free

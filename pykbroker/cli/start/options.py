@@ -23,22 +23,6 @@ class TopicSpec(NamedTuple):
 class StartOptions:
     """Options on the command line of `start`; None where an option is not given."""
 
-    __slots__ = (
-        "config_file",
-        "data_dir",
-        "features",
-        "help",
-        "host",
-        "nodes",
-        "overrides",
-        "port",
-        "port_file",
-        "release_version",
-        "stop_with_stdin",
-        "tls",
-        "topics",
-    )
-
     def __init__(self) -> None:
         self.host: str | None = None
         self.port: int | None = None
@@ -125,7 +109,7 @@ def parse_start_options(words: list[str]) -> StartOptions:
                 raise UsageError(f"{name} needs a value: {name} {metavar}")
             value = words[position]
             position += 1
-        _set(options, name, value)
+        _set(options, name, value, is_flag=metavar is None)
     return options
 
 
@@ -139,19 +123,11 @@ def _unknown(word: str, names: list[str]) -> str:
     return f"unknown option {word}{hint}"
 
 
-def _set(options: StartOptions, name: str, value: str) -> None:
+def _set(options: StartOptions, name: str, value: str, *, is_flag: bool) -> None:
     if name == "--port":
         options.port = parse_port(value)
     elif name == "--nodes":
         options.nodes = parse_nodes(value)
-    elif name == "--host":
-        options.host = value
-    elif name == "--port-file":
-        options.port_file = value
-    elif name == "--data-dir":
-        options.data_dir = value
-    elif name == "--config":
-        options.config_file = value
     elif name == "--override":
         key, separator, text = value.partition("=")
         if not separator or not key.strip():
@@ -159,16 +135,12 @@ def _set(options: StartOptions, name: str, value: str) -> None:
         options.overrides[key.strip()] = text.strip()
     elif name == "--topic":
         options.topics.append(parse_topic_spec(value))
-    elif name == "--release-version":
-        options.release_version = value
     elif name == "--feature":
         options.features.append(value)
-    elif name == "--tls":
-        options.tls = True
-    elif name == "--stop-with-stdin":
-        options.stop_with_stdin = True
+    elif name == "--config":
+        options.config_file = value
     else:
-        options.help = True
+        setattr(options, name.removeprefix("--").replace("-", "_"), True if is_flag else value)
 
 
 def parse_port(text: str) -> int:

@@ -8,7 +8,7 @@ from pykbroker.cli.errors import CliError
 
 
 def prepare_port_file(path: str) -> None:
-    """Removes the file of an earlier broker, which would be taken for this one's; checks that it can be written."""
+    """Removes the file of an earlier broker, so that nobody reads its port; checks that the file can be written."""
     try:
         remove_if_exists(path)
         write_atomically(path + ".new", "")
@@ -23,7 +23,7 @@ def write_atomically(path: str, text: str, mode: int = 0o666) -> None:
     Args:
         path: the file, which is replaced if it exists.
         text: its new content.
-        mode: permissions, of which the umask takes some.
+        mode: permissions, before the umask.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
     remove_if_exists(temporary)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
+from pykbroker.java_order import java_int
 from pykbroker.named_tuple import NamedTuple
 
 # Config types as DescribeConfigs numbers them.
@@ -35,8 +36,6 @@ _JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[
 
 _INTEGERS = {SHORT: ("SHORT", 16), INT: ("INT", 32), LONG: ("LONG", 64)}
 """Name and bits of a type of integers."""
-_is_integer = re.compile(r"[+-]?\d{1,99}").fullmatch
-"""Java's form of an integer, without the underscores that `int` accepts; `int` refuses more than 4300 digits."""
 
 
 class ConfigError(ValueError):
@@ -258,9 +257,8 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
         return folded == "true"
     if config_type in _INTEGERS:
         type_name, bits = _INTEGERS[config_type]
-        limit = 1 << (bits - 1)
-        number = int(trimmed) if _is_integer(trimmed) else None
-        if number is None or not -limit <= number < limit:
+        number = java_int(trimmed, bits)
+        if number is None:
             raise ConfigError(name, text, f"Not a number of type {type_name}")
         return number
     if config_type == DOUBLE:

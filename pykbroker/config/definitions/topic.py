@@ -61,6 +61,12 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = {
 INTERNAL_TOPIC_CONFIGS = {"internal.segment.bytes": ConfigKey(INT, None)}
 """Keys that Kafka reads but never lists: a segment size below the 1 MiB that segment.bytes allows."""
 
+
+def definition_of_topic_key(name: str) -> ConfigKey | None:
+    """The definition of a key that a topic may have; None for an unknown one."""
+    return TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+
+
 BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.listener_addresses import is_host
 from pykbroker.config.values import ConfigValues
-
-_INT_MAX = (1 << 31) - 1
+from pykbroker.java_order import java_int
 
 
 def check_request_memory(config: ConfigValues) -> None:
@@ -37,7 +34,7 @@ def check_limits_per_address(config: ConfigValues) -> None:
     given = text.rstrip(", ")
     for entry in given.split(",") if given else ():
         host, colon, count = entry.rpartition(":")
-        if not colon or not re.fullmatch(r"[+-]?\d{1,99}", count.strip()) or abs(int(count)) > _INT_MAX:
+        if not colon or java_int(count.strip()) is None:
             # The texts of Java's exceptions.
             problem = f"Error parsing configuration property '{key}': begin 0, end -1, length {len(entry)}"
             if colon:

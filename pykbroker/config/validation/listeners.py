@@ -12,8 +12,10 @@ from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 def _bound(config: ConfigValues) -> list[ListenerAddress]:
     """The listeners of this node in both roles, in the order in which they are given."""
     given = config.static_properties.get("listeners", "").lower()
-    bound = [*config.network.listeners, *config.network.controller_listeners]
-    return sorted(bound, key=lambda address: f",{given}".replace(" ", "").find(f",{address.name.lower()}://"))
+    return sorted(
+        config.network.all_listeners,
+        key=lambda address: f",{given}".replace(" ", "").find(f",{address.name.lower()}://"),
+    )
 
 
 def _bound_names(config: ConfigValues) -> str:

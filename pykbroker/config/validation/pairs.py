@@ -8,7 +8,21 @@ from pykbroker.config.definitions import ConfigError
 from pykbroker.config.values import ConfigValues
 
 KINDS = ("consumer", "share", "streams")
-"""Kinds of groups with keys `group.<kind>.min.<rest>`, `group.<kind>.<rest>` and `group.<kind>.max.<rest>`."""
+_OF_SHARE_GROUPS = ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks")
+BOUNDED = tuple(
+    (kind, rest)
+    for kind in KINDS
+    for rest in (
+        "heartbeat.interval.ms",
+        "session.timeout.ms",
+        *(_OF_SHARE_GROUPS if kind == "share" else ()),
+        "assignment.interval.ms",
+    )
+)
+"""(kind of groups, rest) of the keys `group.<kind>.<rest>` with bounds `group.<kind>.min.<rest>` and `max`.
+
+The setting `<kind>.<rest>` of one group has the same bounds.
+"""
 
 
 @cache
@@ -23,15 +37,7 @@ def orders() -> tuple[tuple[str, str, bool], ...]:
         ("group.share.max.size", "group.share.max.share.sessions", False),
         ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas", False),
     ]
-    bounded = [
-        (kind, rest)
-        for kind in KINDS
-        for rest in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
-    ]
-    bounded += [
-        ("share", rest) for rest in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms")
-    ]
-    for kind, rest in bounded:
+    for kind, rest in BOUNDED:
         least, key, most = f"group.{kind}.min.{rest}", f"group.{kind}.{rest}", f"group.{kind}.max.{rest}"
         found += [(least, most, False), (least, key, False), (key, most, False)]
     for kind in KINDS:

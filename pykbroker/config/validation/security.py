@@ -69,7 +69,7 @@ def check_authorizer(config: ConfigValues) -> None:
 
 def check_principal_builder(config: ConfigValues) -> None:
     names = {"principal.builder.class": config.security.principal_builder_class}
-    for listener in (*config.network.listeners, *config.network.controller_listeners):
+    for listener in config.network.all_listeners:
         key = f"{LISTENER_PREFIX}{listener.name.lower()}.principal.builder.class"
         names[key] = config.static_properties.get(key, "")
     for key, name in names.items():

@@ -267,27 +267,23 @@ class Group:
         self.members.park_join(member, waiter)
 
     def dismiss(self, member_id: str, error: ErrorCode, result: GroupResult) -> None:
-        """Removes a member and answers its parked requests with the error.
+        """Removes a member and answers its parked requests with the error."""
+        self.answer_with_error(self.members.by_id[member_id], error, result)
+        self.members.remove(member_id)
+
+    def answer_with_error(self, member: Member, error: ErrorCode, result: GroupResult) -> None:
+        """Answers the parked requests of a member with the error.
 
         With UNKNOWN_MEMBER_ID the join response has no member id, so that the client joins as a new member.
         """
-        member = self.members.by_id[member_id]
-        response_member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
-        self.answer_join(member, JoinGroupResponse(member_id=response_member_id, error_code=error), result)
-        self.answer_sync(member, SyncGroupResponse(error_code=error), result)
-        self.members.remove(member_id)
-
-    def fence(self, member: Member, result: GroupResult) -> None:
-        """Answers a static member's parked requests with FENCED_INSTANCE_ID, as its instance id has joined (P-101)."""
-        error = ErrorCode.FENCED_INSTANCE_ID
-        self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
+        member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
+        self.answer_join(member, JoinGroupResponse(member_id=member_id, error_code=error), result)
         self.answer_sync(member, SyncGroupResponse(error_code=error), result)
 
     def answer_parked(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Answers all parked requests with the error and restarts the sessions, which do not expire while one waits."""
         for member in self.members:
-            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
-            self.answer_sync(member, SyncGroupResponse(error_code=error), result)
+            self.answer_with_error(member, error, result)
             self.schedule_session(member, now_ms)
 
     def refuse_parked(self, waiter: Waiter, error: ErrorCode, result: GroupResult) -> None:
@@ -415,7 +411,7 @@ class Group:
             member.session_deadline_ms = None
 
     def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> GroupResult:
-        """Answers all parked requests with the error, upon which members look for the coordinator (P-90).
+        """Answers all parked requests with the error; the members then look for the coordinator (P-90).
 
         The group becomes Dead.
         """

@@ -18,6 +18,11 @@ SKIP_ASSIGNMENT_VERSION = 9
 """From this version on the response can make a member the leader and have it skip the assignment (KIP-814)."""
 
 
+def refused_join(waiter: Waiter, error: ErrorCode, member_id: str = "") -> GroupResult:
+    """The result of a JoinGroup request that gets an error and changes nothing."""
+    return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error, member_id=member_id))])
+
+
 class Join:
     """One JoinGroup request being handled: the request, its sender, its waiter, and the result so far."""
 
@@ -164,7 +169,7 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
     group, result, now_ms = joining.group, joining.result, joining.now_ms
     old = group.members.by_id[old_member_id]
     leader_before = group.members.leader_id
-    group.fence(old, result)
+    group.answer_with_error(old, ErrorCode.FENCED_INSTANCE_ID, result)
     member = group.members.replace_static(instance_id, old_member_id, new_member_id)
     group.schedule_session(member, now_ms)
     _update_member(joining, member)

@@ -22,8 +22,7 @@ def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[
         )
         for identity in identities
     ]
-    gone = [response.member_id for response in responses if response.error_code == ErrorCode.NONE]
-    if not gone:
+    if all(response.error_code for response in responses):
         return responses, result
     if group.state in (STABLE, COMPLETING):
         reasons = ", ".join(f"{i.member_id or i.group_instance_id}: {i.reason or 'not provided'}" for i in identities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pykbroker.java_order import hash_order
 
@@ -16,51 +17,23 @@ ANSWERED: Waiter = object()
 """In place of a parked request that was answered with an error before its phase has ended; its member still waits."""
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """One member. `session_deadline_ms` is None while no timer runs for it."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "join_waiter",
-        "member_id",
-        "protocol_type",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_deadline_ms",
-        "session_timeout_ms",
-        "sync_waiter",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        *,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocol_type: str,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.assignment = assignment
-        self.join_waiter: Waiter | None = None
-        self.sync_waiter: Waiter | None = None
-        self.is_new = False
-        self.session_deadline_ms: int | None = None
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    join_waiter: Waiter | None = None
+    sync_waiter: Waiter | None = None
+    is_new: bool = False
+    session_deadline_ms: int | None = None
 
     @property
     def is_static(self) -> bool:
@@ -143,17 +116,7 @@ class Members:
         old = self.by_id[old_member_id]
         self.park_join(old, None)
         old.sync_waiter = None
-        new = Member(
-            new_member_id,
-            group_instance_id,
-            client_id=old.client_id,
-            client_host=old.client_host,
-            rebalance_timeout_ms=old.rebalance_timeout_ms,
-            session_timeout_ms=old.session_timeout_ms,
-            protocol_type=old.protocol_type,
-            protocols=old.protocols,
-            assignment=old.assignment,
-        )
+        new = replace(old, member_id=new_member_id, is_new=False, session_deadline_ms=None)
         # It keeps its place in the order, so that the choice of the next leader does not depend on restarts.
         self.by_id = {
             new_member_id if member_id == old_member_id else member_id: new if member is old else member

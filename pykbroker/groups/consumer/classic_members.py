@@ -13,7 +13,7 @@ from pykbroker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
 from pykbroker.groups.consumer.heartbeat import (
-    find_static_member,
+    find_member,
     raise_epoch,
     reconcile_member,
     replace_static_member,
@@ -207,7 +207,7 @@ def _find_or_add(
     if request.group_instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
     if request.member_id != "":
-        return find_static_member(group, request.group_instance_id, member_id)
+        return find_member(group, member_id, request.group_instance_id)
     if existing is None:
         return ConsumerMember(member_id)
     return replace_static_member(group, existing, member_id, result.records)
@@ -281,11 +281,8 @@ def leave(
     for identity in request.members:
         response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         try:
-            if identity.group_instance_id is None:
-                member = group.find_member(identity.member_id)
-            else:
-                owner = group.static_ids.get(identity.group_instance_id, "")
-                member = find_static_member(group, identity.group_instance_id, identity.member_id or owner)
+            owner = group.static_ids.get(identity.group_instance_id or "", "")
+            member = find_member(group, identity.member_id or owner, identity.group_instance_id)
             leaving[member.member_id] = member
         except GroupError as error:
             response.error_code = error.error_code
@@ -298,7 +295,7 @@ def leave(
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicMember]:
-    member = group.find_member(member_id) if instance_id is None else find_static_member(group, instance_id, member_id)
+    member = find_member(group, member_id, instance_id)
     if member.classic is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
     return member, member.classic

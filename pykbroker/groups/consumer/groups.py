@@ -85,7 +85,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         return result
 
     def give_up(self, prepared: PreparedWrite) -> None:
-        """Forgets what a heartbeat that is not carried out has noted."""
+        """Undoes the effect of a prepared heartbeat that is not carried out: the start of a resolution."""
         if prepared.result.regex_refresh is not None:
             prepared.group.soft_state.is_resolving = False
 

@@ -6,6 +6,8 @@ The records change the group when they are appended.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pykbroker.config.values import ConsumerGroupValues
 from pykbroker.groups.consumer.context import HeartbeatContext
 from pykbroker.groups.consumer.group import CONSUMER_GROUP_TYPE, ConsumerGroup
@@ -22,7 +24,7 @@ from pykbroker.groups.consumer.records import (
 )
 from pykbroker.groups.consumer.regexes import RegexChange, change_regex, refresh_needed
 from pykbroker.groups.consumer.target import compute_target, subscribed_names
-from pykbroker.groups.modern.checks import check_not_blank, check_room
+from pykbroker.groups.modern.checks import check_not_blank, check_room, fenced_member_epoch
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from pykbroker.groups.modern.timers import TimerKind
@@ -34,7 +36,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import Steps, finished, list_in_steps
 
 
 def heartbeat(
@@ -64,11 +66,10 @@ def heartbeat(
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
     if request.member_epoch == 0 or is_full or member.assigned != updated.assigned:
-        assigned = []
-        for count, (topic_id, partitions) in enumerate(updated.assigned.items(), 1):
-            assigned.append(TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)))
-            if not count % PIECE:
-                yield
+        assigned = yield from list_in_steps(
+            TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in updated.assigned.items()
+        )
         response.assignment = Assignment(topic_partitions=assigned)
     result.response = response
     return result
@@ -206,10 +207,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     Raises:
         GroupError: the member is unknown, or another member has its instance id.
     """
-    if request.instance_id is None:
-        member = group.find_member(request.member_id)
-    else:
-        member = find_static_member(group, request.instance_id, request.member_id)
+    member = find_member(group, request.member_id, request.instance_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.instance_id is None or request.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         result = fence_members(group, [member], context.settings, context.topics, context.now_ms)
@@ -231,12 +229,14 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     )
 
 
-def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member with an instance id, which must have this member id.
+def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """The member with this member id, which must also have the instance id if there is one.
 
     Raises:
         GroupError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
+    if instance_id is None:
+        return group.find_member(member_id)
     member = group.static_member(instance_id)
     if member is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -262,35 +262,20 @@ def _with_request(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext
 ) -> ConsumerMember:
     """The member with the fields of the request; the same value if none is set, as in most heartbeats."""
-    if (
-        request.rebalance_timeout_ms == -1
-        and request.instance_id is None
-        and request.rack_id is None
-        and request.server_assignor is None
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and member.client_id == context.client_id
-        and member.client_host == context.client_host
-        and member.classic is None
-    ):
+    timeout_ms, names = request.rebalance_timeout_ms, request.subscribed_topic_names
+    fields: dict[str, Any] = {
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout_ms": None if timeout_ms == -1 else timeout_ms,
+        "server_assignor": request.server_assignor,
+        "subscribed_topic_names": None if names is None else frozenset(names),
+        "subscribed_topic_regex": request.subscribed_topic_regex,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    is_same_client = member.client_id == context.client_id and member.client_host == context.client_host
+    if not given and is_same_client and member.classic is None:
         return member
-    return member._replace(
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=member.rebalance_timeout_ms
-        if request.rebalance_timeout_ms == -1
-        else request.rebalance_timeout_ms,
-        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-        subscribed_topic_names=member.subscribed_topic_names
-        if request.subscribed_topic_names is None
-        else frozenset(request.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex
-        if request.subscribed_topic_regex is None
-        else request.subscribed_topic_regex,
-        client_id=context.client_id,
-        client_host=context.client_host,
-        classic=None,
-    )
+    return member._replace(**given, client_id=context.client_id, client_host=context.client_host, classic=None)
 
 
 def _find_or_add(
@@ -300,14 +285,10 @@ def _find_or_add(
     records: list[LogRecord],
 ) -> ConsumerMember:
     is_joining = request.member_epoch == 0
-    if request.instance_id is None:
-        if is_joining and request.member_id not in group.members:
-            return ConsumerMember(request.member_id)
-        member = group.find_member(request.member_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member
-    if not is_joining:
-        member = find_static_member(group, request.instance_id, request.member_id)
+    if is_joining and request.instance_id is None and request.member_id not in group.members:
+        return ConsumerMember(request.member_id)
+    if request.instance_id is None or not is_joining:
+        member = find_member(group, request.member_id, request.instance_id)
         _check_epoch(member, request.member_epoch, owned)
         return member
     existing = group.static_member(request.instance_id)
@@ -330,19 +311,13 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | No
     """
     if epoch in (0, member.member_epoch):
         return
-    is_greater = epoch > member.member_epoch
-    if not is_greater and epoch == member.previous_member_epoch and owned is not None:
+    if epoch < member.member_epoch and epoch == member.previous_member_epoch and owned is not None:
         assigned = member.assigned
         if all(number in assigned.get(topic_id, {}) for topic_id, numbers in owned for number in numbers) and all(
             topic_id in assigned for topic_id, _ in owned
         ):
             return
-    raise GroupError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {'greater' if is_greater else 'smaller'} member epoch ({epoch}) than the one "
-        f"known by the group coordinator ({member.member_epoch}). The member must abandon all its partitions and "
-        "rejoin.",
-    )
+    raise fenced_member_epoch(CONSUMER_GROUP_TYPE, epoch, member.member_epoch)
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupValues) -> None:

@@ -9,7 +9,7 @@ from pykbroker.protocol.messages.offset_commit import OffsetCommitRequest
 
 
 def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
-    """Error of a commit as a whole, NONE if the group accepts it but for `check_partitions`.
+    """Error of a commit as a whole, NONE if the group accepts it; `check_partitions` has to follow.
 
     A commit without an epoch is from an administrator, or a consumer that assigns its partitions itself.
     """

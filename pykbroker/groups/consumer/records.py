@@ -26,7 +26,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
     TopicPartition,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 target_epoch_record = RECORD_TYPES.target_epoch_record
 member_tombstones = RECORD_TYPES.member_tombstones
@@ -64,11 +64,10 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[LogRecord]:
     """The target assignment of a member."""
-    topics = []
-    for count, (topic_id, partitions) in enumerate(target.items(), 1):
-        topics.append(TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions))))
-        if not count % PIECE:
-            yield
+    topics = yield from list_in_steps(
+        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
+        for topic_id, partitions in target.items()
+    )
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
@@ -111,14 +110,11 @@ def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable
 
 
 def _topic_partitions(assigned: PartitionEpochs) -> Steps[list[TopicPartitions]]:
-    topics = []
-    for count, (topic_id, epochs) in enumerate(assigned.items(), 1):
-        numbers = sorted(epochs)
-        topics.append(
-            TopicPartitions(
-                topic_id=topic_id, partitions=numbers, assignment_epochs=[epochs[number] for number in numbers]
-            )
+    return list_in_steps(
+        TopicPartitions(
+            topic_id=topic_id,
+            partitions=(numbers := sorted(epochs)),
+            assignment_epochs=[epochs[number] for number in numbers],
         )
-        if not count % PIECE:
-            yield
-    return topics
+        for topic_id, epochs in assigned.items()
+    )

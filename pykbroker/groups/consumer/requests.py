@@ -20,7 +20,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykbroker.protocol.steps import PIECE
-from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid_text
 
 if TYPE_CHECKING:
     import random
@@ -69,7 +69,7 @@ class ConsumerGroupRequests:
         """
         group_id = request.group_id
         check_request(request, api_version, self.settings)
-        request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
+        request.member_id = request.member_id or random_uuid_text(self._random)
         names = request.subscribed_topic_names or ()
         if len(names) > PIECE:
             await in_turns(self._topics.prepare(names))

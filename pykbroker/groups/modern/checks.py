@@ -30,3 +30,20 @@ def check_room(group: EpochGroup[Any, Any], group_type: str, max_size: int) -> N
     if len(group.members) >= max_size:
         message = f"The {group_type} group has reached its maximum capacity of {max_size} members."
         raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def fenced_member_epoch(group_type: str, epoch: int, known_epoch: int, addition: str = "") -> GroupError:
+    """FENCED_MEMBER_EPOCH: the member epoch of a request is one that the group does not accept.
+
+    Args:
+        group_type: type of the group.
+        epoch: member epoch of the request.
+        known_epoch: member epoch that the group has.
+        addition: further words about the epochs.
+    """
+    order = "greater" if epoch > known_epoch else "smaller"
+    return GroupError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The {group_type} group member has a {order} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({known_epoch}){addition}. The member must abandon all its partitions and rejoin.",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from pykbroker.controller.metadata.image import TopicImage
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 TopicPartitions = TypeVar("TopicPartitions")
 
@@ -23,12 +23,12 @@ def topic_partitions(
         assigned: (topic id, partitions) each; a list is in order already.
         topics: the topics that exist, by id.
     """
-    found: list[TopicPartitions] = []
-    for count, (topic_id, numbers) in enumerate(assigned, 1):
-        topic = topics.get(topic_id)
-        if topic is not None:
-            ordered = numbers if isinstance(numbers, list) else sorted(numbers)
-            found.append(make(topic_id=topic_id, topic_name=topic.name, partitions=ordered))
-        if not count % PIECE:
-            yield
-    return found
+    return list_in_steps(
+        make(
+            topic_id=topic_id,
+            topic_name=topic.name,
+            partitions=numbers if isinstance(numbers, list) else sorted(numbers),
+        )
+        for topic_id, numbers in assigned
+        if (topic := topics.get(topic_id)) is not None
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pykbroker.config.values import ShareGroupValues
-from pykbroker.groups.modern.checks import check_not_blank, check_room
+from pykbroker.groups.modern.checks import check_not_blank, check_room, fenced_member_epoch
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH, Assignment
 from pykbroker.groups.modern.timers import TimerKind
@@ -31,7 +31,7 @@ from pykbroker.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 
 @dataclass(slots=True)
@@ -112,11 +112,10 @@ def heartbeat(
         heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     if request.member_epoch == 0 or names is not None or reconciled.assigned != member.assigned:
-        assigned = []
-        for count, (topic_id, partitions) in enumerate(reconciled.assigned.items(), 1):
-            assigned.append(TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)))
-            if not count % PIECE:
-                yield
+        assigned = yield from list_in_steps(
+            TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in reconciled.assigned.items()
+        )
         response.assignment = AssignmentMessage(topic_partitions=assigned)
     yield from _initialize_missing(group, raised, context, result)
     result.response = response
@@ -240,13 +239,6 @@ def _find_or_add(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> Shar
     member = group.find_member(request.member_id)
     if epoch in (member.member_epoch, member.previous_member_epoch):
         return member
-    known = f"({epoch}) than the one known by the group coordinator ({member.member_epoch})"
-    if epoch > member.member_epoch:
-        message = f"The share group member has a greater member epoch {known}. "
-    else:
-        message = (
-            f"The share group member has a smaller member epoch {known}, and it does not match the previous member "
-            f"epoch ({member.previous_member_epoch}). "
-        )
-    message += "The member must abandon all its partitions and rejoin."
-    raise GroupError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+    addition = f", and it does not match the previous member epoch ({member.previous_member_epoch})"
+    is_smaller = epoch < member.member_epoch
+    raise fenced_member_epoch(SHARE_GROUP_TYPE, epoch, member.member_epoch, addition if is_smaller else "")

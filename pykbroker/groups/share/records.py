@@ -25,7 +25,7 @@ from pykbroker.protocol.log_messages.share_group_records import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 member_tombstones = RECORD_TYPES.member_tombstones
 
@@ -49,11 +49,10 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[LogRecord]:
     """The target assignment of a member."""
-    topics = []
-    for count, (topic_id, partitions) in enumerate(target.items(), 1):
-        topics.append(TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions))))
-        if not count % PIECE:
-            yield
+    topics = yield from list_in_steps(
+        TopicPartition(topic_id=topic_id, partitions=list(in_order(partitions)))
+        for topic_id, partitions in target.items()
+    )
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
 
@@ -103,9 +102,7 @@ def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord
 
 
 def _topic_partitions(topics: Mapping[bytes, TopicState]) -> Steps[list[TopicPartitionsInfo]]:
-    found = []
-    for count, (topic_id, state) in enumerate(topics.items(), 1):
-        found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions)))
-        if not count % PIECE:
-            yield
-    return found
+    return list_in_steps(
+        TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions))
+        for topic_id, state in topics.items()
+    )

@@ -32,7 +32,7 @@ class NodeTls:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        own = {address.name for address in (*config.network.listeners, *config.network.controller_listeners)}
+        own = {address.name for address in config.network.all_listeners}
         self._listeners: dict[str, ListenerTls] = {}
         # The settings with which each listener was opened.
         self._first: dict[str, BrokerConfig] = {}

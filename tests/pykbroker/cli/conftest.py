@@ -26,11 +26,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Put a cluster in memory in the place of kafka-python."""
-    import pykbroker.cli.group
-    import pykbroker.cli.topic
-
     fake = FakeCluster()
-    monkeypatch.setattr(pykbroker.cli.topic, "Cluster", fake)
-    monkeypatch.setattr(pykbroker.cli.group, "Cluster", fake)
+    monkeypatch.setattr("pykbroker.cli.client.cluster.Cluster", fake)
     monkeypatch.delenv("PYKBROKER_BOOTSTRAP_SERVERS", raising=False)
     return fake

@@ -126,7 +126,7 @@ def test_health_is_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) ->
             raise answer
         return answer
 
-    monkeypatch.setattr(pykbroker.cli.cluster, "Cluster", FakeCluster())
+    monkeypatch.setattr("pykbroker.cli.client.cluster.Cluster", FakeCluster())
     monkeypatch.setattr(pykbroker.cli.cluster, "health_of", health_of)
     monkeypatch.setattr(pykbroker.cli.cluster, "_POLL_S", 0.0)
     code, output, _ = run("cluster", "health", "--wait", "60", "--json")
@@ -139,7 +139,7 @@ def test_health_is_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_topic_that_may_not_be_deleted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCluster()
     monkeypatch.setattr(fake, "delete_topic", lambda name: (29, "Authorization failed."))
-    monkeypatch.setattr(pykbroker.cli.topic, "Cluster", fake)
+    monkeypatch.setattr("pykbroker.cli.client.cluster.Cluster", fake)
     code, _, errors = run("topic", "delete", "t")
     assert (code, errors) == (1, "pykbroker: not deleted: t: Authorization failed.\n")
 

@@ -159,7 +159,7 @@ def test_an_interrupted_command_has_the_code_of_shells(run: Run, monkeypatch: py
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pykbroker.cli.topic.Cluster", interrupt)
+    monkeypatch.setattr("pykbroker.cli.client.cluster.Cluster", interrupt)
     assert run("topic", "list")[0] == 130
 
 
@@ -183,7 +183,7 @@ def test_another_end_of_a_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch
     def leave(*_: object, **__: object) -> None:
         raise SystemExit(5)
 
-    monkeypatch.setattr("pykbroker.cli.topic.Cluster", leave)
+    monkeypatch.setattr("pykbroker.cli.client.cluster.Cluster", leave)
     with pytest.raises(SystemExit) as ended:
         main(["topic", "list"])
     assert ended.value.code == 5

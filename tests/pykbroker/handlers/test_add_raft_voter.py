@@ -12,7 +12,7 @@ from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest, List
 
 async def test_the_last_endpoint_of_a_listener_counts() -> None:
     """They come in the order of Java's hash table; the text is Apache Kafka's own for this request."""
-    config = SimpleNamespace(network=SimpleNamespace(controller_listener_names=["CONTROLLER"]))
+    config = SimpleNamespace(network=SimpleNamespace(controller_listener="CONTROLLER"))
     services = SimpleNamespace(controller=SimpleNamespace(is_leader=True), cluster_id="c", config=config)
     context: Any = SimpleNamespace(services=services, require_cluster=lambda operation: None)
     listeners = [

@@ -309,6 +309,15 @@ def test_a_controller_takes_the_last_edit_of_a_key_and_null_for_a_deletion() -> 
     assert altered(ApiKey.ALTER_CONFIGS, [replacement(16, "m", *values)], ALTER_CONFIGS) == [(0, None)]
 
 
+def test_a_controller_does_not_check_the_settings_of_brokers() -> None:
+    """P-371: only a broker has them, and checks them before it forwards the request."""
+    read_only = ("num.partitions", 0, "7")
+    resources = [incremental(4, "1", read_only), incremental(4, "", read_only)]
+    assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, ALTER_CONFIGS) == [(0, None), (0, None)]
+    resources = [replacement(4, "", ("num.partitions", "7"))]
+    assert altered(ApiKey.ALTER_CONFIGS, resources, ALTER_CONFIGS) == [(0, None)]
+
+
 def test_a_controller_can_only_end_that_a_directory_is_cordoned() -> None:
     """P-370."""
     text = (

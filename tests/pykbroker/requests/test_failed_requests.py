@@ -11,7 +11,7 @@ import trio
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.commands import NO_ERROR, CommandRefused
-from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.errors import CloseConnection, CoordinatorError, KafkaError
 from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.protocol.api_keys import ApiKey
@@ -19,14 +19,13 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.certificate_changes import check_tls
-from pykbroker.requests.config_alteration import check_broker_settings
+from pykbroker.requests.config_alteration import check_at_broker
 from pykbroker.requests.controller_calls import forwarded, quorum_of
 from pykbroker.requests.error_responses import _items
 from pykbroker.requests.share_requests import Acknowledgements
 from pykbroker.requests.share_state_calls import _fields_of, _outcomes
 from pykbroker.requests.streams_topics import _create
 from pykbroker.requests.topic_creation import create_missing_topics, create_request
-from pykbroker.security.connection_info import ListenerKind
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.sessions import TopicIdPartition
 from pykbroker.share_state.state import Refusal
@@ -202,16 +201,11 @@ def test_a_key_store_that_cannot_be_used_is_refused(name: str) -> None:
     assert error == (ErrorCode.INVALID_REQUEST, "the key store cannot be read")
 
 
-def test_settings_were_checked_by_the_broker_that_forwarded_them() -> None:
-    """Only that broker has its own settings."""
-    asked: Any = SimpleNamespace(listener_kind=ListenerKind.CONTROLLER, services=None)
-    assert check_broker_settings(asked, "1", lambda: pytest.fail("not asked")) is None
-
-
 @pytest.mark.parametrize(("location", "is_refused"), [("/bad", True), ("/good", False)])
 def test_settings_of_tls_are_checked_after_the_others(location: str, is_refused: bool) -> None:
-    asked: Any = SimpleNamespace(listener_kind=ListenerKind.BROKER, services=tls_services(Tls()))
-    error = check_broker_settings(asked, "1", lambda: {"listener.name.x.ssl.keystore.location": location})
+    asked: Any = SimpleNamespace(services=tls_services(Tls()))
+    resource: Any = SimpleNamespace(resource_type=BROKER_RESOURCE, resource_name="1")
+    error = check_at_broker(asked, resource, lambda: {"listener.name.x.ssl.keystore.location": location})
     assert (error is not None) is is_refused
 
 
