@@ -690,14 +690,35 @@ class GroupShard(CoordinatorShard[GroupResult]):
         result.initialization = context.initialization
         return result
 
+    def prepare_streams_heartbeat(
+        self, clock_ms: Callable[[], int], request: StreamsGroupHeartbeatRequest, *client: Any
+    ) -> Steps[PreparedWrite | None]:
+        """As `prepare_consumer_heartbeat`, for StreamsGroupHeartbeat."""
+        streams, is_joining = self.streams, request.member_epoch == 0
+        return prepare_write(
+            streams, request.group_id, self.any_group, clock_ms, streams.beat, (request, *client), is_joining=is_joining
+        )
+
     def streams_heartbeat(
-        self, now_ms: int, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
+        self,
+        now_ms: int,
+        request: StreamsGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        prepared: PreparedWrite | None = None,
     ) -> GroupResult:
-        """Handles StreamsGroupHeartbeat, which was checked."""
+        """Handles StreamsGroupHeartbeat, which was checked.
+
+        `prepared` is the result of `prepare_streams_heartbeat` with the same arguments.
+        """
         group_id = request.group_id
+        group = self.any_group(group_id)
         context = self.streams.context(group_id, now_ms, client_id, client_host)
         try:
-            result = self.streams.heartbeat(request, self.any_group(group_id), context)
+            if prepared is not None and prepared.is_current(group, self.streams):
+                result = self.streams.finish_beat(prepared, request, context)
+            else:
+                result = self.streams.heartbeat(request, group, context)
         except GroupError as error:
             response = StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
             return GroupResult(response=response)

@@ -13,11 +13,13 @@ from pykbroker.groups.modern import preparation
 from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, Subtopology, TopicInfo, Topology
 from pykbroker.protocol.records.batch import frames_of
 from pykbroker.protocol.steps import PIECE, Steps
 from tests.pykbroker.groups.consumer.rig import Client, Rig
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 from tests.pykbroker.groups.share.rig import ShareRig
+from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
 
 TOPICS = [f"t{number}" for number in range(PIECE + 8)]
 COUNTS = {name: number % 3 + 1 for number, name in enumerate(TOPICS)}
@@ -33,6 +35,7 @@ class ConsumerTwin:
     def __init__(self) -> None:
         self.rig = Rig(COUNTS)
         self.clients: dict[str, Client] = {}
+        self.answers: list[Any] = []
 
     def act(self, action: Action) -> None:
         what, name, value = action
@@ -44,13 +47,13 @@ class ConsumerTwin:
         elif client is None:
             options = {"regex": "t1.*"} if what == "pattern" else {"assignor": value[1]}
             self.clients[name] = Client(self.rig, name, None if what == "pattern" else value[0], **options)
-            self.clients[name].beat()
+            self.answers.append(self.clients[name].beat())
         elif what == "leave":
             self.clients.pop(name).leave()
         elif what == "subscribe" and client.epoch > 0 and client.topics is not None:
             client.subscribe(value[0])
         else:
-            client.beat()
+            self.answers.append(client.beat())
 
 
 class ShareTwin:
@@ -59,6 +62,7 @@ class ShareTwin:
     def __init__(self) -> None:
         self.rig = ShareRig(COUNTS)
         self.epochs: dict[str, int] = {}
+        self.answers: list[Any] = []
 
     def act(self, action: Action) -> None:
         what, name, value = action
@@ -73,7 +77,46 @@ class ShareTwin:
             epoch = self.epochs.get(name, 0)
             names = value[0] if what == "subscribe" or not epoch else []
             response = self.rig.beat(name, epoch, *names)
+            self.answers.append(response)
             self.epochs[name] = response.member_epoch if response.error_code == ErrorCode.NONE else 0
+
+
+class StreamsTwin:
+    """As `ConsumerTwin`, for a Streams group with a subtopology for each topic."""
+
+    def __init__(self) -> None:
+        self.rig = StreamsRig(COUNTS)
+        self.threads: dict[str, Thread] = {}
+        self.answers: list[Any] = []
+        changelog = [TopicInfo(name="changelog")]
+        self.topology = Topology(
+            subtopologies=[
+                Subtopology(
+                    subtopology_id=name, source_topics=[name], state_changelog_topics=changelog if not n else []
+                )
+                for n, name in enumerate(TOPICS)
+            ]
+        )
+
+    def act(self, action: Action) -> None:
+        what, name, value = action
+        thread = self.threads.get(name)
+        if what == "topic":
+            self.rig.set_topics(**{name: value})
+        elif what == "resolve":
+            self.rig.create_missing()
+        elif what == "leave":
+            self.rig.beat(name, -1)
+            self.threads.pop(name, None)
+        elif what == "pattern":
+            self.rig.configs[GROUP] = {"streams.num.standby.replicas": str(len(value[0]) % 2)}
+        elif thread is None:
+            endpoint = None if name == "a" else Endpoint(host=name, port=1)
+            thread = self.threads[name] = Thread(self.rig, name, self.topology, user_endpoint=endpoint)
+            self.answers.append(thread.join())
+        else:
+            thread.holds = what == "subscribe"
+            self.answers.append(thread.beat(endpoint_information_epoch=len(value[1])))
 
 
 def some_action(chooser: random.Random, without: str = "") -> Action:
@@ -86,7 +129,7 @@ def some_action(chooser: random.Random, without: str = "") -> Action:
     return what, name, (topics, chooser.choice(["uniform", "range"]))
 
 
-@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin, StreamsTwin])
 @pytest.mark.parametrize("seed", range(12))
 def test_the_log_is_that_of_heartbeats_in_one_piece(twin: Callable[[], Any], seed: int) -> None:
     """Changes between two steps of a heartbeat come before it."""
@@ -123,6 +166,7 @@ def test_the_log_is_that_of_heartbeats_in_one_piece(twin: Callable[[], Any], see
         disturbances.clear()
         plain.act(action)
         assert prepared.rig.log == plain.rig.log
+        assert prepared.answers == plain.answers
     assert counts[True] > 10
 
 

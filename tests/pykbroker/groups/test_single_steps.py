@@ -60,7 +60,7 @@ def test_members_at_their_targets_stay_as_they_are() -> None:
     )
     assert same is member
     task: Any = SimpleNamespace(state=StreamsState.STABLE, member_epoch=5)
-    assert streams.reconcile(UNUSED, task, 5, UNUSED, None) is task
+    assert finished(streams.reconcile(UNUSED, task, 5, UNUSED, None)) is task
 
 
 def test_a_share_member_leaves_a_topic_before_there_is_a_new_target() -> None:
