@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.consumer.requests import ConsumerGroupRequests
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
+    from pykbroker.groups.offset_requests import PreparedDeletion
     from pykbroker.groups.result import GroupResult, Requester, Tombstones
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
@@ -473,11 +474,11 @@ class GroupCoordinator:
 
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        tombstones: Tombstones | None = None
+        prepared: PreparedDeletion | None = None
         if offset_requests.is_large(request):
             _, shard = self._runtime.find(request.group_id)
-            tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
-        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
+            prepared = await in_turns(offset_requests.prepare_deletion(shard, request))
+        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, prepared)
         response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 

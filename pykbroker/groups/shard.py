@@ -210,21 +210,32 @@ class GroupShard(CoordinatorShard[GroupResult]):
         record_offset: int,
         producer_id: int,
     ) -> None:
-        """Applies the record of a committed offset. One request may have thousands of them."""
-        group_id = key.group
+        """Applies the record of a committed offset."""
         if value is None:
-            self.offsets.remove(group_id, key.topic, key.partition)
-            self.pending.discard((group_id, key.topic, key.partition))
+            self._remove_offset(key.group, key.topic, key.partition)
             return
         assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+        self._keep_group(key.group, now_ms)
+        self._put_offset(key, committed_offset_from(value, record_offset), producer_id)
+
+    def _keep_group(self, group_id: str, now_ms: int) -> None:
+        """Creates the group of a committed offset if it is missing."""
         is_stored = group_id in self.groups and group_id not in self._unstored
         if not (is_stored or self.in_flight.is_ending(group_id)):
             self._get_stored(group_id, now_ms)
-        committed = committed_offset_from(value, record_offset)
+
+    def _put_offset(
+        self, key: OffsetCommitKey | LegacyOffsetCommitKey, committed: CommittedOffset, producer_id: int
+    ) -> None:
         if producer_id == NO_PRODUCER_ID:
-            self.offsets.put(group_id, key.topic, key.partition, committed)
+            self.offsets.put(key.group, key.topic, key.partition, committed)
         else:
-            self.pending.put(producer_id, (group_id, key.topic, key.partition), committed)
+            self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
+
+    def _remove_offset(self, group_id: str, topic: str, partition: int) -> None:
+        self.offsets.remove(group_id, topic, partition)
+        if self.pending:
+            self.pending.discard((group_id, topic, partition))
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -292,11 +303,20 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        group_id = None  # of the last offset
         for record_offset, record in enumerate(result.records, first_offset):
-            key = record.key
+            key: Any = record.key
             if type(key) is OffsetCommitKey:
-                self._replay_offset(key, record.value, now_ms, record_offset, producer_id)
+                # A request may have thousands of them.
+                if record.value is None:
+                    self._remove_offset(key.group, key.topic, key.partition)
+                else:
+                    if key.group != group_id:
+                        group_id = key.group
+                        self._keep_group(group_id, now_ms)
+                    self._put_offset(key, committed_offset_from(record.value, record_offset), producer_id)
                 continue
+            group_id = None
             is_group = isinstance(key, GroupMetadataKey) and record.value is not None
             if result.have_groups_ended and _ends_group(record):
                 pass
