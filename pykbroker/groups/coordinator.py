@@ -63,6 +63,8 @@ half an hour after the client is gone. Kafka's only limit is its heap."""
 LARGE_METADATA_BYTES = 65_536
 """Size of a join's metadata above which `METADATA_BYTES_MAX` is checked. A member of a very large group has some ten
 kilobytes."""
+TOPICS_AT_ONCE = 128
+"""Topics in the states of a share group up to which it forgets deleted ones at once; the record has all that stay."""
 DELETED_AT_ONCE = 200
 """Committed offsets of a deleted topic up to which they are deleted with it, in one step: about 2 ms."""
 
@@ -140,9 +142,7 @@ class GroupCoordinator:
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
             self._delete_offsets(deleted)
-            for number, shard in self._runtime.shards.items():
-                for result in shard.share.delete_topics(deleted.values()):
-                    self._runtime.carry_out(number, shard, result)
+            self._forget_topics(frozenset(deleted.values()))
 
     def _delete_offsets(self, topics: dict[str, bytes]) -> None:
         """Deletes the committed offsets of deleted topics: few at once, many in a task, in turns with others.
@@ -163,6 +163,19 @@ class GroupCoordinator:
         for number, shard, results in deletions:
             for result in results:
                 self._runtime.carry_out_in_batches(number, shard, result)
+
+    def _forget_topics(self, topic_ids: frozenset[bytes]) -> None:
+        """Removes deleted topics from the states of share groups: of small groups at once, of large ones in tasks."""
+        nursery = self._runtime.nursery
+        for number, shard in self._runtime.shards.items():
+            for group in shard.share.with_topics(topic_ids):
+                from pykbroker.groups.result import DeletedTopics
+
+                deleted = DeletedTopics(group.group_id, topic_ids)
+                if nursery is not None and len(group.initialized) + len(group.initializing) > TOPICS_AT_ONCE:
+                    nursery.start_soon(self.share.forget_topics, deleted)
+                else:
+                    self._runtime.carry_out(number, shard, shard.share.forget_topics(deleted))
 
     async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
         for number, shard, results in work:

@@ -169,6 +169,13 @@ class Initialization(NamedTuple):
     partitions: Mapping[bytes, frozenset[int]]
 
 
+class DeletedTopics(NamedTuple):
+    """Ids of topics that were deleted and that the states of a share group have."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
 @dataclass(slots=True)
 class GroupResult(CoordinatorResult):
     """Result of an operation on groups; `records` are of type `LogRecord`.

@@ -45,6 +45,7 @@ from pykbroker.groups.result import (
     AssignmentStored,
     ClassicJoined,
     ClassicTimers,
+    DeletedTopics,
     EmptyGroupStored,
     GroupResult,
     Initialization,
@@ -679,6 +680,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if prepared is not None and prepared.is_current(self.any_group(done.group_id), self.share):
             return prepared.result
         return self.share.initialized(done, now_ms)
+
+    def prepare_forgetting_topics(
+        self, clock_ms: Callable[[], int], deleted: DeletedTopics
+    ) -> Steps[PreparedWrite | None]:
+        """Computes in steps that a share group forgets deleted topics, as far as that can be; see `prepare_write`."""
+        share = self.share
+        return prepare_write(
+            share, deleted.group_id, self.any_group, clock_ms, share.forget_topics_of, (deleted,), is_joining=False
+        )
+
+    def forget_topics(self, now_ms: int, deleted: DeletedTopics, prepared: PreparedWrite | None = None) -> GroupResult:
+        """Removes deleted topics from a share group's states; `prepared` is that of `prepare_forgetting_topics`."""
+        if prepared is not None and prepared.is_current(self.any_group(deleted.group_id), self.share):
+            return prepared.result
+        return self.share.forget_topics(deleted)
 
     def is_long_share_heartbeat(self, request: ShareGroupHeartbeatRequest) -> bool:
         """True for a heartbeat that should be prepared, as the group is large."""

@@ -85,6 +85,14 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.initialized = _states(value.initialized_topics, now_ms)
         self.deleting = frozenset(topic.topic_id for topic in value.deleting_topics)
 
+    def has_state_of(self, topic_ids: frozenset[bytes]) -> bool:
+        """True if the group's states have one of these topics."""
+        return not (
+            topic_ids.isdisjoint(self.initialized)
+            and topic_ids.isdisjoint(self.initializing)
+            and topic_ids.isdisjoint(self.deleting)
+        )
+
     def has_unassigned_partitions(self) -> Steps[bool]:
         """True if initialized partitions of a subscribed topic are not those of the target assignment."""
         if not self.members or not self.initialized or not self.subscriptions.topics:

@@ -68,6 +68,8 @@ class ShareTwin:
         what, name, value = action
         if what == "topic":
             self.rig.set_topics(**{name: value})
+            if not value:
+                self.rig.forget(name)
         elif what == "resolve":
             self.rig.initialize(1)
         elif what == "leave":
