@@ -175,7 +175,7 @@ class GroupCoordinator:
                 if nursery is not None and len(group.initialized) + len(group.initializing) > TOPICS_AT_ONCE:
                     nursery.start_soon(self.share.forget_topics, deleted)
                 else:
-                    self._runtime.carry_out(number, shard, shard.share.forget_topics(deleted))
+                    self._runtime.carry_out(number, shard, shard.share.forget_topics(deleted, self._runtime.now_ms()))
 
     async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
         for number, shard, results in work:

@@ -47,14 +47,14 @@ class Requester:
 class LogRecord:
     """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes.
 
-    `target` is the target assignment of which a record was made, in the form that the group keeps; None for a record
-    from the log, and for other records.
+    `state` is what the group keeps of a record that has thousands of topics, made together with it in steps: the target
+    or current assignment of a member, or the states of topics. None for a record from the log, and for other records.
     """
 
     key: Message
     value: Message | None
     value_version: int = 0
-    target: Any = None
+    state: Any = None
 
 
 class Tombstones(NamedTuple):

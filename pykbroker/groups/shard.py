@@ -694,7 +694,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Removes deleted topics from a share group's states; `prepared` is that of `prepare_forgetting_topics`."""
         if prepared is not None and prepared.is_current(self.any_group(deleted.group_id), self.share):
             return prepared.result
-        return self.share.forget_topics(deleted)
+        return self.share.forget_topics(deleted, now_ms)
 
     def is_long_share_heartbeat(self, request: ShareGroupHeartbeatRequest) -> bool:
         """True for a heartbeat that should be prepared, as the group is large."""

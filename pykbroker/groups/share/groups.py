@@ -147,16 +147,16 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         """The groups whose states have one of these topics."""
         return [group for group in self.by_id.values() if group.has_state_of(topic_ids)]
 
-    def forget_topics(self, deleted: DeletedTopics) -> GroupResult:
+    def forget_topics(self, deleted: DeletedTopics, now_ms: int) -> GroupResult:
         """Removes deleted topics from the states of a group, if it is still there and has them."""
         group = self.by_id.get(deleted.group_id)
-        return GroupResult() if group is None else finished(self.forget_topics_of(group, 0, deleted))
+        return GroupResult() if group is None else finished(self.forget_topics_of(group, now_ms, deleted))
 
     def forget_topics_of(self, group: ShareGroup, now_ms: int, deleted: DeletedTopics) -> Steps[GroupResult]:
         """As `forget_topics`, with the record encoded; see `prepare_write`."""
         result = GroupResult(applies_at_append=True)
         if group.has_state_of(deleted.topic_ids):
-            result.records.append((yield from offsets.forget_topics(group, deleted.topic_ids, self.topics)))
+            result.records.append((yield from offsets.forget_topics(group, deleted.topic_ids, self.topics, now_ms)))
             result.frames = yield from encode_in_steps(result.records)
         return result
 

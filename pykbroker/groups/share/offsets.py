@@ -61,7 +61,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
             offsets[topic_id] = existing
     result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
     if states:
-        result.records.append(finished(initializing_record(group, states, topics)))
+        result.records.append(finished(initializing_record(group, states, topics, now_ms)))
     return result
 
 
@@ -115,7 +115,7 @@ def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
     return GroupResult(records=[record], response=partitions, applies_at_append=True)
 
 
-def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics) -> Steps[LogRecord]:
+def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics, now_ms: int) -> Steps[LogRecord]:
     """The record that removes deleted topics from the group's states.
 
     The share coordinator deletes its own state of them itself.
@@ -124,4 +124,4 @@ def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupT
     initialized = {topic_id: state for topic_id, state in group.initialized.items() if topic_id not in topic_ids}
     yield
     deleting = with_names(group.deleting - topic_ids, topics)
-    return (yield from state_record(group.group_id, initializing, initialized, deleting))
+    return (yield from state_record(group.group_id, initializing, initialized, deleting, now_ms))

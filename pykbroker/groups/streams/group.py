@@ -9,11 +9,11 @@ from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import EpochGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.configured import ConfiguredTopology
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import streams_group_records
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
@@ -146,10 +146,11 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         """The target assignment in the value of a record."""
         return Tasks(task_map(value.active_tasks), task_map(value.standby_tasks), task_map(value.warmup_tasks))
 
-    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+    def replay_other(self, record: LogRecord, now_ms: int) -> None:
         """Applies the record of the topology."""
-        if isinstance(key, StreamsGroupTopologyKey):
-            self.topology = None if value is None else topology_from(value)
+        value: Any = record.value
+        if isinstance(record.key, StreamsGroupTopologyKey):
+            self.topology = None if value is None else record.state or topology_from(value)
             self._required_topics = frozenset(() if self.topology is None else self.topology.required_topics)
 
     def replay_epoch(self, value: Any) -> None:

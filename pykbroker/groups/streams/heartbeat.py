@@ -290,7 +290,7 @@ def _declared(group: StreamsGroup, topology: Topology, result: GroupResult) -> S
     declared = topology_from(value)
     yield
     if group.topology is None:
-        result.records.append(topology_record(group.group_id, value))
+        result.records.append(topology_record(group.group_id, value, declared))
         return declared
     if group.topology.epoch <= declared.epoch and not group.topology.is_same_as(declared):
         raise GroupError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.assignors.spec import in_order
+from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.modern import preparation
 from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.share.group import ShareGroup
+from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, Subtopology, TopicInfo, Topology
 from pykbroker.protocol.records.batch import frames_of
@@ -247,21 +250,37 @@ def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() ->
     assert GROUP in rig.shard.consumer.by_id
 
 
-@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin, StreamsTwin])
 @pytest.mark.parametrize("seed", range(8))
-def test_targets_are_kept_as_the_log_has_them(twin: Callable[[], Any], seed: int) -> None:
+def test_the_group_is_kept_as_the_log_has_it(twin: Callable[[], Any], seed: int) -> None:
     """Another coordinator reads the same partitions, in the same order: both assign alike from then on."""
     chooser, here = random.Random(seed), twin()
     for _ in range(40):
         here.act(some_action(chooser))
         loaded = getattr(here.rig.loaded_shard(), here.rig.groups.group_type).by_id
         for group_id, group in here.rig.groups.by_id.items():
-            targets = loaded[group_id].targets
-            assert targets.keys() == group.targets.keys()
-            for member_id, target in group.targets.items():
-                assert ordered(target) == ordered(targets[member_id])
+            assert kept(loaded[group_id]) == kept(group)
 
 
-def ordered(target: Any) -> list[tuple[bytes, list[int]]]:
-    """Topics and partitions in the order of the record."""
-    return [(topic_id, list(in_order(partitions))) for topic_id, partitions in target.items()]
+def kept(group: Any) -> list[Any]:
+    """The state that a group keeps of its records, in the order of the records."""
+    if isinstance(group, StreamsGroup):
+        topology = group.topology
+        subtopologies = None if topology is None else list(topology.subtopologies.items())
+        return [group.members, group.targets, topology, subtopologies]
+    found: list[Any] = [ordered(group.targets[member_id], in_order) for member_id in sorted(group.targets)]
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        found += [member, ordered(member.assigned)]
+        if isinstance(group, ConsumerGroup):
+            found.append(ordered(member.pending_revocation))
+    if isinstance(group, ShareGroup):
+        for states in (group.initializing, group.initialized):
+            found.append([(topic_id, state.name, list(state.partitions)) for topic_id, state in states.items()])
+        found.append(group.deleting)
+    return found
+
+
+def ordered(assignment: Any, order: Callable[[Any], Any] = list) -> list[tuple[bytes, list[int]]]:
+    """Topics and partitions in their order."""
+    return [(topic_id, list(order(partitions))) for topic_id, partitions in assignment.items()]

@@ -121,5 +121,5 @@ def test_deleted_topics_are_forgotten() -> None:
     rig.forget("t")
     assert partitions(rig.group.initialized) == {U: frozenset({0})}
     assert rig.shard.share.with_topics(frozenset([T])) == []
-    assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T]))).records == []
-    assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U]))).records == []
+    assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T])), 0).records == []
+    assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U])), 0).records == []
