@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_fields import error_codes
+from pykbroker.protocol.error_fields import error_codes, every_error_code
 from pykbroker.protocol.steps import PIECE, Steps
 
 if TYPE_CHECKING:
@@ -104,7 +104,12 @@ def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, 
         found[name] = None
         if not count % PIECE:
             yield
-    errors = sorted({ErrorCode(code).name for code in error_codes(response)})
+    codes: set[int] = set()
+    for count, code in enumerate(every_error_code(response), 1):
+        codes.add(code)
+        if not count % PIECE:
+            yield
+    errors = sorted(ErrorCode(code).name for code in codes - {0})
     outcome = f" with {', '.join(errors)}" if errors else ""
     log.info(
         "%s from %s: %s %s%s",

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.turns import TURN_S
 from pykbroker.coordination.transaction_marker import WrittenMarker
+from pykbroker.handlers import incremental_alter_configs
 from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
 from pykbroker.handlers.alter_partition_reassignments import handle_alter_partition_reassignments
 from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
@@ -449,6 +450,20 @@ NAMED: dict[str, tuple[Any, int, Any]] = {
         OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=name) for name in NAMES]),
     ),
 }
+
+
+def test_of_the_changes_of_many_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Looks()
+    edits = incremental_alter_configs._edits
+
+    def slow(*arguments: Any) -> Any:
+        looked.look()
+        return edits(*arguments)
+
+    monkeypatch.setattr(incremental_alter_configs, "_edits", slow)
+    handler, version, request = CHANGES["IncrementalAlterConfigs"]
+    looked.run(handler, make_context(version, services=make_services()), request)
+    assert len(looked.turns) >= TOPICS / 8
 
 
 @pytest.mark.parametrize("name", NAMED)
