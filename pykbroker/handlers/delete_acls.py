@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
@@ -47,10 +48,10 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
         )
     ]
     results = await submit_command(context, DeleteAcls(filters))
-    return DeleteAclsResponse(filter_results=[_result(deletion) for deletion in results])
+    return DeleteAclsResponse(filter_results=[await _result(deletion) async for deletion in EachInTurns(results)])
 
 
-def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
+async def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=deletion.error.code,
         error_message=deletion.error.message,
@@ -65,6 +66,6 @@ def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
                 operation=acl.operation,
                 permission_type=acl.permission_type,
             )
-            for acl in deletion.acls
+            async for acl in EachInTurns(deletion.acls)
         ],
     )
