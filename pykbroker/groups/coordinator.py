@@ -632,6 +632,8 @@ class GroupCoordinator:
         for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             waiter.answer(response)
+        if result.first_assignment is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self.streams.assign_first, result.first_assignment)
         if shard.has_offsets_to_expire:
             self._schedule_expiry()
 

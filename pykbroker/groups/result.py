@@ -176,6 +176,12 @@ class DeletedTopics(NamedTuple):
     topic_ids: frozenset[bytes]
 
 
+class FirstAssignment(NamedTuple):
+    """The first target assignment of a Streams group, at the end of its initial delay."""
+
+    group_id: str
+
+
 @dataclass(slots=True)
 class GroupResult(CoordinatorResult):
     """Result of an operation on groups; `records` are of type `LogRecord`.
@@ -196,6 +202,7 @@ class GroupResult(CoordinatorResult):
         regex_refresh: a resolution that the coordinator has to run after a join or heartbeat; None for none.
         initialization: of share partitions, which the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
+        first_assignment: of a large Streams group, which the coordinator has to compute in turns; None for none.
         forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
         changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
         have_groups_ended: True if the tombstones of groups among the records have taken effect.
@@ -210,6 +217,7 @@ class GroupResult(CoordinatorResult):
     regex_refresh: RegexRefresh | None = None
     initialization: Initialization | None = None
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
+    first_assignment: FirstAssignment | None = None
     forgotten: Sequence[Any] = ()  # ConsumerGroup | StreamsGroup, whose modules import this one
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False

@@ -47,6 +47,7 @@ from pykbroker.groups.result import (
     ClassicTimers,
     DeletedTopics,
     EmptyGroupStored,
+    FirstAssignment,
     GroupResult,
     Initialization,
     LogRecord,
@@ -85,7 +86,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.protocol.records.batch import NO_PRODUCER_ID, frames_with
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
@@ -760,6 +761,24 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=response)
         result.missing_topics = context.missing_topics
         return result
+
+    def prepare_first_assignment(
+        self, clock_ms: Callable[[], int], wanted: FirstAssignment
+    ) -> Steps[PreparedWrite | None]:
+        """Computes the first assignment of a Streams group in steps, as far as that can be; see `prepare_write`."""
+        streams = self.streams
+        return prepare_write(
+            streams, wanted.group_id, self.any_group, clock_ms, streams.assign_first, (wanted,), is_joining=False
+        )
+
+    def first_assignment(
+        self, now_ms: int, wanted: FirstAssignment, prepared: PreparedWrite | None = None
+    ) -> GroupResult:
+        """The first assignment of a Streams group; `prepared` is the result of `prepare_first_assignment`."""
+        if prepared is not None and prepared.is_current(self.any_group(wanted.group_id), self.streams):
+            return prepared.result
+        group = self.streams.by_id.get(wanted.group_id)
+        return GroupResult() if group is None else finished(self.streams.assign_first(group, now_ms, wanted))
 
     # Administration
 

@@ -13,7 +13,7 @@ from pykbroker.groups.modern.settings import bounded
 from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import FirstAssignment, GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
@@ -161,7 +161,16 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         """Fences the member whose timer is due, or ends the initial delay; None if there is nothing to do."""
         if due.kind is not TimerKind.INITIAL_REBALANCE:
             return super().run_timer(group, due, now_ms)
-        return heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms))
+        wanted = FirstAssignment(group.group_id)
+        if group.size > LARGE:
+            return GroupResult(first_assignment=wanted)
+        return finished(self.assign_first(group, now_ms, wanted))
+
+    def assign_first(self, group: StreamsGroup, now_ms: int, wanted: FirstAssignment) -> Steps[GroupResult]:
+        """The end of the initial delay; see `prepare_write`. Nothing, if a new delay has begun since then."""
+        if (TimerKind.INITIAL_REBALANCE, heartbeats.GROUP_TIMER) in group.timers:
+            return GroupResult()
+        return (yield from heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms)))
 
     def remove_member(self, group: StreamsGroup, member: StreamsMember, now_ms: int) -> GroupResult:
         """Records that remove a member."""

@@ -40,7 +40,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 
 GROUP_TIMER = ""
 """Member id of the timer that belongs to the whole group."""
@@ -392,8 +392,10 @@ def _update_target(
     return epoch, target
 
 
-def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupResult:
+def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> Steps[GroupResult]:
     """Computes the first target assignment after the initial delay, with the configs at the group epoch.
+
+    The group must not change between the steps.
 
     The next heartbeat computes it if the group has no member, if no heartbeat has configured the topology since the
     group was loaded, or after an error, which is then in the response.
@@ -405,12 +407,13 @@ def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> 
         return result
     configs, epoch = group.assignment_configs, group.epoch
     try:
-        result.records, _ = finished(
-            compute_target(group, epoch, None, group.configured, configs, context.assign, context.now_ms)
+        result.records, _ = yield from compute_target(
+            group, epoch, None, group.configured, configs, context.assign, context.now_ms
         )
     except GroupError as error:
         result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
         return result
+    result.frames = yield from encode_in_steps(result.records)
     result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return result
 

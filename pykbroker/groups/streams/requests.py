@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.large_writes import LargeWrites
+from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic
@@ -61,6 +63,11 @@ class StreamsGroupRequests:
             write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
         response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
+
+    async def assign_first(self, wanted: FirstAssignment) -> None:
+        """Computes the first assignment of a large group, in turns with requests; else its next heartbeat does."""
+        with suppress(CoordinatorError):
+            await self._large.begin_write(GroupShard.prepare_first_assignment, GroupShard.first_assignment, wanted)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""

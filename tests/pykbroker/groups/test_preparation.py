@@ -250,6 +250,55 @@ def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() ->
     assert GROUP in rig.shard.consumer.by_id
 
 
+@pytest.mark.parametrize("disturbance", ["", "join", "leave", "a new delay"])
+def test_the_first_assignment_of_a_large_streams_group(disturbance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed when the initial delay has ended, of the group as it is when that is carried out."""
+    monkeypatch.setattr("pykbroker.groups.streams.groups.LARGE", PIECE)
+    rig = StreamsRig(COUNTS, initial_rebalance_delay_ms=3_000)
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=name, source_topics=[name]) for name in TOPICS])
+    a, b = (Thread(rig, name, topology) for name in "ab")
+    a.join()
+    a.beat()
+    steps_taken = 0
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        nonlocal steps_taken
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            steps_taken += 1
+            if steps_taken == 3:
+                rig.run_steps = None
+                if disturbance == "join":
+                    b.join()
+                elif disturbance:
+                    a.leave()
+                    if disturbance == "a new delay":
+                        b.join()
+                rig.run_steps = run_steps
+
+    rig.run_steps = run_steps
+    assert (a.epoch, rig.group.epoch, rig.group.assignment_epoch) == (1, 2, 1)
+    rig.advance(3_500)
+    assert steps_taken >= 3
+    found = {member_id: sum(map(len, target.active.values())) for member_id, target in rig.group.targets.items()}
+    count = sum(COUNTS.values())
+    if disturbance == "":
+        assert found == {"a": count}
+        assert rig.loaded_shard().streams.by_id[GROUP].targets == rig.group.targets
+    elif disturbance == "join":
+        # The member that has joined after the end of the delay has computed it.
+        assert sorted(found.values()) == [count // 2, count - count // 2]
+    else:
+        assert not any(found.values())
+    if disturbance == "a new delay":
+        b.beat()
+        rig.advance(3_500)
+        assert sum(map(len, rig.group.targets["b"].active.values())) == count
+
+
 @pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin, StreamsTwin])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_group_is_kept_as_the_log_has_it(twin: Callable[[], Any], seed: int) -> None:

@@ -323,6 +323,41 @@ async def test_others_have_turns_while_a_large_group_gets_a_new_target(large_rig
         assert list(groups_of(rig, kind).by_id["g"].members) == ["a", "b"]
 
 
+async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assignment(
+    large_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, pauses = large_rig, 0
+    config = rig.services.config
+    values = config.streams_groups.replaced(initial_rebalance_delay_ms=3_000)
+    rig.groups.follow_config(config.replaced(streams_groups=values))
+    prepare = GroupShard.prepare_first_assignment
+
+    def prepare_and_count(*arguments: Any) -> Any:
+        nonlocal pauses
+        steps = prepare(*arguments)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            pauses += 1
+            yield
+
+    monkeypatch.setattr(GroupShard, "prepare_first_assignment", prepare_and_count)
+    async with rig.running():
+        for name in "ab":
+            handler, version, request = join_of("streams", name)
+            await rig.call(handler, request, version)
+        group = groups_of(rig, "streams").by_id["g"]
+        assert group.assignment_epoch == 1
+        await trio.sleep(4)
+        assert pauses >= COUNT / PIECE
+        assert [sum(map(len, target.active.values())) for target in group.targets.values()] == [COUNT // 2] * 2
+        with trio.fail_after(1):
+            while rig.groups.streams._large._turns:
+                await trio.sleep(0.1)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other(
     large_rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic, StatusCode
 from pykbroker.groups.streams.group import StreamsGroup
@@ -62,6 +63,15 @@ class StreamsRig(ShardRig):
         self.missing = result.missing_topics
         response: StreamsGroupHeartbeatResponse = result.response
         return response
+
+    def deliver(self, result: GroupResult) -> None:
+        """Computes the first assignment of a large group, as the coordinator does it in a task."""
+        wanted = result.first_assignment
+        if wanted is not None:
+            prepared = None
+            if self.run_steps is not None:
+                prepared = self.run_steps(self.shard.prepare_first_assignment(lambda: self.now_ms, wanted))
+            self.carry_out(self.shard.first_assignment(self.now_ms, wanted, prepared))
 
     def set_topics(self, **topics: int) -> None:
         """As `ShardRig.set_topics`; "_" stands for "-"."""
