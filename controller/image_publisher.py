@@ -30,8 +30,8 @@ ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
 be seen before the image is published, as in Kafka, whose publishers apply an image one after another."""
 
 LARGE = 32
-"""Number of new partitions, of topics with changed settings, or of records, from which an image is prepared, or read
-from the log, in steps. A changed partition has a record of its own."""
+"""Number of new or deleted partitions, of topics with changed settings, or of records, from which an image is prepared,
+or read from the log, in steps. A changed partition has a record of its own."""
 
 
 class ImagePublisher:
@@ -55,8 +55,8 @@ class ImagePublisher:
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
         """Calls `callback(old image, new image)` for each new image, and at once if there is one.
 
-        `prepare` is called before `callback` for an image with many new or changed partitions, or changed settings of
-        many topics.
+        `prepare` is called before `callback` for an image with many new, changed or deleted partitions, or changed
+        settings of many topics.
         """
         self._subscribers.append(callback)
         if prepare is not None:
@@ -89,7 +89,7 @@ class ImagePublisher:
         if image is self.prepared or not self._preparers:
             return False
         delta = image.delta
-        count = sum(len(topic.partitions) for topic in delta.created_topics)
+        count = sum(len(topic.partitions) for topic in (*delta.created_topics, *delta.deleted_topics))
         count += sum(len(after.partitions) - len(before.partitions) for before, after in delta.changed_topics)
         return (
             count >= LARGE

@@ -10,18 +10,21 @@ from pykbroker.protocol.fields import Message
 
 def error_codes(message: Message) -> Iterator[int]:
     """Error codes of a response other than NONE, at any depth. Elements that are encoded already have none."""
+    return filter(None, every_error_code(message))
+
+
+def every_error_code(message: Message) -> Iterator[int]:
+    """As `error_codes`, with those that are NONE: as many as there are structs, of which there may be thousands."""
     if _has_error_code(type(message)):
-        code: int = message.error_code  # type: ignore[attr-defined]
-        if code:
-            yield code
+        yield message.error_code  # type: ignore[attr-defined]
     for name in _arrays_with_error_codes(type(message)):
         for element in getattr(message, name) or ():
             if isinstance(element, bytes):
                 continue
             element_type: type[Message] = type(element)
             if _arrays_with_error_codes(element_type):
-                yield from error_codes(element)
-            elif element.error_code:  # of which there may be thousands
+                yield from every_error_code(element)
+            else:
                 yield element.error_code
 
 

@@ -26,7 +26,9 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+", key=0):
     next_producer_epoch: int = int16("1+", default=-1, tag=3, tagged="1+")
     transaction_timeout_ms: int = int32("0+")
     transaction_status: int = int8("0+")
-    transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, "0+", nullable="0+")
+    transaction_partitions: list[PartitionsSchema] | None = array(
+        PartitionsSchema, "0+", nullable="0+", takes_encoded=True
+    )
     transaction_last_update_timestamp_ms: int = int64("0+")
     transaction_start_timestamp_ms: int = int64("0+")
     client_transaction_version: int = int16("1+", tag=2, tagged="1+")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.consumer.requests import ConsumerGroupRequests
     from pykbroker.groups.modern.groups import ModernGroups
     from pykbroker.groups.modern.topics import GroupTopics
+    from pykbroker.groups.offset_requests import PreparedDeletion
     from pykbroker.groups.result import GroupResult, Requester, Tombstones
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.requests import ShareGroupRequests, ShareStates
@@ -62,6 +63,8 @@ half an hour after the client is gone. Kafka's only limit is its heap."""
 LARGE_METADATA_BYTES = 65_536
 """Size of a join's metadata above which `METADATA_BYTES_MAX` is checked. A member of a very large group has some ten
 kilobytes."""
+TOPICS_AT_ONCE = 128
+"""Topics in the states of a share group up to which it forgets deleted ones at once; the record has all that stay."""
 DELETED_AT_ONCE = 200
 """Committed offsets of a deleted topic up to which they are deleted with it, in one step: about 2 ms."""
 
@@ -139,9 +142,7 @@ class GroupCoordinator:
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
             self._delete_offsets(deleted)
-            for number, shard in self._runtime.shards.items():
-                for result in shard.share.delete_topics(deleted.values()):
-                    self._runtime.carry_out(number, shard, result)
+            self._forget_topics(frozenset(deleted.values()))
 
     def _delete_offsets(self, topics: dict[str, bytes]) -> None:
         """Deletes the committed offsets of deleted topics: few at once, many in a task, in turns with others.
@@ -162,6 +163,19 @@ class GroupCoordinator:
         for number, shard, results in deletions:
             for result in results:
                 self._runtime.carry_out_in_batches(number, shard, result)
+
+    def _forget_topics(self, topic_ids: frozenset[bytes]) -> None:
+        """Removes deleted topics from the states of share groups: of small groups at once, of large ones in tasks."""
+        nursery = self._runtime.nursery
+        for number, shard in self._runtime.shards.items():
+            for group in shard.share.with_topics(topic_ids):
+                from pykbroker.groups.result import DeletedTopics
+
+                deleted = DeletedTopics(group.group_id, topic_ids)
+                if nursery is not None and len(group.initialized) + len(group.initializing) > TOPICS_AT_ONCE:
+                    nursery.start_soon(self.share.forget_topics, deleted)
+                else:
+                    self._runtime.carry_out(number, shard, shard.share.forget_topics(deleted, self._runtime.now_ms()))
 
     async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
         for number, shard, results in work:
@@ -471,11 +485,11 @@ class GroupCoordinator:
 
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        tombstones: Tombstones | None = None
+        prepared: PreparedDeletion | None = None
         if offset_requests.is_large(request):
             _, shard = self._runtime.find(request.group_id)
-            tombstones = await in_turns(offset_requests.prepare_deletion(shard, request))
-        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, tombstones)
+            prepared = await in_turns(offset_requests.prepare_deletion(shard, request))
+        write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, prepared)
         response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 
@@ -616,6 +630,8 @@ class GroupCoordinator:
         for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             waiter.answer(response)
+        if result.first_assignment is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self.streams.assign_first, result.first_assignment)
         if shard.has_offsets_to_expire:
             self._schedule_expiry()
 

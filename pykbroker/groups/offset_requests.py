@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
@@ -14,6 +16,7 @@ from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.java_order import to_signed_long
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -326,53 +329,87 @@ def _unstable(partition: int) -> OffsetFetchResponsePartitions:
     )
 
 
-def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[Tombstones | None]:
-    """The tombstones for a large request, encoded in steps; None if there is nothing to delete now.
+class PreparedDeletion(NamedTuple):
+    """A large request to delete offsets, as it is answered if no topic is subscribed to."""
+
+    tombstones: Tombstones
+    response: OffsetDeleteResponse
+
+
+def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[PreparedDeletion | None]:
+    """The tombstones for a large request, encoded in steps, and its response; None if there is nothing to delete now.
 
     The group and its offsets may change between the steps: `delete_offsets` takes them if these are the offsets then.
     """
     offsets: list[OffsetKey] = []
-    for topic in request.topics:
-        offsets += _known_offsets(shard, request.group_id, topic)
+    topics: list[OffsetDeleteResponseTopic] = []
+    uncommitted = _uncommitted(shard, request.group_id)
+    for start in range(0, len(request.topics), PIECE):
+        piece = request.topics[start : start + PIECE]
+        offsets += _known_offsets(shard, request.group_id, piece, uncommitted)
+        topics += [_deleted(topic, ErrorCode.NONE) for topic in piece]
         yield
-    return (yield from tombstones_in_steps(offsets)) if offsets else None
+    if not offsets:
+        return None
+    return PreparedDeletion((yield from tombstones_in_steps(offsets)), OffsetDeleteResponse(topics=topics))
 
 
-def _known_offsets(shard: GroupShard, group_id: str, topic: OffsetDeleteRequestTopic) -> list[OffsetKey]:
-    """The offsets that a topic of the request names and that are committed, pending or in flight, each once."""
-    name, pending, in_flight = topic.name, shard.pending, shard.in_flight
-    committed = shard.offsets.of_group(group_id).get(name, {})
-    return [
-        (group_id, name, number)
-        for number in {partition.partition_index: None for partition in topic.partitions}
-        if number in committed or (group_id, name, number) in pending or (group_id, name, number) in in_flight
+def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
+    """Topics and partitions of a group with offsets that are pending or in flight."""
+    return {*shard.pending.of_group(group_id), *shard.in_flight.of_group(group_id)}
+
+
+def _known_offsets(
+    shard: GroupShard, group_id: str, topics: Iterable[OffsetDeleteRequestTopic], uncommitted: set[tuple[str, int]]
+) -> list[OffsetKey]:
+    """The offsets that topics of a request name and that are committed, or `uncommitted`; each topic's once."""
+    committed = shard.offsets.of_group(group_id)
+    found: list[OffsetKey] = []
+    for topic in topics:
+        name = topic.name
+        of_topic = committed.get(name, ())
+        found += [
+            (group_id, name, number)
+            for number in dict.fromkeys([partition.partition_index for partition in topic.partitions])
+            if number in of_topic or (uncommitted and (name, number) in uncommitted)
+        ]
+    return found
+
+
+def _deleted(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
+    partitions = [
+        OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
+        for partition in topic.partitions
     ]
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
 
 
 def delete_offsets(
-    shard: GroupShard, now_ms: int, request: OffsetDeleteRequest, tombstones: Tombstones | None = None
+    shard: GroupShard, now_ms: int, request: OffsetDeleteRequest, prepared: PreparedDeletion | None = None
 ) -> GroupResult:
-    """Deletes offsets of topics that no member of the group consumes (P-107)."""
-    group, modern_group = shard.groups.get(request.group_id), shard.modern_group(request.group_id)
-    if group is None and (modern_group is None or request.group_id in shard.share.by_id):
+    """Deletes offsets of topics that no member of the group consumes (P-107).
+
+    `prepared` is the result of `prepare_deletion`.
+    """
+    group_id = request.group_id
+    group, modern_group = shard.groups.get(group_id), shard.modern_group(group_id)
+    if group is None and (modern_group is None or group_id in shard.share.by_id):
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     if group is not None and group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
+    is_subscribed: Callable[[str], bool]
+    if modern_group is not None:
+        is_subscribed = modern_group.consumes_topic
+    else:
+        assert group is not None
+        is_subscribed = group.is_subscribed_to
+    free = [topic for topic in request.topics if not is_subscribed(topic.name)]
+    offsets = _known_offsets(shard, group_id, free, _uncommitted(shard, group_id))
+    if prepared is not None and prepared.tombstones.offsets == offsets and len(free) == len(request.topics):
+        _, records, frames = prepared.tombstones
+        return GroupResult(records=records, response=prepared.response, frames=frames)
     response = OffsetDeleteResponse()
-    offsets: list[OffsetKey] = []
     for topic in request.topics:
-        if modern_group is not None:
-            is_subscribed = modern_group.consumes_topic(topic.name)
-        else:
-            is_subscribed = group is not None and group.is_subscribed_to(topic.name)
-        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
-        answers = [
-            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
-            for partition in topic.partitions
-        ]
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-        if not is_subscribed:
-            offsets += _known_offsets(shard, request.group_id, topic)
-    if tombstones is not None and tombstones.offsets == offsets:
-        return GroupResult(records=tombstones.records, response=response, frames=tombstones.frames)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
+        response.topics.append(_deleted(topic, error))
     return GroupResult(records=offset_tombstones(offsets), response=response)

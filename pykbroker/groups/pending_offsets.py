@@ -24,11 +24,25 @@ class PendingOffsets:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __bool__(self) -> bool:
+        """True if there are any."""
+        return bool(self._by_producer)
+
     def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
         """Sets the pending offset of a producer for a partition."""
-        self._by_producer.setdefault(producer_id, {})[key] = committed
+        pending = self._by_producer.get(producer_id)
+        if pending is None:
+            pending = self._by_producer[producer_id] = {}
+        pending[key] = committed
         group_id, topic, partition = key
-        self._waiting.setdefault(group_id, {}).setdefault((topic, partition), set()).add(producer_id)
+        producers_of = self._waiting.get(group_id)
+        if producers_of is None:
+            producers_of = self._waiting[group_id] = {}
+        producers = producers_of.get((topic, partition))
+        if producers is None:
+            producers_of[topic, partition] = {producer_id}
+        else:
+            producers.add(producer_id)
 
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""

@@ -47,14 +47,14 @@ class Requester:
 class LogRecord:
     """One record for `__consumer_offsets`; a value of None is a tombstone. Versions are those that Kafka writes.
 
-    `target` is the target assignment of which a record was made, in the form that the group keeps; None for a record
-    from the log, and for other records.
+    `state` is what the group keeps of a record that has thousands of topics, made together with it in steps: the target
+    or current assignment of a member, or the states of topics. None for a record from the log, and for other records.
     """
 
     key: Message
     value: Message | None
     value_version: int = 0
-    target: Any = None
+    state: Any = None
 
 
 class Tombstones(NamedTuple):
@@ -169,6 +169,19 @@ class Initialization(NamedTuple):
     partitions: Mapping[bytes, frozenset[int]]
 
 
+class DeletedTopics(NamedTuple):
+    """Ids of topics that were deleted and that the states of a share group have."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
+class FirstAssignment(NamedTuple):
+    """The first target assignment of a Streams group, at the end of its initial delay."""
+
+    group_id: str
+
+
 @dataclass(slots=True)
 class GroupResult(CoordinatorResult):
     """Result of an operation on groups; `records` are of type `LogRecord`.
@@ -189,6 +202,7 @@ class GroupResult(CoordinatorResult):
         regex_refresh: a resolution that the coordinator has to run after a join or heartbeat; None for none.
         initialization: of share partitions, which the coordinator has to run; None for none.
         missing_topics: internal topics of a Streams group that the broker has to create, by name.
+        first_assignment: of a large Streams group, which the coordinator has to compute in turns; None for none.
         forgotten: groups that the shard had forgotten when the records were appended; set by the shard.
         changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
         have_groups_ended: True if the tombstones of groups among the records have taken effect.
@@ -203,6 +217,7 @@ class GroupResult(CoordinatorResult):
     regex_refresh: RegexRefresh | None = None
     initialization: Initialization | None = None
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
+    first_assignment: FirstAssignment | None = None
     forgotten: Sequence[Any] = ()  # ConsumerGroup | StreamsGroup, whose modules import this one
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False

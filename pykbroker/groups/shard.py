@@ -45,7 +45,9 @@ from pykbroker.groups.result import (
     AssignmentStored,
     ClassicJoined,
     ClassicTimers,
+    DeletedTopics,
     EmptyGroupStored,
+    FirstAssignment,
     GroupResult,
     Initialization,
     LogRecord,
@@ -84,7 +86,7 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.protocol.records.batch import NO_PRODUCER_ID, frames_with
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import uuid_to_text
 
 CLASSIC_GROUP_TYPE = "classic"
@@ -210,21 +212,32 @@ class GroupShard(CoordinatorShard[GroupResult]):
         record_offset: int,
         producer_id: int,
     ) -> None:
-        """Applies the record of a committed offset. One request may have thousands of them."""
-        group_id = key.group
+        """Applies the record of a committed offset."""
         if value is None:
-            self.offsets.remove(group_id, key.topic, key.partition)
-            self.pending.discard((group_id, key.topic, key.partition))
+            self._remove_offset(key.group, key.topic, key.partition)
             return
         assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+        self._keep_group(key.group, now_ms)
+        self._put_offset(key, committed_offset_from(value, record_offset), producer_id)
+
+    def _keep_group(self, group_id: str, now_ms: int) -> None:
+        """Creates the group of a committed offset if it is missing."""
         is_stored = group_id in self.groups and group_id not in self._unstored
         if not (is_stored or self.in_flight.is_ending(group_id)):
             self._get_stored(group_id, now_ms)
-        committed = committed_offset_from(value, record_offset)
+
+    def _put_offset(
+        self, key: OffsetCommitKey | LegacyOffsetCommitKey, committed: CommittedOffset, producer_id: int
+    ) -> None:
         if producer_id == NO_PRODUCER_ID:
-            self.offsets.put(group_id, key.topic, key.partition, committed)
+            self.offsets.put(key.group, key.topic, key.partition, committed)
         else:
-            self.pending.put(producer_id, (group_id, key.topic, key.partition), committed)
+            self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
+
+    def _remove_offset(self, group_id: str, topic: str, partition: int) -> None:
+        self.offsets.remove(group_id, topic, partition)
+        if self.pending:
+            self.pending.discard((group_id, topic, partition))
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -292,11 +305,20 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        group_id = None  # of the last offset
         for record_offset, record in enumerate(result.records, first_offset):
-            key = record.key
+            key: Any = record.key
             if type(key) is OffsetCommitKey:
-                self._replay_offset(key, record.value, now_ms, record_offset, producer_id)
+                # A request may have thousands of them.
+                if record.value is None:
+                    self._remove_offset(key.group, key.topic, key.partition)
+                else:
+                    if key.group != group_id:
+                        group_id = key.group
+                        self._keep_group(group_id, now_ms)
+                    self._put_offset(key, committed_offset_from(record.value, record_offset), producer_id)
                 continue
+            group_id = None
             if result.have_groups_ended and _ends_group(record):
                 continue
             if isinstance(key, GroupMetadataKey) and record.value is not None:
@@ -657,6 +679,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return prepared.result
         return self.share.initialized(done, now_ms)
 
+    def prepare_forgetting_topics(
+        self, clock_ms: Callable[[], int], deleted: DeletedTopics
+    ) -> Steps[PreparedWrite | None]:
+        """Computes in steps that a share group forgets deleted topics, as far as that can be; see `prepare_write`."""
+        share = self.share
+        return prepare_write(
+            share, deleted.group_id, self.any_group, clock_ms, share.forget_topics_of, (deleted,), is_joining=False
+        )
+
+    def forget_topics(self, now_ms: int, deleted: DeletedTopics, prepared: PreparedWrite | None = None) -> GroupResult:
+        """Removes deleted topics from a share group's states; `prepared` is that of `prepare_forgetting_topics`."""
+        if prepared is not None and prepared.is_current(self.any_group(deleted.group_id), self.share):
+            return prepared.result
+        return self.share.forget_topics(deleted, now_ms)
+
     def is_long_share_heartbeat(self, request: ShareGroupHeartbeatRequest) -> bool:
         """True for a heartbeat that should be prepared, as the group is large."""
         group = self.share.by_id.get(request.group_id)
@@ -687,19 +724,58 @@ class GroupShard(CoordinatorShard[GroupResult]):
         result.initialization = context.initialization
         return result
 
+    def prepare_streams_heartbeat(
+        self, clock_ms: Callable[[], int], request: StreamsGroupHeartbeatRequest, *client: Any
+    ) -> Steps[PreparedWrite | None]:
+        """As `prepare_consumer_heartbeat`, for StreamsGroupHeartbeat."""
+        streams, is_joining = self.streams, request.member_epoch == 0
+        return prepare_write(
+            streams, request.group_id, self.any_group, clock_ms, streams.beat, (request, *client), is_joining=is_joining
+        )
+
     def streams_heartbeat(
-        self, now_ms: int, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
+        self,
+        now_ms: int,
+        request: StreamsGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        prepared: PreparedWrite | None = None,
     ) -> GroupResult:
-        """Handles StreamsGroupHeartbeat, which was checked."""
+        """Handles StreamsGroupHeartbeat, which was checked.
+
+        `prepared` is the result of `prepare_streams_heartbeat` with the same arguments.
+        """
         group_id = request.group_id
+        group = self.any_group(group_id)
         context = self.streams.context(group_id, now_ms, client_id, client_host)
         try:
-            result = self.streams.heartbeat(request, self.any_group(group_id), context)
+            if prepared is not None and prepared.is_current(group, self.streams):
+                result = self.streams.finish_beat(prepared, request, context)
+            else:
+                result = self.streams.heartbeat(request, group, context)
         except GroupError as error:
             response = StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
             return GroupResult(response=response)
         result.missing_topics = context.missing_topics
         return result
+
+    def prepare_first_assignment(
+        self, clock_ms: Callable[[], int], wanted: FirstAssignment
+    ) -> Steps[PreparedWrite | None]:
+        """Computes the first assignment of a Streams group in steps, as far as that can be; see `prepare_write`."""
+        streams = self.streams
+        return prepare_write(
+            streams, wanted.group_id, self.any_group, clock_ms, streams.assign_first, (wanted,), is_joining=False
+        )
+
+    def first_assignment(
+        self, now_ms: int, wanted: FirstAssignment, prepared: PreparedWrite | None = None
+    ) -> GroupResult:
+        """The first assignment of a Streams group; `prepared` is the result of `prepare_first_assignment`."""
+        if prepared is not None and prepared.is_current(self.any_group(wanted.group_id), self.streams):
+            return prepared.result
+        group = self.streams.by_id.get(wanted.group_id)
+        return GroupResult() if group is None else finished(self.streams.assign_first(group, now_ms, wanted))
 
     # Administration
 

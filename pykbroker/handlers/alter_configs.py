@@ -33,9 +33,8 @@ async def handle_alter_configs(context: NodeContext, request: AlterConfigsReques
         request.resources,
         lambda resource: _decided_here(context, resource),
         lambda resources: AlterConfigsRequest(resources=resources, validate_only=request.validate_only),
-        lambda resources: AlterConfigs(
-            [_replacement(context, resource) for resource in resources], request.validate_only, is_checked(context)
-        ),
+        lambda resource: _replacement(context, resource),
+        lambda changes: AlterConfigs(changes, request.validate_only, is_checked(context)),
         AlterConfigsResourceResponse,
     )
     return AlterConfigsResponse(responses=responses)

@@ -30,13 +30,15 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
     if context.services.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
     context.require_cluster(ALTER)
-    if any(_is_for_filters_only(new) for new in request.creations):
-        # As in Kafka, whose classes raise an exception for these values that is not handled.
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    reasons: list[str | None] = []
+    async for new in EachInTurns(request.creations):
+        if _is_for_filters_only(new):
+            # As in Kafka, whose classes raise an exception for these values that is not handled.
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        reasons.append(_reason_invalid(new))
     from pykbroker.controller.metadata.acls import CreateAcls
     from pykbroker.controller.metadata.image import Acl
 
-    reasons = [_reason_invalid(new) for new in request.creations]
     acls = [
         Acl(resource_type, new.resource_name, pattern_type, new.principal, new.host, operation, permission_type)
         async for new, (resource_type, pattern_type, operation, permission_type), reason in EachInTurns(

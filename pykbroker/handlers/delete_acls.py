@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
@@ -47,12 +48,14 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
         )
     ]
     results = await submit_command(context, DeleteAcls(filters))
-    return DeleteAclsResponse(filter_results=[_result(deletion) for deletion in results])
+    return DeleteAclsResponse(filter_results=[await _result(deletion) async for deletion in EachInTurns(results)])
 
 
-def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
+async def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=deletion.error.code,
         error_message=deletion.error.message,
-        matching_acls=[DeleteAclsMatchingAcl(error_message=None, **acl._asdict()) for acl in deletion.acls],
+        matching_acls=[
+            DeleteAclsMatchingAcl(error_message=None, **acl._asdict()) async for acl in EachInTurns(deletion.acls)
+        ],
     )

@@ -48,11 +48,8 @@ async def handle_incremental_alter_configs(
         request.resources,
         lambda resource: _decided_here(context, resource, validate_only),
         lambda resources: IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only),
-        lambda resources: IncrementalAlterConfigs(
-            [ConfigResourceEdits(r.resource_type, r.resource_name, _edits(context, r)) for r in resources],
-            validate_only,
-            is_checked(context),
-        ),
+        lambda resource: ConfigResourceEdits(resource.resource_type, resource.resource_name, _edits(context, resource)),
+        lambda changes: IncrementalAlterConfigs(changes, validate_only, is_checked(context)),
         AlterConfigsResourceResponse,
         changes_loggers=True,
     )

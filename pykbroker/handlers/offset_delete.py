@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
@@ -21,7 +22,7 @@ async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequ
     topics_by_name = context.services.metadata.image.topics_by_name
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     accepted: list[OffsetDeleteRequestTopic] = []
-    for topic in request.topics:
+    async for topic in EachInTurns(request.topics):
         found = None if topic.name in hidden else topics_by_name.get(topic.name)
         existing = {} if found is None else found.partitions
         unknown = [p for p in topic.partitions if p.partition_index not in existing]
@@ -41,7 +42,7 @@ async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequ
     response = await context.services.groups.delete_offsets(accepted_request)
     if response.error_code != ErrorCode.NONE or not refused:
         return response
-    for topic_response in response.topics:
+    async for topic_response in EachInTurns(response.topics):
         if topic_response.name in refused:
             refused[topic_response.name].partitions += topic_response.partitions
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.shard import TransactionalProducer
@@ -28,6 +29,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from pykbroker.protocol.records.batch import NO_SEQUENCE
+from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.transaction_verification import ClientGeneration, verify
 from pykbroker.transactions.states import ProducerIdentity
 
@@ -56,7 +58,14 @@ async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCom
         for topic in request.topics:
             _add(results, topic.name, (p.partition_index for p in topic.partitions), refused)
     else:
-        accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
+        accepted: list[OffsetCommitRequestTopic] = []
+        turn = Turn() if len(request.topics) > PIECE else None
+        for topic in request.topics:
+            found = _existing(context, topic, results)
+            if found is not None:
+                accepted.append(found)
+            if turn is not None and turn.is_over:
+                await turn.end_if_over()
         if accepted:
             await _commit(context, request, accepted, results)
     if context.api_version < LOADING_VERSION:
@@ -137,9 +146,16 @@ async def _commit(
     producer = TransactionalProducer(request.producer_id, request.producer_epoch)
     groups = context.services.groups
     response = await groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
+    turn = Turn() if len(response.topics) > PIECE else None
     for answered in response.topics:
-        for partition in answered.partitions:
-            _add(results, answered.name, (partition.partition_index,), partition.error_code)
+        results.setdefault(answered.name, []).extend(
+            [
+                TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=each.error_code)
+                for each in answered.partitions
+            ]
+        )
+        if turn is not None and turn.is_over:
+            await turn.end_if_over()
 
 
 async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Verification | None:

@@ -125,7 +125,7 @@ class Partitions:
             yield from partitions.values()
 
     def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
-        """Makes new partitions of an image, updates changed ones and settings, with pauses in which others run.
+        """Deletes partitions, makes new ones, updates changed ones and settings, with pauses in which others run.
 
         Lookups find new ones from `apply` on. One whose log cannot be made is left to `apply`, and so is a topic that
         takes the name of a deleted one, whose logs have the same names. Ends early if another image is applied.
@@ -133,11 +133,15 @@ class Partitions:
         A changed partition has its new leader and epoch before clients get the metadata that say so. In Kafka it has
         them after that: ReplicaManager changes one partition after the other. Internal topics are left to `apply`,
         because their coordinators learn of a new leader epoch in the same step. Logs use changed settings before
-        clients can ask for these; in Kafka some time after that.
+        clients can ask for these; in Kafka some time after that. The partitions of a deleted topic go one after the
+        other, as in Kafka; clients get NOT_LEADER_OR_FOLLOWER for them until the image is applied.
         """
         self._image_prepared = new
         # Leaders compare their followers with the brokers that the same records change.
         self.environment.brokers.brokers = new.brokers
+        for topic in new.delta.deleted_topics:
+            if topic.name not in INTERNAL_TOPICS and topic.name not in new.topics_by_name:
+                yield from self._delete_early(new, topic)
         for topic in new.delta.created_topics:
             if topic.name not in self._by_name and topic.name not in old.topics_by_name:
                 yield from self._prepare(new, topic, topic.partitions.values())
@@ -158,6 +162,17 @@ class Partitions:
     def is_preparing(self) -> bool:
         """True while an image with many new or changed partitions is being prepared."""
         return self._image_prepared is not None
+
+    def _delete_early(self, new: ClusterImage, topic: TopicImage) -> Iterator[None]:
+        """Deletes the partitions of a topic that an image does not have any more."""
+        held = self._by_name.get(topic.name, {})
+        for number in list(held):
+            if self._image_prepared is not new:
+                return
+            partition = held.pop(number, None)
+            if partition is not None:
+                self._delete(partition)
+            yield
 
     def _prepare(self, new: ClusterImage, topic: TopicImage, images: Iterable[PartitionImage]) -> Iterator[None]:
         config: LogConfig | None = None

@@ -44,6 +44,7 @@ class ConfigResource(Protocol):
 
 
 R = TypeVar("R", bound=ConfigResource)
+Change = TypeVar("Change")
 Response = TypeVar("Response")
 
 
@@ -52,7 +53,8 @@ async def alter_each(
     resources: Sequence[R],
     decide: Callable[[R], ApiError | None],
     request_of: Callable[[list[R]], Message],
-    command_of: Callable[[list[R]], Command[Any]],
+    change_of: Callable[[R], Change],
+    command_of: Callable[[list[Change]], Command[Any]],
     response: Callable[..., Response],
     *,
     changes_loggers: bool = False,
@@ -67,7 +69,8 @@ async def alter_each(
         changes_loggers: the request may change loggers; at a controller's port each time that it names one.
         decide: result of a resource that this node decides; None if the controller decides it.
         request_of: request with some of the resources, to be forwarded to the active controller.
-        command_of: command that alters the configs of some of the resources.
+        change_of: the change of one resource's configs.
+        command_of: command that makes some of the changes.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     is_controller = context.listener_kind is ListenerKind.CONTROLLER
@@ -85,7 +88,7 @@ async def alter_each(
         errors.append(error)
         ranks.append(rank if is_controller else 0)
     wanted = [resource for resource, error in zip(resources, errors, strict=True) if error is None]
-    stored = iter(await _stored(context, wanted, request_of, command_of))
+    stored = iter(await _stored(context, wanted, request_of, change_of, command_of))
     results = [next(stored) if error is None else error for error in errors]
     responses = [
         response(
@@ -138,14 +141,14 @@ async def _stored(
     context: NodeContext,
     resources: list[R],
     request_of: Callable[[list[R]], Message],
-    command_of: Callable[[list[R]], Command[Any]],
+    change_of: Callable[[R], Change],
+    command_of: Callable[[list[Change]], Command[Any]],
 ) -> list[ApiError]:
     """Alters the configs of `resources` on the controller."""
     if not resources:
         return []
-    answer, results, failure = await forwarded_or_submitted(
-        context, request_of(resources), lambda: command_of(resources)
-    )
+    changes = [change_of(resource) async for resource in EachInTurns(resources)]
+    answer, results, failure = await forwarded_or_submitted(context, request_of(resources), lambda: command_of(changes))
     if answer is not None:
         found = {(r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses}
         return [found[resource.resource_type, resource.resource_name] for resource in resources]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.protocol.acl_codes import OPERATIONS, RESOURCE_TYPES
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_fields import error_codes
+from pykbroker.protocol.error_fields import error_codes, every_error_code
 from pykbroker.protocol.steps import Steps, list_in_steps
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def audit_change(connection: ConnectionInfo, api_key: ApiKey, request: Message, 
     if not log.isEnabledFor(logging.INFO):
         return
     found = dict.fromkeys((yield from list_in_steps(names(request))))
-    errors = sorted({ErrorCode(code).name for code in error_codes(response)})
+    codes = set((yield from list_in_steps(every_error_code(response))))
+    errors = sorted(ErrorCode(code).name for code in codes - {ErrorCode.NONE})
     outcome = f" with {', '.join(errors)}" if errors else ""
     log.info(
         "%s from %s: %s %s%s",

@@ -132,9 +132,16 @@ class StandardAuthorizer:
         acls = self._acls()
         entries: dict[int, _Entries] = {}
         for acl in acls.values():
-            of_type = entries.setdefault(acl.resource_type, _Entries({}, {}, ()))
+            # There may be thousands of them, and no other request is served meanwhile.
+            of_type = entries.get(acl.resource_type)
+            if of_type is None:
+                of_type = entries[acl.resource_type] = _Entries({}, {}, ())
             table = of_type.prefixed if acl.pattern_type == PREFIXED else of_type.literal
-            table.setdefault(acl.resource_name, []).append(acl)
+            of_name = table.get(acl.resource_name)
+            if of_name is None:
+                table[acl.resource_name] = [acl]
+            else:
+                of_name.append(acl)
         self._entries = {
             resource_type: of_type._replace(prefix_lengths=tuple({len(prefix) for prefix in of_type.prefixed}))
             for resource_type, of_type in entries.items()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV_2
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
@@ -279,7 +281,12 @@ class TransactionCoordinator:
         transactional_id, producer_id, epoch = producer
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        event = AddPartitions(producer_id, epoch, frozenset(partitions), client_version, self.level)
+        added = frozenset(partitions)
+        with suppress(CoordinatorError):  # which is that of the operation, too
+            _, shard = self._runtime.find(transactional_id)
+            if shard.must_prepare(transactional_id, added):
+                await in_turns(shard.prepare_partitions(transactional_id, added))
+        event = AddPartitions(producer_id, epoch, added, client_version, self.level)
         return (await self._carry_out(transactional_id, event)).error
 
     async def verify(

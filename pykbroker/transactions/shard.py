@@ -10,7 +10,8 @@ from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, Lo
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import PIECE, Steps
-from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
+from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.transactions.state_log import decode_record, encode_key, encode_partitions, encode_value
 from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
 
@@ -19,6 +20,18 @@ TOMBSTONE_BYTES = 32
 
 TOMBSTONES_BATCH_BYTES = 100_000
 """Size of a batch of tombstones: very many ids may expire at once, more than one batch may hold."""
+
+
+LARGE = 128
+"""Number of a transaction's partitions from which they are encoded in steps; each takes 1.5 us."""
+
+
+class EncodedPartitions(NamedTuple):
+    """Partitions of a transaction as its records have them at a finalized transaction.version."""
+
+    partitions: frozenset[TopicPartition]
+    level: int
+    encoded: list[bytes]
 
 
 class TransactionEvent(Protocol):
@@ -95,6 +108,8 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         self._level = level
         self.coordinator_epoch = coordinator_epoch
         self.transactions: dict[str, Transaction] = {}
+        self._encoded: dict[str, EncodedPartitions] = {}
+        """The partitions of large transactions, by transactional id, until these end."""
 
     def replay(self, transactional_id: str, state: LoggedState | None) -> None:
         """Applies a record; None, for a tombstone, removes the id."""
@@ -140,7 +155,36 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     def encode(self, record: tuple[str, LoggedState | None]) -> tuple[bytes, bytes | None]:
         """Key and value as bytes."""
         transactional_id, state = record
-        return encode_key(transactional_id), None if state is None else encode_value(state, self._level())
+        if state is None:
+            return encode_key(transactional_id), None
+        level = self._level()
+        return encode_key(transactional_id), encode_value(
+            state, level, self._encoded_of(transactional_id, state, level)
+        )
+
+    def _encoded_of(self, transactional_id: str, state: LoggedState, level: int) -> list[bytes] | None:
+        """The partitions of a state, if `prepare_partitions` has encoded them at this level."""
+        known = self._encoded.get(transactional_id)
+        if known is None:
+            return None
+        if state.state is TransactionState.EMPTY or (known.level, known.partitions) != (level, state.partitions):
+            del self._encoded[transactional_id]
+            return None
+        return known.encoded
+
+    def must_prepare(self, transactional_id: str, partitions: Collection[TopicPartition]) -> bool:
+        """True if a transaction to which partitions are added will have so many that `prepare_partitions` is due."""
+        transaction = self.transactions.get(transactional_id)
+        return transaction is not None and len(transaction.current.partitions) + len(partitions) > LARGE
+
+    def prepare_partitions(self, transactional_id: str, partitions: frozenset[TopicPartition]) -> Steps[None]:
+        """Encodes the partitions of a transaction to which some are added, for its next records."""
+        transaction = self.transactions.get(transactional_id)
+        if transaction is not None and not partitions <= transaction.current.partitions:
+            every = transaction.current.partitions | partitions
+            level = self._level()
+            encoded = yield from encode_partitions(every, level)
+            self._encoded[transactional_id] = EncodedPartitions(every, level, encoded)
 
     def appended(self, result: TransactionResult, now_ms: int, first_offset: int) -> None:
         """Makes the ids busy whose tombstones are in flight, so that no transaction begins."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
 from pykbroker.coordination.coordinator_records import decode_record as decode_coordinator_record
 from pykbroker.coordination.coordinator_records import encode_record, kinds_of
-from pykbroker.protocol.codec import encode_versioned
+from pykbroker.protocol.codec import encode_element, encode_versioned
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.log_messages import transaction_log
 from pykbroker.protocol.log_messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from pykbroker.protocol.topic_partition import numbers_by_topic
+from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.topic_partition import TopicPartition, numbers_by_topic
 from pykbroker.transactions.states import ENDED, ENDING, LoggedState, TransactionState
 
 TRANSACTION_KINDS = kinds_of(transaction_log)
@@ -27,14 +33,32 @@ def encode_key(transactional_id: str) -> bytes:
     return key
 
 
-def encode_value(state: LoggedState, level: int) -> bytes:
-    """The value for a state, by the finalized transaction.version `level`; without KIP-890's fields below level 1."""
+def encode_partitions(partitions: Iterable[TopicPartition], level: int) -> Steps[list[bytes]]:
+    """The partitions of a transaction as `encode_value` takes them at a level, encoded in steps."""
+    version = 0 if level < FLEXIBLE_VALUE_LEVEL else 1
+    encoded = []
+    ordered = sorted(partitions)
+    yield
+    for count, (topic, of_topic) in enumerate(groupby(ordered, key=itemgetter(0)), 1):
+        schema = PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in of_topic])
+        encoded.append(encode_element(TransactionLogValue, schema, version))
+        if not count % PIECE:
+            yield
+    return encoded
+
+
+def encode_value(state: LoggedState, level: int, encoded: list[bytes] | None = None) -> bytes:
+    """The value for a state, by the finalized transaction.version `level`; without KIP-890's fields below level 1.
+
+    `encoded` are the partitions of the state at this level, if they were encoded beforehand.
+    """
+    partitions: Any = _partitions(state) if encoded is None else encoded
     value = TransactionLogValue(
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
         transaction_timeout_ms=state.timeout_ms,
         transaction_status=state.state,
-        transaction_partitions=_partitions(state),
+        transaction_partitions=partitions,
         transaction_last_update_timestamp_ms=state.last_update_ms,
         transaction_start_timestamp_ms=state.start_ms,
     )

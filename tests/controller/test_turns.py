@@ -120,6 +120,22 @@ async def test_a_subscriber_is_prepared_in_steps_and_then_called_once() -> None:
         assert ticker.turns > COUNT
 
 
+async def test_subscribers_are_prepared_for_the_deletion_of_many_partitions() -> None:
+    async with running(FakeFileSystem()) as node:
+        await register_broker(node)
+        await node.submit(CreateTopics([NewTopic("small", 1, 1), NewTopic("big", COUNT, 1)]), 1000)
+        prepared: list[list[str]] = []
+
+        def prepare(old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+            prepared.append([topic.name for topic in new.delta.deleted_topics])
+            yield
+
+        node.subscribe(lambda old, new: None, prepare)
+        for name in ("small", "big"):
+            await node.submit(DeleteTopics([TopicReference(name)]), 1000)
+        assert prepared == [["big"]]
+
+
 async def test_subscribers_are_prepared_for_changed_settings_of_many_topics() -> None:
     """A default of brokers may be a setting of all topics."""
 

@@ -9,9 +9,9 @@ from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment, ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.result import LogRecord
 from pykbroker.java_order import timeline_order
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import consumer_group_records
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -136,8 +136,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     # Changes
 
-    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+    def replay_other(self, record: LogRecord, now_ms: int) -> None:
         """Applies the record of a regular expression, or of the topics' partitions."""
+        key, value = record.key, record.value
         if isinstance(key, ConsumerGroupRegularExpressionKey):
             self._replay_regex(key, value)
         elif isinstance(key, ConsumerGroupPartitionMetadataKey):
@@ -164,6 +165,13 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             self.classic_member_count += 1
             for name, _ in new.classic.protocols:
                 self._classic_support[name] = self._classic_support.get(name, 0) + 1
+
+    def reassigned(self, member: ConsumerMember, record: LogRecord) -> ConsumerMember:
+        """The member with the current assignment of a record."""
+        if record.state is None:
+            return super().reassigned(member, record)
+        value: Any = record.value
+        return member.with_partitions(value, *record.state)
 
     def replace_assigned(self, old: ConsumerMember, new: ConsumerMember) -> None:
         """Replaces a member whose subscription is as it was, most often by a heartbeat: nothing is counted again.

@@ -115,13 +115,21 @@ class ConsumerMember(NamedTuple):
         """The member with the current assignment of a record; without any for a tombstone."""
         if value is None:
             epoch = LEAVE_GROUP_MEMBER_EPOCH
-            state, assigned, pending = self.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS
-            previous = epoch
-        else:
-            epoch, previous = value.member_epoch, value.previous_member_epoch
-            state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
-            assigned = _partition_epochs(value.assigned_partitions, epoch)
-            pending = _partition_epochs(value.partitions_pending_revocation, epoch)
+            return self._with(epoch, epoch, self.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS)
+        epoch = value.member_epoch
+        assigned = _partition_epochs(value.assigned_partitions, epoch)
+        return self.with_partitions(value, assigned, _partition_epochs(value.partitions_pending_revocation, epoch))
+
+    def with_partitions(
+        self, value: ConsumerGroupCurrentMemberAssignmentValue, assigned: PartitionEpochs, pending: PartitionEpochs
+    ) -> ConsumerMember:
+        """As `with_current_assignment`, with the partitions of the record."""
+        state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
+        return self._with(value.member_epoch, value.previous_member_epoch, state, assigned, pending)
+
+    def _with(
+        self, epoch: int, previous: int, state: MemberState, assigned: PartitionEpochs, pending: PartitionEpochs
+    ) -> ConsumerMember:
         return ConsumerMember(
             self.member_id,
             epoch,

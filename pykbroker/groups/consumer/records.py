@@ -26,7 +26,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
     TopicPartition,
     TopicPartitions,
 )
-from pykbroker.protocol.steps import Steps, list_in_steps
+from pykbroker.protocol.steps import PIECE, Steps, list_in_steps
 
 target_epoch_record = RECORD_TYPES.target_epoch_record
 member_tombstones = RECORD_TYPES.member_tombstones
@@ -69,13 +69,13 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[Lo
         for topic_id, partitions in target.items()
     )
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
+    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), state=target)
 
 
 def current_record(group_id: str, member: ConsumerMember) -> Steps[LogRecord]:
     """The current assignment of a member."""
-    assigned = yield from _topic_partitions(member.assigned)
-    pending = yield from _topic_partitions(member.pending_revocation)
+    assigned, kept = yield from _topic_partitions(member.assigned)
+    pending, kept_pending = yield from _topic_partitions(member.pending_revocation)
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
         previous_member_epoch=member.previous_member_epoch,
@@ -83,7 +83,8 @@ def current_record(group_id: str, member: ConsumerMember) -> Steps[LogRecord]:
         assigned_partitions=assigned,
         partitions_pending_revocation=pending,
     )
-    return LogRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    return LogRecord(key, value, state=(kept, kept_pending))
 
 
 def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> LogRecord:
@@ -109,12 +110,15 @@ def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable
     return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
-def _topic_partitions(assigned: PartitionEpochs) -> Steps[list[TopicPartitions]]:
-    return list_in_steps(
-        TopicPartitions(
-            topic_id=topic_id,
-            partitions=(numbers := sorted(epochs)),
-            assignment_epochs=[epochs[number] for number in numbers],
-        )
-        for topic_id, epochs in assigned.items()
-    )
+def _topic_partitions(assigned: PartitionEpochs) -> Steps[tuple[list[TopicPartitions], PartitionEpochs]]:
+    """The partitions in the form of the record, and as a group keeps them that has read it."""
+    topics = []
+    kept = {}
+    for count, (topic_id, epochs) in enumerate(assigned.items(), 1):
+        numbers = sorted(epochs)
+        values = [epochs[number] for number in numbers]
+        topics.append(TopicPartitions(topic_id=topic_id, partitions=numbers, assignment_epochs=values))
+        kept[topic_id] = dict(zip(numbers, values, strict=True))
+        if not count % PIECE:
+            yield
+    return topics, kept

@@ -19,7 +19,6 @@ from pykbroker.groups.modern.timers import MemberTimers, SoftState, TimerKind
 from pykbroker.groups.result import LogRecord
 from pykbroker.java_order import hash_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.steps import Steps
 
 Assignment = Mapping[bytes, frozenset[int]]
@@ -223,20 +222,20 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         elif isinstance(key, types.current):
             member = self.members.get(key.member_id)
             if member is not None:
-                self.replace_assigned(member, member.with_current_assignment(value))
+                self.replace_assigned(member, self.reassigned(member, record))
             elif value is not None:
                 made: AnyMember = self.member_type(key.member_id)
-                self.replace_member(made.with_current_assignment(value))
+                self.replace_member(self.reassigned(made, record))
         elif isinstance(key, types.target):
             if value is None:
                 self.targets.pop(key.member_id, None)
             else:
-                self.targets[key.member_id] = self.target_from(value) if record.target is None else record.target
+                self.targets[key.member_id] = self.target_from(value) if record.state is None else record.state
         elif isinstance(key, types.target_epoch):
             stored = (NO_ASSIGNMENT_EPOCH, 0) if value is None else (value.assignment_epoch, value.assignment_timestamp)
             self.assignment_epoch, self.assignment_timestamp_ms = stored
         elif not isinstance(key, types.group):
-            self.replay_other(key, value, now_ms)
+            self.replay_other(record, now_ms)
         elif value is not None:
             self.replay_epoch(value)
 
@@ -247,6 +246,11 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
     @abstractmethod
     def replace_member(self, new: AnyMember) -> None:
         """Adds a member or replaces the one with its id."""
+
+    def reassigned(self, member: AnyMember, record: LogRecord) -> AnyMember:
+        """The member with the current assignment of a record."""
+        value: Any = record.value
+        return member.with_current_assignment(value)
 
     def replace_assigned(self, old: AnyMember, new: AnyMember) -> None:
         """Replaces a member by one that differs in its epochs, its state and its current assignment alone."""
@@ -261,7 +265,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         """The target assignment in the value of a record."""
 
     @abstractmethod
-    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+    def replay_other(self, record: LogRecord, now_ms: int) -> None:
         """Applies a record that only this type of group has."""
 
     def replay_epoch(self, value: Any) -> None:

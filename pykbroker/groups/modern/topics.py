@@ -146,16 +146,21 @@ class GroupTopics:
     def prepare(self, names: Iterable[str]) -> Steps[None]:
         """Computes beforehand what later calls need of thousands of topics and know by then."""
         names = frozenset(names)
+        yield from self.prepare_hashes(names)
+        self.ids_of(names)
+        yield
+        self.partition_counts(names)
+        yield
+
+    def prepare_hashes(self, names: Iterable[str]) -> Steps[None]:
+        """Computes beforehand what `hash_of` needs of thousands of topics."""
+        names = frozenset(names)
         for count, name in enumerate(names, 1):
             self.prepare_hash(name)
             string_hash(name)
             if not count % PIECE:
                 yield
         self.hash_of(names)
-        yield
-        self.ids_of(names)
-        yield
-        self.partition_counts(names)
         yield
 
     def _racks(self, topic: TopicImage) -> Mapping[int, Sequence[str]]:

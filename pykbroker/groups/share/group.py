@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import share_group_records
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -73,17 +72,29 @@ class ShareGroup(ModernGroup[ShareMember]):
         """Kafka's name of the state: a share group with members is always Stable."""
         return "Stable" if self.members else "Empty"
 
-    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+    def replay_other(self, record: LogRecord, now_ms: int) -> None:
         """Applies the record of the topics' states."""
-        assert isinstance(key, ShareGroupStatePartitionMetadataKey)
+        value = record.value
+        assert isinstance(record.key, ShareGroupStatePartitionMetadataKey)
         self.has_state_record = value is not None
         if value is None:
             self.initializing, self.initialized, self.deleting = {}, {}, frozenset()
             return
         assert isinstance(value, ShareGroupStatePartitionMetadataValue)
-        self.initializing = _states(value.initializing_topics, now_ms)
-        self.initialized = _states(value.initialized_topics, now_ms)
+        if record.state is None:
+            self.initializing = _states(value.initializing_topics, now_ms)
+            self.initialized = _states(value.initialized_topics, now_ms)
+        else:
+            self.initializing, self.initialized = record.state
         self.deleting = frozenset(topic.topic_id for topic in value.deleting_topics)
+
+    def has_state_of(self, topic_ids: frozenset[bytes]) -> bool:
+        """True if the group's states have one of these topics."""
+        return not (
+            topic_ids.isdisjoint(self.initialized)
+            and topic_ids.isdisjoint(self.initializing)
+            and topic_ids.isdisjoint(self.deleting)
+        )
 
     def has_unassigned_partitions(self) -> Steps[bool]:
         """True if initialized partitions of a subscribed topic are not those of the target assignment."""

@@ -10,7 +10,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.group import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.preparation import encode_in_steps
-from pykbroker.groups.result import GroupResult, Initialization, LogRecord
+from pykbroker.groups.result import DeletedTopics, GroupResult, Initialization, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
 from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
@@ -143,10 +143,22 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
             return GroupResult(response={})
         return offsets.begin_group_deletion(group, self.topics)
 
-    def delete_topics(self, topic_ids: Iterable[bytes]) -> list[GroupResult]:
-        """Records that remove deleted topics from the states of groups."""
-        ended = frozenset(topic_ids)
-        return [offsets.forget_topics(group, ended, self.topics) for group in self.by_id.values()]
+    def with_topics(self, topic_ids: frozenset[bytes]) -> list[ShareGroup]:
+        """The groups whose states have one of these topics."""
+        return [group for group in self.by_id.values() if group.has_state_of(topic_ids)]
+
+    def forget_topics(self, deleted: DeletedTopics, now_ms: int) -> GroupResult:
+        """Removes deleted topics from the states of a group, if it is still there and has them."""
+        group = self.by_id.get(deleted.group_id)
+        return GroupResult() if group is None else finished(self.forget_topics_of(group, now_ms, deleted))
+
+    def forget_topics_of(self, group: ShareGroup, now_ms: int, deleted: DeletedTopics) -> Steps[GroupResult]:
+        """As `forget_topics`, with the record encoded; see `prepare_write`."""
+        result = GroupResult(applies_at_append=True)
+        if group.has_state_of(deleted.topic_ids):
+            result.records.append((yield from offsets.forget_topics(group, deleted.topic_ids, self.topics, now_ms)))
+            result.frames = yield from encode_in_steps(result.records)
+        return result
 
     # Time
 

@@ -199,7 +199,7 @@ def _initialize_missing(
     missing = yield from missing_partitions(group, sorted(raised.topics), context.topics, context.now_ms, retry_ms)
     if not missing:
         return
-    result.records.append((yield from initializing_record(group, missing, context.topics)))
+    result.records.append((yield from initializing_record(group, missing, context.topics, context.now_ms)))
     context.initialization = initialization_of(group.group_id, raised.epoch, missing)
 
 

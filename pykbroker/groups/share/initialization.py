@@ -46,14 +46,14 @@ def missing_partitions(
 
 
 def initializing_record(
-    group: ShareGroup, missing: Mapping[bytes, TopicState], topics: GroupTopics
+    group: ShareGroup, missing: Mapping[bytes, TopicState], topics: GroupTopics, now_ms: int
 ) -> Steps[LogRecord]:
     """The record that notes partitions as initializing; a topic that was being deleted no longer is."""
     initializing = merged(group.initializing, missing)
     deleting = group.deleting - initializing.keys()
     yield
     names = with_names(deleting, topics)
-    return (yield from state_record(group.group_id, initializing, group.initialized, names))
+    return (yield from state_record(group.group_id, initializing, group.initialized, names, now_ms))
 
 
 def initialized_record(
@@ -70,7 +70,7 @@ def initialized_record(
     initialized = merged(group.initialized, done)
     yield
     names = with_names(group.deleting, topics)
-    return (yield from state_record(group.group_id, initializing, initialized, names))
+    return (yield from state_record(group.group_id, initializing, initialized, names, now_ms))
 
 
 def uninitialized_record(group: ShareGroup, partitions: TopicPartitionNumbers, topics: GroupTopics) -> LogRecord | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import TopicPartitionNumbers, initializing_record, merged, with_names
 from pykbroker.groups.share.records import state_record
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import Steps, finished
 
 NO_OFFSETS = "There is no offset information to delete."
 
@@ -61,7 +61,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
             offsets[topic_id] = existing
     result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
     if states:
-        result.records.append(finished(initializing_record(group, states, topics)))
+        result.records.append(finished(initializing_record(group, states, topics, now_ms)))
     return result
 
 
@@ -115,13 +115,13 @@ def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
     return GroupResult(records=[record], response=partitions, applies_at_append=True)
 
 
-def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics) -> GroupResult:
-    """Removes deleted topics from the group's states; the share coordinator deletes its own state of them itself."""
-    known = group.initializing.keys() | group.initialized.keys() | group.deleting
-    if not known & topic_ids:
-        return GroupResult()
+def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics, now_ms: int) -> Steps[LogRecord]:
+    """The record that removes deleted topics from the group's states.
+
+    The share coordinator deletes its own state of them itself.
+    """
     initializing = {topic_id: state for topic_id, state in group.initializing.items() if topic_id not in topic_ids}
     initialized = {topic_id: state for topic_id, state in group.initialized.items() if topic_id not in topic_ids}
+    yield
     deleting = with_names(group.deleting - topic_ids, topics)
-    record = finished(state_record(group.group_id, initializing, initialized, deleting))
-    return GroupResult(records=[record], applies_at_append=True)
+    return (yield from state_record(group.group_id, initializing, initialized, deleting, now_ms))

@@ -25,7 +25,7 @@ from pykbroker.protocol.log_messages.share_group_records import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
-from pykbroker.protocol.steps import Steps, list_in_steps
+from pykbroker.protocol.steps import PIECE, Steps, list_in_steps
 
 member_tombstones = RECORD_TYPES.member_tombstones
 
@@ -54,7 +54,7 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> Steps[Lo
         for topic_id, partitions in target.items()
     )
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), target=target)
+    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics), state=target)
 
 
 def current_record(group_id: str, member: ShareMember) -> LogRecord:
@@ -76,6 +76,7 @@ def state_record(
     initializing: Mapping[bytes, TopicState],
     initialized: Mapping[bytes, TopicState],
     deleting: Mapping[bytes, str],
+    now_ms: int | None = None,
 ) -> Steps[LogRecord]:
     """The topics whose share partitions have a state or are about to get or to lose it.
 
@@ -84,15 +85,17 @@ def state_record(
         initializing: topic id -> partitions that the share coordinator was asked to initialize.
         initialized: topic id -> partitions that it has initialized.
         deleting: topic id -> name of topics that it was asked to forget.
+        now_ms: the time, with which the group keeps the states; None if it makes them of the record, at once.
     """
-    initializing_topics = yield from _topic_partitions(initializing)
-    initialized_topics = yield from _topic_partitions(initialized)
+    initializing_topics, kept = yield from _topic_partitions(initializing, now_ms)
+    initialized_topics, kept_initialized = yield from _topic_partitions(initialized, now_ms)
     value = ShareGroupStatePartitionMetadataValue(
         initializing_topics=initializing_topics,
         initialized_topics=initialized_topics,
         deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in deleting.items()],
     )
-    return LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
+    key = ShareGroupStatePartitionMetadataKey(group_id=group_id)
+    return LogRecord(key, value, state=None if now_ms is None else (kept, kept_initialized))
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord]:
@@ -101,8 +104,17 @@ def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord
     return RECORD_TYPES.group_tombstones(group_id, member_ids, before)
 
 
-def _topic_partitions(topics: Mapping[bytes, TopicState]) -> Steps[list[TopicPartitionsInfo]]:
-    return list_in_steps(
-        TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions))
-        for topic_id, state in topics.items()
-    )
+def _topic_partitions(
+    topics: Mapping[bytes, TopicState], now_ms: int | None
+) -> Steps[tuple[list[TopicPartitionsInfo], dict[bytes, TopicState]]]:
+    """The partitions in the form of the record, and as a group keeps them that has read it."""
+    found = []
+    kept = {}
+    for count, (topic_id, state) in enumerate(topics.items(), 1):
+        numbers = sorted(state.partitions)
+        found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=numbers))
+        if now_ms is not None:
+            kept[topic_id] = TopicState(state.name, frozenset(numbers), now_ms)
+        if not count % PIECE:
+            yield
+    return found, kept

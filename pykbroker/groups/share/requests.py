@@ -13,7 +13,7 @@ from pykbroker.controller.turns import in_turns, start_in_turns
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import GroupResult, Initialization
+from pykbroker.groups.result import DeletedTopics, GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.heartbeat import check_request
 from pykbroker.groups.share.offsets import Alteration, Deletion
@@ -128,6 +128,14 @@ class ShareGroupRequests:
                     GroupShard.prepare_share_initialized, GroupShard.share_initialized, wanted
                 )
         return errors
+
+    async def forget_topics(self, deleted: DeletedTopics) -> None:
+        """Removes deleted topics from the states of a group, in turns with requests.
+
+        Kafka's coordinator does this some time after the deletion, too.
+        """
+        with suppress(CoordinatorError):
+            await self._large.begin_write(GroupShard.prepare_forgetting_topics, GroupShard.forget_topics, deleted)
 
     async def alter_offsets(
         self, group_id: str, wanted: Mapping[str, Mapping[int, int]]

@@ -18,6 +18,7 @@ from pykbroker.java_order import grown_table_size, hash_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology, TopicInfo
+from pykbroker.protocol.steps import PIECE, Steps
 
 TOPICS_NAMED = 3
 """Number of topics that a status names before it counts the rest."""
@@ -86,14 +87,16 @@ class ConfiguredTopology(NamedTuple):
         return self.problem is None
 
 
-def configure(topology: StreamsTopology, topics: GroupTopics) -> ConfiguredTopology:
-    """Matches a topology with the topics of the cluster.
+def configure(topology: StreamsTopology, topics: GroupTopics) -> Steps[ConfiguredTopology]:
+    """Matches a topology with the topics of the cluster, which must not change between the steps.
 
     Raises:
         GroupError: STREAMS_INVALID_TOPOLOGY, or UNKNOWN_SERVER_ERROR as in Kafka for a topology without sense.
     """
-    for subtopology in topology.subtopologies.values():
+    for count, subtopology in enumerate(topology.subtopologies.values(), 1):
         copartition_groups(subtopology)
+        if not count % PIECE:
+            yield
 
     existing = topics.partition_count_of
     try:
@@ -106,17 +109,21 @@ def configure(topology: StreamsTopology, topics: GroupTopics) -> ConfiguredTopol
         if absent:
             detail = f"Source topics {summary(sorted(absent))} are missing."
             return _failed(topology, TopicProblem(StatusCode.MISSING_SOURCE_TOPICS, detail))
-        decided = decide_counts(topology, existing)
+        yield
+        decided = yield from decide_counts(topology, existing)
 
         def count_of(name: str) -> int:
             found = existing(name)
             return decided[name] if found is None else found
 
-        configured = {
-            subtopology_id: _configured(subtopology, max(map(count_of, source_topics(subtopology))), decided)
-            for subtopology_id, subtopology in topology.subtopologies.items()
-        }
+        configured = {}
+        for count, (subtopology_id, subtopology) in enumerate(topology.subtopologies.items(), 1):
+            task_count = max(map(count_of, source_topics(subtopology)))
+            configured[subtopology_id] = _configured(subtopology, task_count, decided)
+            if not count % PIECE:
+                yield
         subtopologies = {subtopology_id: configured[subtopology_id] for subtopology_id in sorted(configured)}
+        yield
         missing = _missing(subtopologies, topology, topics)
     except IncorrectlyPartitioned as error:
         return _failed(topology, TopicProblem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(error)))

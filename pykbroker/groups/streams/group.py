@@ -9,11 +9,11 @@ from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import EpochGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.configured import ConfiguredTopology
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from
-from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import streams_group_records
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
@@ -24,7 +24,7 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
 )
-from pykbroker.protocol.messages.streams_group_heartbeat import EndpointToPartitions
+from pykbroker.protocol.messages.streams_group_heartbeat import EndpointToPartitions, StreamsGroupHeartbeatRequest
 
 STREAMS_GROUP_TYPE = "streams"
 NO_TOPOLOGY_EPOCH = -1
@@ -54,6 +54,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     Attributes:
         configured: the topology matched with the existing topics; None until a heartbeat has done so.
+        configured_hash: hash of the topics that it was matched with.
         endpoint_epoch: raised with each change of the tasks of a member with an endpoint.
         endpoints: member id -> its endpoint with its partitions; computed when a response needs it.
         shutdown_member_id: the member that asks all others to stop, until the group is empty.
@@ -70,10 +71,12 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self.validated_topology_epoch = 0
         self.assignment_configs: Mapping[str, str] = {}
         self.configured: ConfiguredTopology | None = None
+        self.configured_hash = 0
         self.endpoint_epoch = 0
         self.endpoints: dict[str, EndpointToPartitions] = {}
         self.shutdown_member_id: str | None = None
         self._required_topics: frozenset[str] = frozenset()
+        self._task_count = 0
         self._active_processes: dict[str, dict[int, str]] = {}
         self._standby_processes: dict[str, dict[int, set[str]]] = {}
         self._warmup_processes: dict[str, dict[int, set[str]]] = {}
@@ -97,22 +100,41 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         """True if tasks of members consume the topic."""
         return bool(self.members) and self.topology is not None and name in self.topology.readers
 
+    @property
+    def size(self) -> int:
+        """Number of members, of topics, and of tasks as configured; on these the time of a heartbeat depends."""
+        return len(self.members) + len(self._required_topics) + self._task_count
+
+    def is_steady(self, request: StreamsGroupHeartbeatRequest, now_ms: int) -> bool:
+        """True for the heartbeat of a member that has its tasks and reports none, as most are."""
+        member = self.members.get(request.member_id)
+        return (
+            member is not None
+            and request.member_epoch != 0
+            and request.topology is None
+            and request.active_tasks is None
+            and member.is_reconciled_to(self.epoch)
+            and not self.has_expired_metadata(now_ms)
+        )
+
     def active_process(self, subtopology_id: str, number: int) -> str | None:
         """Id of the process that has a task as active or has yet to give it up; None if none has."""
         return self._active_processes.get(subtopology_id, {}).get(number)
 
     def has_copy(self, subtopology_id: str, number: int, process_id: str) -> bool:
         """True if a process has a standby or warm-up copy of a task, or has yet to give it up."""
-        return any(
-            process_id in processes.get(subtopology_id, {}).get(number, ())
-            for processes in (self._standby_processes, self._warmup_processes)
-        )
+        for processes in (self._standby_processes, self._warmup_processes):
+            if processes and process_id in processes.get(subtopology_id, {}).get(number, ()):
+                return True
+        return False
 
     # Changes
 
-    def set_configured(self, configured: ConfiguredTopology) -> None:
+    def set_configured(self, configured: ConfiguredTopology, metadata_hash: int) -> None:
         """Takes a topology that was configured; the topics behind endpoints may be others now."""
         self.configured = configured
+        self.configured_hash = metadata_hash
+        self._task_count = sum(found.task_count for found in (configured.subtopologies or {}).values())
         self.endpoints.clear()
 
     def request_shutdown(self, member_id: str) -> None:
@@ -124,10 +146,11 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         """The target assignment in the value of a record."""
         return Tasks(task_map(value.active_tasks), task_map(value.standby_tasks), task_map(value.warmup_tasks))
 
-    def replay_other(self, key: Message, value: Any, now_ms: int) -> None:
+    def replay_other(self, record: LogRecord, now_ms: int) -> None:
         """Applies the record of the topology."""
-        if isinstance(key, StreamsGroupTopologyKey):
-            self.topology = None if value is None else topology_from(value)
+        value: Any = record.value
+        if isinstance(record.key, StreamsGroupTopologyKey):
+            self.topology = None if value is None else record.state or topology_from(value)
             self._required_topics = frozenset(() if self.topology is None else self.topology.required_topics)
 
     def replay_epoch(self, value: Any) -> None:

@@ -8,11 +8,12 @@ from pykbroker.config.values import StreamsGroupValues
 from pykbroker.groups.classic.group import EMPTY, Group
 from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.preparation import LARGE, PreparedWrite
 from pykbroker.groups.modern.settings import bounded
 from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
-from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.result import FirstAssignment, GroupResult, LogRecord
 from pykbroker.groups.streams import heartbeat as heartbeats
 from pykbroker.groups.streams.describe import describe
 from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
@@ -22,7 +23,7 @@ from pykbroker.groups.streams.records import group_tombstones
 from pykbroker.groups.streams.target import Assign
 from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from pykbroker.protocol.steps import Steps
+from pykbroker.protocol.steps import Steps, finished
 
 
 class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
@@ -105,9 +106,50 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
             group = self.make(group_id, self.soft_state_of(group_id))
         else:
             group = self.get_or_make(group_id, other, is_joining=is_joining)
-        heartbeats.heartbeat(group, request, context, result, is_known=other is not None)
+        outcome = finished(heartbeats.heartbeat(group, request, context, result))
+        result.response = heartbeats.finish_heartbeat(group, request, context, outcome, is_known=other is not None)
         self.keep_soft_state(group)
         return result
+
+    def beat(
+        self, group: StreamsGroup, now_ms: int, request: StreamsGroupHeartbeatRequest, *client: str
+    ) -> Steps[GroupResult]:
+        """A heartbeat that does not leave, without its response; see `prepare_write`. `finish_beat` must follow.
+
+        `client` are the arguments of `context` that describe the client.
+        """
+        context = self.context(group.group_id, now_ms, *client)
+        result = GroupResult(applies_at_append=True)
+        result.response = yield from heartbeats.heartbeat(group, request, context, result)
+        return result
+
+    def finish_beat(
+        self, prepared: PreparedWrite, request: StreamsGroupHeartbeatRequest, context: StreamsHeartbeatContext
+    ) -> GroupResult:
+        """Result of a heartbeat that `beat` has computed.
+
+        Raises:
+            GroupError: the request is refused.
+        """
+        group, result = prepared.group, prepared.result
+        is_known = group.group_id in self.by_id
+        result.response = heartbeats.finish_heartbeat(group, request, context, result.response, is_known=is_known)
+        self.keep_soft_state(group)
+        return result
+
+    def is_long_heartbeat(self, request: StreamsGroupHeartbeatRequest, now_ms: int) -> bool:
+        """True for a heartbeat that should be prepared: it may change a member of a group with many topics or tasks."""
+        if request.member_epoch < 0:
+            return False
+        group = self.by_id.get(request.group_id)
+        if group is not None and group.configured is not None:
+            return group.size > LARGE and not group.is_steady(request, now_ms)
+        sources = (
+            [subtopology.source_topics for subtopology in request.topology.subtopologies] if request.topology else []
+        )
+        if group is not None and group.topology is not None:
+            sources = [subtopology.source_topics for subtopology in group.topology.subtopologies.values()]
+        return sum(1 + sum(self.topics.partition_count_of(name) or 1 for name in names) for names in sources) > LARGE
 
     def described(self, group: StreamsGroup) -> Steps[DescribedGroup]:
         """A group for StreamsGroupDescribe."""
@@ -119,7 +161,16 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         """Fences the member whose timer is due, or ends the initial delay; None if there is nothing to do."""
         if due.kind is not TimerKind.INITIAL_REBALANCE:
             return super().run_timer(group, due, now_ms)
-        return heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms))
+        wanted = FirstAssignment(group.group_id)
+        if group.size > LARGE:
+            return GroupResult(first_assignment=wanted)
+        return finished(self.assign_first(group, now_ms, wanted))
+
+    def assign_first(self, group: StreamsGroup, now_ms: int, wanted: FirstAssignment) -> Steps[GroupResult]:
+        """The end of the initial delay; see `prepare_write`. Nothing, if a new delay has begun since then."""
+        if (TimerKind.INITIAL_REBALANCE, heartbeats.GROUP_TIMER) in group.timers:
+            return GroupResult()
+        return (yield from heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms)))
 
     def remove_member(self, group: StreamsGroup, member: StreamsMember, now_ms: int) -> GroupResult:
         """Records that remove a member."""

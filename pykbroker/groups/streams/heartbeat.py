@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pykbroker.config.values import StreamsGroupValues
 from pykbroker.groups.modern.checks import check_room
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.preparation import encode_in_steps
 from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
@@ -28,15 +29,18 @@ from pykbroker.groups.streams.records import (
     topology_record,
 )
 from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
-from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
+from pykbroker.groups.streams.tasks import EMPTY_TASKS, MemberTasks, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     Status,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,
+    Topology,
 )
+from pykbroker.protocol.steps import PIECE, Steps
 
 GROUP_TIMER = ""
 """Member id of the timer that belongs to the whole group."""
@@ -67,22 +71,42 @@ class StreamsHeartbeatContext:
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
 
 
+class Outcome(NamedTuple):
+    """The result of a heartbeat beside its records.
+
+    Attributes:
+        epoch: the group epoch after it.
+        configured: the topology matched with the topics.
+        statuses: the first ones of the response.
+        member: the member after it.
+        has_moved: True if its assignment has changed.
+        listed: the tasks of each role for the response; None if it has none.
+    """
+
+    epoch: int
+    configured: ConfiguredTopology
+    statuses: list[Status]
+    member: StreamsMember
+    has_moved: bool
+    listed: tuple[list[TaskIds], ...] | None
+
+
 def heartbeat(
     group: StreamsGroup,
     request: StreamsGroupHeartbeatRequest,
     context: StreamsHeartbeatContext,
     result: GroupResult,
-    *,
-    is_known: bool,
-) -> None:
-    """Handles a heartbeat that is not a leave; the request was checked.
+) -> Steps[Outcome]:
+    """Computes a heartbeat that is not a leave; the request was checked. `finish_heartbeat` must follow.
+
+    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
+    harm: another computation would do the same.
 
     Args:
         group: the group, which may be new.
         request: the request.
         context: settings, topics, assignor, time and client.
-        result: takes the records and the response.
-        is_known: True if a group with this id is stored, of whichever type.
+        result: takes the records.
 
     Raises:
         GroupError: the group refuses the member.
@@ -95,7 +119,12 @@ def heartbeat(
     must_raise = updated != member
     if must_raise:
         result.records.append(member_record(group.group_id, updated))
-    topology = _topology(group, request, result)
+    if request.topology is None:
+        topology = group.topology
+    else:
+        topology = yield from _declared(group, request.topology, result)
+    if topology is None:
+        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
     statuses: list[Status] = []
     if group.topology is not None and updated.topology_epoch < group.topology.epoch:
         detail = (
@@ -103,17 +132,48 @@ def heartbeat(
             f"{group.topology.epoch}."
         )
         statuses.append(_status(StatusCode.STALE_TOPOLOGY, detail))
-    configured, epoch = _raise_epoch(group, topology, request, context, result, must_raise=must_raise)
+    configured, epoch = yield from _raise_epoch(group, topology, request, context, result, must_raise=must_raise)
     _begin_initial_delay(group, context)
-    target_epoch, target = _update_target(group, epoch, updated, configured, context, result, statuses)
+    target_epoch, target = yield from _update_target(group, epoch, updated, configured, context, result, statuses)
+    reconciled = updated
     if not updated.is_reconciled_to(target_epoch):
         _check_reported(request)
-    reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
+        reconciled = yield from _reconcile(group, updated, target_epoch, target, owned, result)
+    has_changed = request.member_epoch == 0 or reconciled.assigned != member.assigned
+    listed = (yield from _listed(reconciled.assigned)) if has_changed else None
+    if result.records:
+        result.frames = yield from encode_in_steps(result.records)
+    return Outcome(epoch, configured, statuses, reconciled, reconciled is not updated, listed)
+
+
+def finish_heartbeat(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    context: StreamsHeartbeatContext,
+    outcome: Outcome,
+    *,
+    is_known: bool,
+) -> StreamsGroupHeartbeatResponse:
+    """Response to a heartbeat, and what must be done once with it.
+
+    Args:
+        group, request, context: as for `heartbeat`.
+        outcome: what `heartbeat` has computed.
+        is_known: True if a group with this id is stored, of whichever type.
+
+    Raises:
+        GroupError: UNKNOWN_SERVER_ERROR: the partitions of a member with an endpoint are unknown.
+    """
+    epoch, configured, statuses, member, has_moved, listed = outcome
+    if epoch > group.epoch:
+        group.set_refreshed(context.now_ms, epoch)
+    if has_moved:
+        group.await_revocation(member, context.now_ms)
     deadline_ms = context.now_ms + context.settings.session_timeout_ms
     group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
     if request.shutdown_application:
         group.request_shutdown(member.member_id)
-    response = _response(group, request, member, reconciled, context, is_known=is_known)
+    response = _response(group, request, member, listed, context, is_known=is_known)
     if configured.problem is not None:
         context.missing_topics = configured.missing
         statuses.append(_status(*configured.problem))
@@ -124,7 +184,7 @@ def heartbeat(
         )
         statuses.append(_status(StatusCode.SHUTDOWN_APPLICATION, detail))
     response.status = statuses
-    result.response = response
+    return response
 
 
 def _status(code: StatusCode, detail: str) -> Status:
@@ -220,20 +280,17 @@ def _updated(
 # The topology
 
 
-def _topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, result: GroupResult) -> StreamsTopology:
+def _declared(group: StreamsGroup, topology: Topology, result: GroupResult) -> Steps[StreamsTopology]:
     """The topology of the group, which the first member with one initializes; there is no way to change it yet.
 
     Raises:
-        GroupError: INVALID_REQUEST: another topology of the same or a newer epoch; UNKNOWN_SERVER_ERROR: there is none.
+        GroupError: INVALID_REQUEST: another topology of the same or a newer epoch.
     """
-    if request.topology is None:
-        if group.topology is None:
-            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return group.topology
-    value = topology_value(request.topology)
+    value = yield from topology_value(topology)
     declared = topology_from(value)
+    yield
     if group.topology is None:
-        result.records.append(topology_record(group.group_id, value))
+        result.records.append(topology_record(group.group_id, value, declared))
         return declared
     if group.topology.epoch <= declared.epoch and not group.topology.is_same_as(declared):
         raise GroupError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
@@ -248,20 +305,24 @@ def _raise_epoch(
     result: GroupResult,
     *,
     must_raise: bool,
-) -> tuple[ConfiguredTopology, int]:
+) -> Steps[tuple[ConfiguredTopology, int]]:
     """The configured topology and the group epoch, which is raised if members, topics or configs have changed."""
     metadata_hash, configured = group.metadata_hash, group.configured
     if group.topology is None or configured is None or group.has_expired_metadata(context.now_ms):
-        metadata_hash = context.topics.hash_of(topology.required_topics)
+        required = topology.required_topics
+        if len(required) > PIECE:
+            yield from context.topics.prepare_hashes(required)
+        metadata_hash = context.topics.hash_of(required)
         has_changed = metadata_hash != group.metadata_hash
         must_raise = must_raise or has_changed
-        if has_changed or group.topology is None or configured is None:
-            configured = configure(topology, context.topics)
-            group.set_configured(configured)
+        if metadata_hash != group.configured_hash or has_changed or group.topology is None or configured is None:
+            configured = yield from configure(topology, context.topics)
+            group.set_configured(configured, metadata_hash)
     validated_epoch = NO_TOPOLOGY_EPOCH
     if configured.is_ready:
         validated_epoch = topology.epoch
         _check_tasks(configured, request)
+        yield
     configs = _assignment_configs(context.settings)
     has_other_terms = validated_epoch != group.validated_topology_epoch or configs != group.assignment_configs
     epoch = group.epoch
@@ -269,7 +330,6 @@ def _raise_epoch(
         epoch += 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash, validated_epoch, configs))
         result.details.append(f"Group {group.group_id}: epoch {epoch}")
-        group.set_refreshed(context.now_ms, epoch)
     return configured, epoch
 
 
@@ -313,7 +373,7 @@ def _update_target(
     context: StreamsHeartbeatContext,
     result: GroupResult,
     statuses: list[Status],
-) -> tuple[int, Tasks]:
+) -> Steps[tuple[int, Tasks]]:
     """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
     if (TimerKind.INITIAL_REBALANCE, GROUP_TIMER) in group.timers:
         statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_INITIALLY))
@@ -324,14 +384,18 @@ def _update_target(
         statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_BY_INTERVAL))
         return group.assignment_epoch, group.target_of(member.member_id)
     configs = _assignment_configs(context.settings)
-    records, target = compute_target(group, epoch, member, configured, configs, context.assign, context.now_ms)
+    records, target = yield from compute_target(
+        group, epoch, member, configured, configs, context.assign, context.now_ms
+    )
     result.records += records
     result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return epoch, target
 
 
-def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupResult:
+def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> Steps[GroupResult]:
     """Computes the first target assignment after the initial delay, with the configs at the group epoch.
+
+    The group must not change between the steps.
 
     The next heartbeat computes it if the group has no member, if no heartbeat has configured the topology since the
     group was loaded, or after an error, which is then in the response.
@@ -343,12 +407,13 @@ def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> 
         return result
     configs, epoch = group.assignment_configs, group.epoch
     try:
-        result.records, _ = compute_target(
+        result.records, _ = yield from compute_target(
             group, epoch, None, group.configured, configs, context.assign, context.now_ms
         )
     except GroupError as error:
         result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
         return result
+    result.frames = yield from encode_in_steps(result.records)
     result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return result
 
@@ -359,27 +424,36 @@ def _reconcile(
     target_epoch: int,
     target: Tasks,
     owned: Tasks | None,
-    context: StreamsHeartbeatContext,
     result: GroupResult,
-) -> StreamsMember:
-    if member.is_reconciled_to(target_epoch):
-        return member
-    reconciled = reconcile(group, member, target_epoch, target, owned)
+) -> Steps[StreamsMember]:
+    reconciled = yield from reconcile(group, member, target_epoch, target, owned)
+    yield
     if reconciled == member:
         return member
     result.records.append(current_record(group.group_id, reconciled))
-    group.await_revocation(reconciled, context.now_ms)
+    yield
     return reconciled
 
 
 # The response
 
 
+def _listed(assigned: MemberTasks) -> Steps[tuple[list[TaskIds], ...]]:
+    """The tasks of each role for a response."""
+    roles = []
+    for tasks in assigned:
+        roles.append(
+            [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
+        )
+        yield
+    return tuple(roles)
+
+
 def _response(
     group: StreamsGroup,
     request: StreamsGroupHeartbeatRequest,
-    old: StreamsMember,
     new: StreamsMember,
+    listed: tuple[list[TaskIds], ...] | None,
     context: StreamsHeartbeatContext,
     *,
     is_known: bool,
@@ -389,11 +463,8 @@ def _response(
         member_epoch=new.member_epoch,
         heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
-    if request.member_epoch == 0 or new.assigned != old.assigned:
-        response.active_tasks, response.standby_tasks, response.warmup_tasks = (
-            [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
-            for tasks in new.assigned
-        )
+    if listed is not None:
+        response.active_tasks, response.standby_tasks, response.warmup_tasks = listed
         group.endpoints.pop(new.member_id, None)
         if new.user_endpoint is not None:
             group.endpoint_epoch += 1

@@ -9,6 +9,7 @@ from pykbroker.groups.streams.topology import StreamsTopology, source_topics
 from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology
+from pykbroker.protocol.steps import PIECE, Steps
 
 ExistingCount = Callable[[str], int | None]
 """Returns the partition count of a topic that exists, else None."""
@@ -27,7 +28,7 @@ class IncorrectlyPartitioned(Exception):
     """Topics that must have the same partition count have others; the text is that of the status."""
 
 
-def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[str, int]:
+def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> Steps[dict[str, int]]:
     """Topic -> partition count of repartition and changelog topics.
 
     Args:
@@ -41,6 +42,7 @@ def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[st
     """
     subtopologies = topology.subtopologies.values()
     decided = _repartition_counts(subtopologies, existing)
+    yield
 
     def count_of(topic: str) -> int:
         # Source topics exist, and repartition topics are decided.
@@ -53,14 +55,17 @@ def decide_counts(topology: StreamsTopology, existing: ExistingCount) -> dict[st
     for subtopology in subtopologies:
         for group in copartition_groups(subtopology):
             decided.update(_copartitioned(group, fixed, flexible, count_of))
+    yield
     changelogs: dict[str, int] = {}
-    for subtopology in subtopologies:
+    for number, subtopology in enumerate(subtopologies, 1):
         counts = [count_of(name) for name in source_topics(subtopology)]
         if not counts:
             message = f"No source topics found for subtopology {subtopology.subtopology_id}"
             raise GroupError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
         for topic in subtopology.state_changelog_topics:
             changelogs[topic.name] = max(counts)
+        if not number % PIECE:
+            yield
     return decided | changelogs
 
 

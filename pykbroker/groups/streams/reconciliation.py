@@ -19,13 +19,14 @@ from pykbroker.groups.streams.tasks import (
     Tasks,
 )
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import PIECE, Steps
 
 UNKNOWN_STATE = "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin."
 
 
 def reconcile(
     group: StreamsGroup, member: StreamsMember, target_epoch: int, target: Tasks, owned: Tasks | None
-) -> StreamsMember:
+) -> Steps[StreamsMember]:
     """The member one step closer to its target, or as it is if it cannot move.
 
     Args:
@@ -50,12 +51,12 @@ def reconcile(
         if owned is None or any(owned):
             raise GroupError(ErrorCode.FENCED_MEMBER_EPOCH, UNKNOWN_STATE)
         epoch = target_epoch
-    return _next(group, member, epoch, target_epoch, target, owned)
+    return (yield from _next(group, member, epoch, target_epoch, target, owned))
 
 
 def _next(
     group: StreamsGroup, member: StreamsMember, epoch: int, target_epoch: int, target: Tasks, owned: Tasks | None
-) -> StreamsMember:
+) -> Steps[StreamsMember]:
     process_id = member.process_id
 
     def is_active_taken(subtopology_id: str, number: int) -> bool:
@@ -67,9 +68,9 @@ def _next(
         return is_own or group.has_copy(subtopology_id, number, process_id)
 
     assigned = member.assigned
-    active = _active_difference(assigned.active, target.active, target_epoch, is_active_taken)
-    standby = _difference(assigned.standby, target.standby, is_copy_taken)
-    warmup = _difference(assigned.warmup, target.warmup, is_copy_taken)
+    active = yield from _active_difference(assigned.active, target.active, target_epoch, is_active_taken)
+    standby = yield from _difference(assigned.standby, target.standby, is_copy_taken)
+    warmup = yield from _difference(assigned.warmup, target.warmup, is_copy_taken)
     kept = MemberTasks(active[0], standby[0], warmup[0])
     revoked = MemberTasks(active[1], standby[1], warmup[1])
     added = MemberTasks(active[2], standby[2], warmup[2])
@@ -96,17 +97,24 @@ IsTaken = Callable[[str, int], bool]
 
 def _difference(
     current: TaskMap, target: TaskMap, is_taken: IsTaken
-) -> tuple[dict[str, frozenset[int]], dict[str, frozenset[int]], dict[str, frozenset[int]], bool]:
+) -> Steps[tuple[dict[str, frozenset[int]], dict[str, frozenset[int]], dict[str, frozenset[int]], bool]]:
     """Tasks to keep, to give up and to add, and True if some cannot be added yet."""
     kept: dict[str, frozenset[int]] = {}
     revoked: dict[str, frozenset[int]] = {}
     added: dict[str, frozenset[int]] = {}
     has_unreleased = False
+    count = 0
     for key in current.keys() | target.keys():
         old, new = current.get(key, frozenset()), target.get(key, frozenset())
-        free = frozenset(number for number in new - old if not is_taken(key, number))
-        has_unreleased = has_unreleased or len(free) < len(new - old)
-        for tasks, numbers in ((kept, old & new), (revoked, old - new), (added, free)):
+        missing, free = new - old, []
+        for number in missing:
+            count += 1
+            if not count % PIECE:
+                yield
+            if not is_taken(key, number):
+                free.append(number)
+        has_unreleased = has_unreleased or len(free) < len(missing)
+        for tasks, numbers in ((kept, old & new), (revoked, old - new), (added, frozenset(free))):
             if numbers:
                 tasks[key] = numbers
     return kept, revoked, added, has_unreleased
@@ -114,10 +122,10 @@ def _difference(
 
 def _active_difference(
     current: ActiveTasks, target: TaskMap, target_epoch: int, is_taken: IsTaken
-) -> tuple[ActiveTasks, ActiveTasks, ActiveTasks, bool]:
+) -> Steps[tuple[ActiveTasks, ActiveTasks, ActiveTasks, bool]]:
     """As `_difference`; tasks keep the epochs at which they were assigned."""
     numbers = {key: frozenset(epochs) for key, epochs in current.items()}
-    kept, revoked, added, has_unreleased = _difference(numbers, target, is_taken)
+    kept, revoked, added, has_unreleased = yield from _difference(numbers, target, is_taken)
 
     def with_epochs(tasks: TaskMap) -> ActiveTasks:
         return {key: {number: current[key][number] for number in sorted(found)} for key, found in tasks.items()}

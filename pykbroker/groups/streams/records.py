@@ -8,6 +8,7 @@ from pykbroker.groups.result import LogRecord
 from pykbroker.groups.streams.group import RECORD_TYPES
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import ActiveTasks, TaskMap, Tasks
+from pykbroker.groups.streams.topology import StreamsTopology
 from pykbroker.protocol.log_messages.streams_group_records import (
     Endpoint,
     KeyValue,
@@ -47,9 +48,9 @@ def member_record(group_id: str, member: StreamsMember) -> LogRecord:
     return LogRecord(StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> LogRecord:
-    """The topology of the application."""
-    return LogRecord(StreamsGroupTopologyKey(group_id=group_id), value)
+def topology_record(group_id: str, value: StreamsGroupTopologyValue, topology: StreamsTopology) -> LogRecord:
+    """The topology of the application, of which `value` was made."""
+    return LogRecord(StreamsGroupTopologyKey(group_id=group_id), value, state=topology)
 
 
 def epoch_record(

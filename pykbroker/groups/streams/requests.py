@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups.large_writes import LargeWrites
+from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic
@@ -34,6 +37,7 @@ class StreamsGroupRequests:
 
     def __init__(self, runtime: CoordinatorRuntime[GroupShard]) -> None:
         self._runtime = runtime
+        self._large = LargeWrites(runtime)
         self.creation = InternalTopicCreation()
 
     @property
@@ -50,9 +54,20 @@ class StreamsGroupRequests:
         """
         check_request(request)
         group_id = request.group_id
-        write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
+        _, shard = self._runtime.find(group_id)
+        if shard.streams.is_long_heartbeat(request, self._runtime.now_ms()):
+            write = await self._large.begin_write(
+                GroupShard.prepare_streams_heartbeat, GroupShard.streams_heartbeat, request, client_id, client_host
+            )
+        else:
+            write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
         response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
+
+    async def assign_first(self, wanted: FirstAssignment) -> None:
+        """Computes the first assignment of a large group, in turns with requests; else its next heartbeat does."""
+        with suppress(CoordinatorError):
+            await self._large.begin_write(GroupShard.prepare_first_assignment, GroupShard.first_assignment, wanted)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""

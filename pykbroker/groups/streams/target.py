@@ -14,11 +14,11 @@ from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.records import target_record
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, Tasks
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import Steps
 
 ASSIGNOR = "sticky"
 
-Assign = Callable[[GroupSpec, Mapping[str, SubtopologySpec]], Mapping[str, Tasks]]
+Assign = Callable[[GroupSpec, Mapping[str, SubtopologySpec]], Steps[Mapping[str, Tasks]]]
 """Target assignments by member id."""
 
 
@@ -30,13 +30,13 @@ def compute_target(
     configs: Mapping[str, str],
     assign: Assign,
     now_ms: int,
-) -> tuple[list[LogRecord], Tasks]:
+) -> Steps[tuple[list[LogRecord], Tasks]]:
     """Records of the new target assignments that differ from the old ones, and the new one of a member.
 
     Nothing is assigned as long as the topology is not ready.
 
     Args:
-        group: the group as its records say.
+        group: the group as its records say; it does not change between the steps.
         epoch: the group epoch for which the assignment is.
         joining: the member whose request this is, in the place of its old value; None if no request caused it.
         configured: the topology.
@@ -62,10 +62,10 @@ def compute_target(
             for subtopology_id, subtopology in configured.subtopologies.items()
         }
         try:
-            targets = assign(GroupSpec(specs, configs), topology)
+            targets = yield from assign(GroupSpec(specs, configs), topology)
         except TaskAssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
             raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR) from RuntimeError(message)
     new = {member_id: targets.get(member_id, EMPTY_TASKS) for member_id in specs}
     own = EMPTY_TASKS if joining is None else new[joining.member_id]
-    return finished(group.target_records(epoch, now_ms, new, target_record)), own
+    return (yield from group.target_records(epoch, now_ms, new, target_record)), own

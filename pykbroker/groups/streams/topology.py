@@ -16,6 +16,7 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     TopicInfo,
 )
 from pykbroker.protocol.messages import streams_group_heartbeat as wire
+from pykbroker.protocol.steps import PIECE, Steps
 
 
 class StreamsTopology(NamedTuple):
@@ -69,28 +70,31 @@ def _required(subtopology: Subtopology) -> Iterator[str]:
     yield from (topic.name for topic in subtopology.state_changelog_topics)
 
 
-def topology_value(topology: wire.Topology) -> StreamsGroupTopologyValue:
+def topology_value(topology: wire.Topology) -> Steps[StreamsGroupTopologyValue]:
     """The record of a topology that a client declares."""
-    return StreamsGroupTopologyValue(
-        epoch=topology.epoch,
-        subtopologies=[
-            Subtopology(
-                subtopology_id=subtopology.subtopology_id,
-                source_topics=subtopology.source_topics,
-                source_topic_regex=subtopology.source_topic_regex,
-                state_changelog_topics=_topic_infos(subtopology.state_changelog_topics),
-                repartition_sink_topics=subtopology.repartition_sink_topics,
-                repartition_source_topics=_topic_infos(subtopology.repartition_source_topics),
-                copartition_groups=[
-                    CopartitionGroup(
-                        source_topics=group.source_topics,
-                        source_topic_regex=group.source_topic_regex,
-                        repartition_source_topics=group.repartition_source_topics,
-                    )
-                    for group in subtopology.copartition_groups
-                ],
+    value = StreamsGroupTopologyValue(epoch=topology.epoch)
+    for count, subtopology in enumerate(topology.subtopologies, 1):
+        value.subtopologies.append(_subtopology(subtopology))
+        if not count % PIECE:
+            yield
+    return value
+
+
+def _subtopology(subtopology: wire.Subtopology) -> Subtopology:
+    return Subtopology(
+        subtopology_id=subtopology.subtopology_id,
+        source_topics=subtopology.source_topics,
+        source_topic_regex=subtopology.source_topic_regex,
+        state_changelog_topics=_topic_infos(subtopology.state_changelog_topics),
+        repartition_sink_topics=subtopology.repartition_sink_topics,
+        repartition_source_topics=_topic_infos(subtopology.repartition_source_topics),
+        copartition_groups=[
+            CopartitionGroup(
+                source_topics=group.source_topics,
+                source_topic_regex=group.source_topic_regex,
+                repartition_source_topics=group.repartition_source_topics,
             )
-            for subtopology in topology.subtopologies
+            for group in subtopology.copartition_groups
         ],
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups import offset_requests
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
 from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,7 +24,7 @@ from pykbroker.protocol.messages.offset_delete import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykbroker.protocol.records.batch import frames_of
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import PIECE, finished
 from tests.pykbroker.groups.driver import DELAY_MS, START_MS, TOPIC_ID, Driver, subscription
 
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
@@ -206,6 +209,49 @@ def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[in
     driver.carry_out(result)
     response = result.response
     return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_deletion_that_was_prepared_is_that_of_its_moment(seed: int) -> None:
+    """P-107: commits, deletions, transactions and members may come between the steps in which it was prepared."""
+    chooser = random.Random(seed)
+    driver = Driver()
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    consumed = chooser.random() < 0.5
+    for name in names:
+        driver.commit(7, topic=name, partition=chooser.randrange(2))
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=chooser.choice(names),
+            partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in chooser.choices((0, 1), k=3)],
+        )
+        for _ in range(4 * PIECE)
+    ]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    taken = 0
+    for _ in range(8):
+        steps = offset_requests.prepare_deletion(driver.shard, request)
+        for _ in range(chooser.randrange(4)):
+            next(steps)
+        change = chooser.choice(("none", "commit", "delete", "pending", "join"))
+        name = chooser.choice(topics).name
+        if change == "commit":
+            driver.commit(8, topic=name, partition=chooser.randrange(2))
+        elif change == "delete":
+            delete_offsets(driver, name)
+        elif change == "pending":
+            committed = CommittedOffset(9, -1, "", START_MS)
+            driver.shard.pending.put(3, ("g", name, chooser.randrange(2)), committed)
+        elif change == "join" and consumed and driver.state is EMPTY:
+            driver.stable(protocols=[("range", subscription(name))])
+        prepared = finished(steps)
+        found = offset_requests.delete_offsets(driver.shard, START_MS, request, prepared)
+        plain = offset_requests.delete_offsets(driver.shard, START_MS, request)
+        assert (found.records, found.response) == (plain.records, plain.response)
+        if found.frames is not None:
+            taken += 1
+            assert found.frames == frames_of(map(encode_record, plain.records))
+    assert taken or driver.state is not EMPTY
 
 
 class TestOffsetDelete:

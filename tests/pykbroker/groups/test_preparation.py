@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.assignors.spec import in_order
+from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.modern import preparation
 from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.share.group import ShareGroup
+from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, Subtopology, TopicInfo, Topology
 from pykbroker.protocol.records.batch import frames_of
 from pykbroker.protocol.steps import PIECE, Steps
 from tests.pykbroker.groups.consumer.rig import Client, Rig
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 from tests.pykbroker.groups.share.rig import ShareRig
+from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
 
 TOPICS = [f"t{number}" for number in range(PIECE + 8)]
 COUNTS = {name: number % 3 + 1 for number, name in enumerate(TOPICS)}
@@ -33,6 +38,7 @@ class ConsumerTwin:
     def __init__(self) -> None:
         self.rig = Rig(COUNTS)
         self.clients: dict[str, Client] = {}
+        self.answers: list[Any] = []
 
     def act(self, action: Action) -> None:
         what, name, value = action
@@ -44,13 +50,13 @@ class ConsumerTwin:
         elif client is None:
             options = {"regex": "t1.*"} if what == "pattern" else {"assignor": value[1]}
             self.clients[name] = Client(self.rig, name, None if what == "pattern" else value[0], **options)
-            self.clients[name].beat()
+            self.answers.append(self.clients[name].beat())
         elif what == "leave":
             self.clients.pop(name).leave()
         elif what == "subscribe" and client.epoch > 0 and client.topics is not None:
             client.subscribe(value[0])
         else:
-            client.beat()
+            self.answers.append(client.beat())
 
 
 class ShareTwin:
@@ -59,11 +65,14 @@ class ShareTwin:
     def __init__(self) -> None:
         self.rig = ShareRig(COUNTS)
         self.epochs: dict[str, int] = {}
+        self.answers: list[Any] = []
 
     def act(self, action: Action) -> None:
         what, name, value = action
         if what == "topic":
             self.rig.set_topics(**{name: value})
+            if not value:
+                self.rig.forget(name)
         elif what == "resolve":
             self.rig.initialize(1)
         elif what == "leave":
@@ -73,7 +82,46 @@ class ShareTwin:
             epoch = self.epochs.get(name, 0)
             names = value[0] if what == "subscribe" or not epoch else []
             response = self.rig.beat(name, epoch, *names)
+            self.answers.append(response)
             self.epochs[name] = response.member_epoch if response.error_code == ErrorCode.NONE else 0
+
+
+class StreamsTwin:
+    """As `ConsumerTwin`, for a Streams group with a subtopology for each topic."""
+
+    def __init__(self) -> None:
+        self.rig = StreamsRig(COUNTS)
+        self.threads: dict[str, Thread] = {}
+        self.answers: list[Any] = []
+        changelog = [TopicInfo(name="changelog")]
+        self.topology = Topology(
+            subtopologies=[
+                Subtopology(
+                    subtopology_id=name, source_topics=[name], state_changelog_topics=changelog if not n else []
+                )
+                for n, name in enumerate(TOPICS)
+            ]
+        )
+
+    def act(self, action: Action) -> None:
+        what, name, value = action
+        thread = self.threads.get(name)
+        if what == "topic":
+            self.rig.set_topics(**{name: value})
+        elif what == "resolve":
+            self.rig.create_missing()
+        elif what == "leave":
+            self.rig.beat(name, -1)
+            self.threads.pop(name, None)
+        elif what == "pattern":
+            self.rig.configs[GROUP] = {"streams.num.standby.replicas": str(len(value[0]) % 2)}
+        elif thread is None:
+            endpoint = None if name == "a" else Endpoint(host=name, port=1)
+            thread = self.threads[name] = Thread(self.rig, name, self.topology, user_endpoint=endpoint)
+            self.answers.append(thread.join())
+        else:
+            thread.holds = what == "subscribe"
+            self.answers.append(thread.beat(endpoint_information_epoch=len(value[1])))
 
 
 def some_action(chooser: random.Random, without: str = "") -> Action:
@@ -86,7 +134,7 @@ def some_action(chooser: random.Random, without: str = "") -> Action:
     return what, name, (topics, chooser.choice(["uniform", "range"]))
 
 
-@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin, StreamsTwin])
 @pytest.mark.parametrize("seed", range(12))
 def test_the_log_is_that_of_heartbeats_in_one_piece(twin: Callable[[], Any], seed: int) -> None:
     """Changes between two steps of a heartbeat come before it."""
@@ -123,6 +171,7 @@ def test_the_log_is_that_of_heartbeats_in_one_piece(twin: Callable[[], Any], see
         disturbances.clear()
         plain.act(action)
         assert prepared.rig.log == plain.rig.log
+        assert prepared.answers == plain.answers
     assert counts[True] > 10
 
 
@@ -201,21 +250,86 @@ def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() ->
     assert GROUP in rig.shard.consumer.by_id
 
 
-@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin])
+@pytest.mark.parametrize("disturbance", ["", "join", "leave", "a new delay"])
+def test_the_first_assignment_of_a_large_streams_group(disturbance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed when the initial delay has ended, of the group as it is when that is carried out."""
+    monkeypatch.setattr("pykbroker.groups.streams.groups.LARGE", PIECE)
+    rig = StreamsRig(COUNTS, initial_rebalance_delay_ms=3_000)
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=name, source_topics=[name]) for name in TOPICS])
+    a, b = (Thread(rig, name, topology) for name in "ab")
+    a.join()
+    a.beat()
+    steps_taken = 0
+
+    def run_steps(steps: Steps[PreparedWrite | None]) -> PreparedWrite | None:
+        nonlocal steps_taken
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            steps_taken += 1
+            if steps_taken == 3:
+                rig.run_steps = None
+                if disturbance == "join":
+                    b.join()
+                elif disturbance:
+                    a.leave()
+                    if disturbance == "a new delay":
+                        b.join()
+                rig.run_steps = run_steps
+
+    rig.run_steps = run_steps
+    assert (a.epoch, rig.group.epoch, rig.group.assignment_epoch) == (1, 2, 1)
+    rig.advance(3_500)
+    assert steps_taken >= 3
+    found = {member_id: sum(map(len, target.active.values())) for member_id, target in rig.group.targets.items()}
+    count = sum(COUNTS.values())
+    if disturbance == "":
+        assert found == {"a": count}
+        assert rig.loaded_shard().streams.by_id[GROUP].targets == rig.group.targets
+    elif disturbance == "join":
+        # The member that has joined after the end of the delay has computed it.
+        assert sorted(found.values()) == [count // 2, count - count // 2]
+    else:
+        assert not any(found.values())
+    if disturbance == "a new delay":
+        b.beat()
+        rig.advance(3_500)
+        assert sum(map(len, rig.group.targets["b"].active.values())) == count
+
+
+@pytest.mark.parametrize("twin", [ConsumerTwin, ShareTwin, StreamsTwin])
 @pytest.mark.parametrize("seed", range(8))
-def test_targets_are_kept_as_the_log_has_them(twin: Callable[[], Any], seed: int) -> None:
+def test_the_group_is_kept_as_the_log_has_it(twin: Callable[[], Any], seed: int) -> None:
     """Another coordinator reads the same partitions, in the same order: both assign alike from then on."""
     chooser, here = random.Random(seed), twin()
     for _ in range(40):
         here.act(some_action(chooser))
         loaded = getattr(here.rig.loaded_shard(), here.rig.groups.group_type).by_id
         for group_id, group in here.rig.groups.by_id.items():
-            targets = loaded[group_id].targets
-            assert targets.keys() == group.targets.keys()
-            for member_id, target in group.targets.items():
-                assert ordered(target) == ordered(targets[member_id])
+            assert kept(loaded[group_id]) == kept(group)
 
 
-def ordered(target: Any) -> list[tuple[bytes, list[int]]]:
-    """Topics and partitions in the order of the record."""
-    return [(topic_id, list(in_order(partitions))) for topic_id, partitions in target.items()]
+def kept(group: Any) -> list[Any]:
+    """The state that a group keeps of its records, in the order of the records."""
+    if isinstance(group, StreamsGroup):
+        topology = group.topology
+        subtopologies = None if topology is None else list(topology.subtopologies.items())
+        return [group.members, group.targets, topology, subtopologies]
+    found: list[Any] = [ordered(group.targets[member_id], in_order) for member_id in sorted(group.targets)]
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        found += [member, ordered(member.assigned)]
+        if isinstance(group, ConsumerGroup):
+            found.append(ordered(member.pending_revocation))
+    if isinstance(group, ShareGroup):
+        for states in (group.initializing, group.initialized):
+            found.append([(topic_id, state.name, list(state.partitions)) for topic_id, state in states.items()])
+        found.append(group.deleting)
+    return found
+
+
+def ordered(assignment: Any, order: Callable[[Any], Any] = list) -> list[tuple[bytes, list[int]]]:
+    """Topics and partitions in their order."""
+    return [(topic_id, list(order(partitions))) for topic_id, partitions in assignment.items()]

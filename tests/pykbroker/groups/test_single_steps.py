@@ -60,7 +60,7 @@ def test_members_at_their_targets_stay_as_they_are() -> None:
     )
     assert same is member
     task: Any = SimpleNamespace(state=StreamsState.STABLE, member_epoch=5)
-    assert streams.reconcile(UNUSED, task, 5, UNUSED, None) is task
+    assert finished(streams.reconcile(UNUSED, task, 5, UNUSED, None)) is task
 
 
 def test_a_share_member_leaves_a_topic_before_there_is_a_new_target() -> None:
@@ -131,7 +131,7 @@ def test_the_end_of_the_initial_delay_within_the_interval_of_assignments() -> No
         members={"m": UNUSED}, configured=object(), epoch=2, assignment_epoch=1, may_assign=lambda *_: False
     )
     context: Any = SimpleNamespace(now_ms=0, settings=SimpleNamespace(assignment_interval_ms=1_000))
-    assert end_initial_delay(group, context).records == []
+    assert finished(end_initial_delay(group, context)).records == []
 
 
 async def test_offsets_whose_deletion_cannot_be_noted() -> None:

@@ -42,15 +42,37 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.replication.partition import Partition
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
+from tests.pykbroker.groups.test_turns import with_turns
 from tests.support.data_path import topic_image
 from tests.support.transactions import FakeTransactions
 
 G = coordinator_partition("g", 5)
 PRODUCER_ID = 7
 NEWEST = 5
+
+
+async def test_others_have_turns_while_the_topics_of_a_commit_are_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=3)]
+    names = ["clicks", *(f"missing{number}" for number in range(PIECE))]
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=PRODUCER_ID,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name in names],
+        )
+        response, turns = await with_turns(rig.call(handle_txn_offset_commit, request, NEWEST))
+        codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+        assert codes == {name: 0 if name == "clicks" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in names}
+        assert turns >= PIECE - 1
 
 
 class TransactionRig(Rig):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION
+from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.offsets import CommittedOffset
@@ -23,6 +23,7 @@ from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
 from pykbroker.handlers.share_group_describe import handle_share_group_describe
 from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
+from pykbroker.handlers.streams_group_heartbeat import handle_streams_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -42,12 +43,14 @@ from pykbroker.protocol.messages.offset_fetch import (
 )
 from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_image
 
 COUNT = 10 * PIECE
+KINDS = ("consumer", "share", "streams")
 GROUPS = [f"g{number}" for number in range(20)]
 
 
@@ -270,6 +273,19 @@ def join_of(kind: str, member_id: str, count: int = COUNT) -> tuple[Any, int, An
     """Handler, version and request of a member that joins group "g" and subscribes to many topics."""
     names = [f"t{number}" for number in range(count)]
     common: Any = {"group_id": "g", "member_id": member_id, "member_epoch": 0, "subscribed_topic_names": names}
+    if kind == "streams":
+        subtopologies = [Subtopology(subtopology_id=name, source_topics=[name]) for name in names]
+        request = StreamsGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            process_id=member_id,
+            rebalance_timeout_ms=60_000,
+            topology=Topology(subtopologies=subtopologies),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        return handle_streams_group_heartbeat, 0, request
     if kind == "consumer":
         beat = ConsumerGroupHeartbeatRequest(**common, rebalance_timeout_ms=60_000, topic_partitions=[])
         return handle_consumer_group_heartbeat, 1, beat
@@ -280,10 +296,11 @@ def join_of(kind: str, member_id: str, count: int = COUNT) -> tuple[Any, int, An
 def large_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """With `COUNT` topics of one partition; each change of a group makes a new target assignment."""
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
-    keys = [f"group.{kind}.{bound}assignment.interval.ms" for kind in ("consumer", "share") for bound in ("min.", "")]
+    keys = [f"group.{kind}.{bound}assignment.interval.ms" for kind in KINDS for bound in ("min.", "")]
+    keys.append("group.streams.initial.rebalance.delay.ms")
     rig = Rig(tmp_path, dict.fromkeys(keys, "0"))
     rig.change(*rig.services.metadata.image.topics_by_name.values(), *(topic_image(f"t{n}", 1) for n in range(COUNT)))
-    rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1}
+    rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1, STREAMS_VERSION: 1}
     return rig
 
 
@@ -293,7 +310,7 @@ def groups_of(rig: Rig, kind: str) -> Any:
     return getattr(shard, kind)
 
 
-@pytest.mark.parametrize("kind", ["consumer", "share"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_others_have_turns_while_a_large_group_gets_a_new_target(large_rig: Rig, kind: str) -> None:
     rig = large_rig
     async with rig.running():
@@ -306,7 +323,42 @@ async def test_others_have_turns_while_a_large_group_gets_a_new_target(large_rig
         assert list(groups_of(rig, kind).by_id["g"].members) == ["a", "b"]
 
 
-@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assignment(
+    large_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, pauses = large_rig, 0
+    config = rig.services.config
+    values = config.streams_groups.replaced(initial_rebalance_delay_ms=3_000)
+    rig.groups.follow_config(config.replaced(streams_groups=values))
+    prepare = GroupShard.prepare_first_assignment
+
+    def prepare_and_count(*arguments: Any) -> Any:
+        nonlocal pauses
+        steps = prepare(*arguments)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            pauses += 1
+            yield
+
+    monkeypatch.setattr(GroupShard, "prepare_first_assignment", prepare_and_count)
+    async with rig.running():
+        for name in "ab":
+            handler, version, request = join_of("streams", name)
+            await rig.call(handler, request, version)
+        group = groups_of(rig, "streams").by_id["g"]
+        assert group.assignment_epoch == 1
+        await trio.sleep(4)
+        assert pauses >= COUNT / PIECE
+        assert [sum(map(len, target.active.values())) for target in group.targets.values()] == [COUNT // 2] * 2
+        with trio.fail_after(1):
+            while rig.groups.streams._large._turns:
+                await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other(
     large_rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +385,7 @@ async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other
                 nursery.start_soon(join, name)
         assert codes == [ErrorCode.NONE] * len(names)
         assert sorted(groups.by_id["g"].members) == names
-        if kind == "consumer":
+        if kind != "share":
             assert sorted(beaten) == names
             assert groups.by_id["g"].epoch == len(names) + 1
         else:

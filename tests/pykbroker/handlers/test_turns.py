@@ -16,12 +16,14 @@ from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.turns import TURN_S
 from pykbroker.coordination.transaction_marker import WrittenMarker
+from pykbroker.handlers import create_acls, incremental_alter_configs
 from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
 from pykbroker.handlers.alter_partition_reassignments import handle_alter_partition_reassignments
 from pykbroker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from pykbroker.handlers.create_acls import handle_create_acls
 from pykbroker.handlers.create_partitions import handle_create_partitions
 from pykbroker.handlers.create_topics import handle_create_topics
+from pykbroker.handlers.delete_acls import handle_delete_acls
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.delete_topics import handle_delete_topics
@@ -55,6 +57,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -268,12 +271,44 @@ CHANGES = {
             ]
         ),
     ),
+    "DeleteAcls": (
+        handle_delete_acls,
+        3,
+        DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter=None,
+                    pattern_type_filter=3,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=3,
+                    permission_type=3,
+                )
+            ]
+        ),
+    ),
     "ListPartitionReassignments": (
         handle_list_partition_reassignments,
         0,
         ListPartitionReassignmentsRequest(topics=None),
     ),
 }
+
+
+def test_of_the_checks_of_many_acls(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Looks()
+    reason_invalid = create_acls._reason_invalid
+
+    def slow(*arguments: Any) -> Any:
+        looked.look()
+        return reason_invalid(*arguments)
+
+    monkeypatch.setattr(create_acls, "_reason_invalid", slow)
+    handler, version, request = CHANGES["CreateAcls"]
+    services = make_services().replaced(authorizer=StandardAuthorizer(dict, frozenset(), True))
+    looked.run(handler, make_context(version, services=services), request)
+    assert len(looked.turns) >= TOPICS / 8
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -449,6 +484,20 @@ NAMED: dict[str, tuple[Any, int, Any]] = {
         OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=name) for name in NAMES]),
     ),
 }
+
+
+def test_of_the_changes_of_many_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Looks()
+    edits = incremental_alter_configs._edits
+
+    def slow(*arguments: Any) -> Any:
+        looked.look()
+        return edits(*arguments)
+
+    monkeypatch.setattr(incremental_alter_configs, "_edits", slow)
+    handler, version, request = CHANGES["IncrementalAlterConfigs"]
+    looked.run(handler, make_context(version, services=make_services()), request)
+    assert len(looked.turns) >= TOPICS / 8
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -130,6 +130,34 @@ def test_changes_that_a_snapshot_overtakes_are_applied_with_it(path: DataPath) -
     assert {(partition.is_leader, partition.leader_epoch) for partition in held(path, "many")} == {(True, 2)}
 
 
+def test_deleted_partitions_go_one_after_the_other(path: DataPath) -> None:
+    """As in Kafka, whose ReplicaManager stops one after the other."""
+    old = many(path)
+    deleted = held(path, "many")
+    steps = path.partitions.prepare(old, change(old, old.topics_by_name["old"]))
+    assert [len(held(path, "many")) for _ in steps] == list(range(COUNT - 1, -1, -1))
+    assert all(partition.is_closed for partition in deleted)
+    assert {log.topic for log in path.directory} == {"old"}
+    path.partitions.apply(old, change(old, old.topics_by_name["old"]))
+    assert len(held(path, "old")) == 2
+    assert path.partitions.get_by_id(old.topics_by_name["many"].topic_id, 0) is None
+
+
+def test_partitions_whose_deletion_a_snapshot_overtakes(path: DataPath) -> None:
+    """Those that are left go with the snapshot, even if it has another topic of this name."""
+    old = many(path)
+    deleted = held(path, "many")
+    steps = iter(path.partitions.prepare(old, change(old, old.topics_by_name["old"])))
+    for _ in range(5):
+        next(steps)
+    again = topic_image("many", COUNT)._replace(topic_id=b"n" * 16)
+    path.partitions.apply(old, change(old, old.topics_by_name["old"], again))
+    assert list(steps) == []
+    assert all(partition.is_closed for partition in deleted)
+    assert len(held(path, "many")) == COUNT
+    assert not set(deleted) & set(held(path, "many"))
+
+
 def test_partitions_of_coordinators_are_left_to_the_application(path: DataPath) -> None:
     """Their shards are loaded and unloaded in the same step."""
     old = many(path, OFFSETS_TOPIC)
@@ -139,6 +167,8 @@ def test_partitions_of_coordinators_are_left_to_the_application(path: DataPath) 
     assert all(partition.is_leader for partition in held(path, OFFSETS_TOPIC))
     path.partitions.apply(old, new)
     assert not any(partition.is_leader for partition in held(path, OFFSETS_TOPIC))
+    assert list(path.partitions.prepare(new, change(new, new.topics_by_name["old"]))) == []
+    assert len(held(path, OFFSETS_TOPIC)) == COUNT
 
 
 def test_a_topic_with_the_name_of_a_deleted_one_is_left_to_the_application(path: DataPath) -> None:

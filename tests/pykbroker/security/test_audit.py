@@ -77,13 +77,13 @@ def test_long_lists_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     assert line == f"User:ANONYMOUS from 127.0.0.1: CREATE_TOPICS {listed} with TOPIC_ALREADY_EXISTS"
 
 
-def test_the_names_of_a_large_change_are_found_in_steps(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_names_and_errors_of_a_large_change_are_found_in_steps(caplog: pytest.LogCaptureFixture) -> None:
     context = make_context(api_key=ApiKey.CREATE_TOPICS)
     topics = [CreatableTopic(name=f"t{number}") for number in range(10 * PIECE)]
     results = [CreatableTopicResult(name=topic.name) for topic in topics]
     results[-1].error_code = ErrorCode.TOPIC_ALREADY_EXISTS
     steps = audit(context, CreateTopicsRequest(topics=topics), CreateTopicsResponse(topics=results))
-    assert sum(1 for _ in steps) == 10
+    assert sum(1 for _ in steps) == 20
     (line,) = caplog.messages
     assert line.endswith(f"t9 and {10 * PIECE - 10} more with TOPIC_ALREADY_EXISTS")
 

@@ -12,16 +12,19 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.controller.metadata.features import TV_0
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
+from pykbroker.protocol.steps import PIECE
 from pykbroker.transactions import coordinator
 from pykbroker.transactions.completion import TransactionCompletion
 from pykbroker.transactions.marker_queue import MARKERS_PER_STEP
-from pykbroker.transactions.shard import TransactionFilter
+from pykbroker.transactions.shard import LARGE, TransactionFilter
+from pykbroker.transactions.state_log import encode_value
 from pykbroker.transactions.states import ProducerIdentity, TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.coordinator_errors import outcome, outcome_of
@@ -87,6 +90,71 @@ async def test_a_new_client_at_version_0_is_refused_p_433(tmp_path: Path) -> Non
             ("t", 1): ErrorCode.NONE
         }
         assert await rig.end(known) == (ErrorCode.NONE, (P, 1))
+
+
+def values(rig: Rig) -> list[bytes | None]:
+    """The records of id "x", as they are in the log, without their times."""
+    return [
+        None if state is None else encode_value(state._replace(start_ms=0, last_update_ms=0), 2)
+        for state in rig.written("x")
+    ]
+
+
+@pytest.mark.parametrize("disturbance", ["", "other partitions", "the same partitions", "a new leader", "a level"])
+async def test_a_transaction_of_very_many_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disturbance: str
+) -> None:
+    """They are encoded while other requests run, which may add some. The log is the same as without that."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig, plain = Rig(tmp_path / "rig"), Rig(tmp_path / "plain")
+    names = [f"t{number}" for number in range(LARGE + 3 * PIECE)]
+
+    async def add(to: Rig, *names: str) -> ErrorCode:
+        partitions = [(name, 0) for name in names]
+        return await to.transactions.add_partitions(ProducerIdentity("x", *known), partitions, client_version=TV_0)
+
+    async with rig.running(), plain.running():
+        known = await rig.begin()
+        assert await plain.begin() == known
+        turns = 0
+
+        async def disturb() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+                if turns == 2 and disturbance == "other partitions":
+                    assert await add(rig, "other") is ErrorCode.NONE
+                elif turns == 2 and disturbance == "the same partitions":
+                    assert await add(rig, *names) is ErrorCode.NONE
+                elif turns == 2 and disturbance == "a new leader":
+                    rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, leader_epoch=1))
+                elif turns == 2 and disturbance == "a level":
+                    rig.set_level(0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(disturb)
+            error = await add(rig, *names)
+            nursery.cancel_scope.cancel()
+        assert turns >= (2 if disturbance else len(names) // PIECE - 1)
+        if disturbance == "a new leader":
+            assert error is ErrorCode.NOT_COORDINATOR
+            return
+        assert error is ErrorCode.NONE
+        assert await add(rig, "last") is ErrorCode.NONE
+        assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        monkeypatch.setattr("pykbroker.transactions.shard.LARGE", 1_000_000)
+        if disturbance == "other partitions":
+            assert await add(plain, "other") is ErrorCode.NONE
+        elif disturbance == "a level":
+            plain.set_level(0)
+        assert await add(plain, *names) is ErrorCode.NONE
+        assert await add(plain, "last") is ErrorCode.NONE
+        assert await plain.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        await trio.sleep(1)
+        assert states(rig)[-1] is TransactionState.COMPLETE_COMMIT
+        assert values(rig) == values(plain)
+        assert not any(shard._encoded for shard in rig.transactions._runtime.shards.values())
 
 
 async def test_verification_p_135(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.transactions.state_log import WRITTEN, decode_record, encode_key, encode_value
+from pykbroker.protocol.steps import finished
+from pykbroker.transactions.state_log import WRITTEN, decode_record, encode_key, encode_partitions, encode_value
 from pykbroker.transactions.states import LoggedState, TransactionState
 
 IDS = st.integers(-1, 2**63 - 1)
@@ -35,6 +36,13 @@ def test_what_is_written_is_read(transactional_id: str, state: LoggedState, leve
     if level == 0:
         state = state._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
     assert read == (transactional_id, state)
+
+
+@given(STATES, st.integers(0, 2))
+def test_partitions_may_be_encoded_before(state: LoggedState, level: int) -> None:
+    encoded = finished(encode_partitions(state.partitions, level))
+    if state.state is not TransactionState.EMPTY:
+        assert encode_value(state, level, encoded) == encode_value(state, level)
 
 
 def test_a_tombstone() -> None:

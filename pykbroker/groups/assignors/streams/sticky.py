@@ -13,29 +13,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from pykbroker.groups.assignors.streams.process import Process
 from pykbroker.groups.assignors.streams.spec import GroupSpec, SubtopologySpec, TaskAssignorError, TaskId
 from pykbroker.groups.streams.tasks import TaskMap, Tasks
 from pykbroker.java_order import PriorityQueue, hash_order, string_order, table_size_for
 from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.steps import PIECE, Steps
 
 STANDBY_REPLICAS = "num.standby.replicas"
 
 _log = logging.getLogger(__name__)
 
 
-def assign(group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> dict[str, Tasks]:
+def assign(group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> Steps[dict[str, Tasks]]:
     """Target assignments by member id, one for every member; `topology` has the subtopologies by id.
+
+    The arguments must not change between the steps.
 
     Raises:
         TaskAssignorError: there are tasks and no members, or the number of standby replicas is missing or no number.
     """
-    assignment = _Assignment(group, topology)
-    assignment.assign_active()
+    assignment = _Assignment(group)
+    yield from assignment.read(group, topology)
+    yield from assignment.assign_active()
     if assignment.standby_replicas > 0:
-        assignment.assign_standby()
-    return assignment.targets(group)
+        yield from assignment.assign_standby()
+    return (yield from assignment.targets(group))
 
 
 class _Member(NamedTuple):
@@ -71,23 +76,34 @@ class _Quota:
 class _Assignment:
     """The state of one computation."""
 
-    def __init__(self, group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> None:
+    def __init__(self, group: GroupSpec) -> None:
         self.standby_replicas = _standby_replicas(group.configs)
+        self._rank: dict[str, int] = {}
+        """Places of the subtopologies in the order of their ids."""
         self._active_tasks: list[TaskId] = []
+        """Tasks in the order of `_rank`, each subtopology's by partition."""
         self._stateful_tasks: list[TaskId] = []
-        for subtopology_id, subtopology in topology.items():
+        self._processes: dict[str, Process] = {}
+        self._previous_active: dict[TaskId, _Member] = {}
+        self._previous_standby: dict[TaskId, list[_Member]] = {}
+
+    def read(self, group: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> Steps[None]:
+        """Takes the tasks, the members and what these have."""
+        for rank, subtopology_id in enumerate(sorted(topology, key=string_order)):
+            subtopology = topology[subtopology_id]
+            self._rank[subtopology_id] = rank
             tasks = [TaskId(subtopology_id, partition) for partition in range(subtopology.task_count)]
             self._active_tasks += tasks
             if subtopology.is_stateful:
                 self._stateful_tasks += tasks
+            if not rank % PIECE:
+                yield
         active_count = len(self._active_tasks)
         total_count = active_count + len(self._stateful_tasks) * self.standby_replicas
         self._active_quota = _Quota(active_count, len(group.members))
         self._total_quota = _Quota(total_count, len(group.members))
-        self._processes: dict[str, Process] = {}
-        self._previous_active: dict[TaskId, _Member] = {}
-        self._previous_standby: dict[TaskId, list[_Member]] = {}
         for member_id in hash_order(group.members):
+            yield
             self._add_member(group, member_id)
         table_size = table_size_for(len(group.members))
         self._ordered_processes = [self._processes[name] for name in hash_order(self._processes, table_size)]
@@ -102,15 +118,23 @@ class _Assignment:
         for task in _tasks_of(spec.tasks.standby):
             self._previous_standby.setdefault(task, []).append(member)
 
-    def assign_active(self) -> None:
+    def assign_active(self) -> Steps[None]:
         """Gives every active task to a member."""
         # By partition first: copartitioned tasks of the same number are with one member, and should stay so.
-        tasks = sorted(self._active_tasks, key=_by_partition)
-        tasks = [task for task in tasks if not self._give_active(task, self._previous_active.get(task))]
-        tasks = [task for task in tasks if not self._give_active(task, self._previous_standby_member(task))]
-        tasks.sort(key=_by_subtopology)
+        tasks = sorted(self._active_tasks, key=_partition)
+        for previous in (self._previous_active.get, self._previous_standby_member):
+            remaining = []
+            for count, task in enumerate(tasks):
+                if not count % PIECE:
+                    yield
+                if not self._give_active(task, previous(task)):
+                    remaining.append(task)
+            tasks = remaining
+        tasks.sort(key=self._rank_of)
         processes = PriorityQueue(self._ordered_processes, _load)
-        for task in tasks:
+        for count, task in enumerate(tasks):
+            if not count % PIECE:
+                yield
             process = processes.poll()
             if process is None:
                 raise TaskAssignorError(f"No process available to assign active task {task}.")
@@ -128,16 +152,21 @@ class _Assignment:
         self._total_quota.given(task_count)
         return True
 
-    def assign_standby(self) -> None:
+    def assign_standby(self) -> Steps[None]:
         """Gives standbys of every stateful task to members of processes that do not have the task."""
-        remaining = [
-            (task, missing)
-            for task in sorted(self._stateful_tasks, key=_by_partition, reverse=True)
-            if (missing := self._give_previous_standbys(task))
-        ]
-        remaining.sort(key=lambda item: _by_subtopology(item[0]), reverse=True)
+        remaining: list[tuple[TaskId, int]] = []
+        tasks = sorted(self._stateful_tasks, key=_partition)
+        tasks.reverse()
+        for count, task in enumerate(tasks):
+            if not count % PIECE:
+                yield
+            if missing := self._give_previous_standbys(task):
+                remaining.append((task, missing))
+        remaining.sort(key=lambda item: self._rank_of(item[0]), reverse=True)
         processes = PriorityQueue(self._ordered_processes, _load)
-        for task, missing in remaining:
+        for count, (task, missing) in enumerate(remaining):
+            if not count % PIECE:
+                yield
             for given in range(missing):
                 if not self._give_standby_to_least_loaded(processes, task):
                     _log.warning(
@@ -195,19 +224,23 @@ class _Assignment:
             return None
         return candidate
 
-    def targets(self, group: GroupSpec) -> dict[str, Tasks]:
+    def _rank_of(self, task: TaskId) -> int:
+        return self._rank[task.subtopology_id]
+
+    def targets(self, group: GroupSpec) -> Steps[dict[str, Tasks]]:
         """Assignments by member id, in the order of the group's members."""
         active: dict[str, set[TaskId]] = {}
         standby: dict[str, set[TaskId]] = {}
         for process in self._processes.values():
             active.update(process.assigned(is_active=True))
             standby.update(process.assigned(is_active=False))
-        return {
-            member_id: Tasks(
+        found = {}
+        for member_id in group.members:
+            yield
+            found[member_id] = Tasks(
                 _by_subtopology_id(active.get(member_id, ())), _by_subtopology_id(standby.get(member_id, ()))
             )
-            for member_id in group.members
-        }
+        return found
 
 
 def _standby_replicas(configs: Mapping[str, str]) -> int:
@@ -232,12 +265,7 @@ def _by_subtopology_id(tasks: Iterable[TaskId]) -> TaskMap:
     return {subtopology_id: frozenset(partitions) for subtopology_id, partitions in found.items()}
 
 
-def _by_partition(task: TaskId) -> tuple[int, bytes]:
-    return task.partition, string_order(task.subtopology_id)
-
-
-def _by_subtopology(task: TaskId) -> tuple[bytes, int]:
-    return string_order(task.subtopology_id), task.partition
+_partition = itemgetter(1)
 
 
 def _load(process: Process) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import Initialization
+from pykbroker.groups.result import DeletedTopics, Initialization
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.share.heartbeat import check_request
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.pykbroker.groups.group_settings import DEFAULT_CONFIG
-from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
+from tests.pykbroker.groups.shard_rig import GROUP, ShardRig, topic_id
 
 
 class ShareRig(ShardRig):
@@ -70,6 +70,13 @@ class ShareRig(ShardRig):
             if self.run_steps is not None:
                 prepared = self.run_steps(self.shard.prepare_share_initialized(lambda: self.now_ms, done))
             self.carry_out(self.shard.share_initialized(self.now_ms, done, prepared))
+
+    def forget(self, *topics: str) -> None:
+        """The coordinator has learned that topics are deleted."""
+        deleted, prepared = DeletedTopics(GROUP, frozenset(map(topic_id, topics))), None
+        if self.run_steps is not None:
+            prepared = self.run_steps(self.shard.prepare_forgetting_topics(lambda: self.now_ms, deleted))
+        self.carry_out(self.shard.forget_topics(self.now_ms, deleted, prepared))
 
     def fail(self) -> None:
         """The share coordinator refuses what was asked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.result import DeletedTopics
 from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
@@ -116,7 +117,9 @@ def test_deleted_topics_are_forgotten() -> None:
     rig = ShareRig({"t": 1, "u": 1})
     abandoned(rig, "t", "u")
     rig.set_topics(t=0)
-    for result in rig.shard.share.delete_topics([T]):
-        rig.carry_out(result)
+    assert rig.shard.share.with_topics(frozenset([T])) == [rig.group]
+    rig.forget("t")
     assert partitions(rig.group.initialized) == {U: frozenset({0})}
-    assert [result.records for result in rig.shard.share.delete_topics([T])] == [[]]
+    assert rig.shard.share.with_topics(frozenset([T])) == []
+    assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T])), 0).records == []
+    assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U])), 0).records == []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic, StatusCode
 from pykbroker.groups.streams.group import StreamsGroup
@@ -47,19 +48,30 @@ class StreamsRig(ShardRig):
     def beat(self, member_id: str, epoch: int, group_id: str = GROUP, **fields: Any) -> StreamsGroupHeartbeatResponse:
         """The response to a heartbeat."""
         request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch, **fields)
-        streams = self.shard.streams
-        context = streams.context(group_id, self.now_ms, "client", "/host")
+        client = "client", "/host"
+        prepared = None
         try:
             check_request(request)
-            result = streams.heartbeat(request, self.shard.any_group(group_id), context)
         except GroupError as error:
             return StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
+        if self.run_steps is not None and epoch >= 0:
+            prepared = self.run_steps(self.shard.prepare_streams_heartbeat(lambda: self.now_ms, request, *client))
+        result = self.shard.streams_heartbeat(self.now_ms, request, *client, prepared)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return StreamsGroupHeartbeatResponse(error_code=self.append_error)
-        self.missing = context.missing_topics
+        self.missing = result.missing_topics
         response: StreamsGroupHeartbeatResponse = result.response
         return response
+
+    def deliver(self, result: GroupResult) -> None:
+        """Computes the first assignment of a large group, as the coordinator does it in a task."""
+        wanted = result.first_assignment
+        if wanted is not None:
+            prepared = None
+            if self.run_steps is not None:
+                prepared = self.run_steps(self.shard.prepare_first_assignment(lambda: self.now_ms, wanted))
+            self.carry_out(self.shard.first_assignment(self.now_ms, wanted, prepared))
 
     def set_topics(self, **topics: int) -> None:
         """As `ShardRig.set_topics`; "_" stands for "-"."""

@@ -21,14 +21,15 @@ from pykbroker.protocol.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.shard_rig import image_of
 
 INVALID, UNKNOWN = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def configured(*subtopologies: Subtopology, **topics: int) -> ConfiguredTopology:
-    topology = topology_from(topology_value(Topology(subtopologies=list(subtopologies))))
-    return configure(topology, GroupTopics(image_of(topics)))
+    topology = topology_from(finished(topology_value(Topology(subtopologies=list(subtopologies)))))
+    return finished(configure(topology, GroupTopics(image_of(topics))))
 
 
 def refusal(*subtopologies: Subtopology, **topics: int) -> tuple[ErrorCode, str | None]:

@@ -6,8 +6,10 @@ import random
 import uuid
 from collections.abc import Mapping
 
+from pykbroker.groups.assignors.streams import sticky
 from pykbroker.groups.assignors.streams.spec import AssignmentMember, GroupSpec, SubtopologySpec, TaskId
 from pykbroker.groups.streams.tasks import TaskMap, Tasks
+from pykbroker.protocol.steps import finished
 
 
 class Topology(dict[str, SubtopologySpec]):
@@ -23,6 +25,10 @@ class Topology(dict[str, SubtopologySpec]):
             if not only_stateful or subtopology.is_stateful
             for partition in range(subtopology.task_count)
         ]
+
+
+def assign(spec: GroupSpec, topology: Mapping[str, SubtopologySpec]) -> dict[str, Tasks]:
+    return finished(sticky.assign(spec, topology))
 
 
 def member(process_id: str, active: TaskMap | None = None, standby: TaskMap | None = None) -> AssignmentMember:

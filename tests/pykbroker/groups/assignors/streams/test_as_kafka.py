@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.assignors.streams.spec import AssignmentMember, TaskAssignorError, TaskId
-from pykbroker.groups.assignors.streams.sticky import assign
 from pykbroker.groups.streams.tasks import TaskMap, Tasks
-from tests.pykbroker.groups.assignors.streams.groups import Topology, after, group, random_topology, some_members
+from tests.pykbroker.groups.assignors.streams.groups import (
+    Topology,
+    after,
+    assign,
+    group,
+    random_topology,
+    some_members,
+)
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

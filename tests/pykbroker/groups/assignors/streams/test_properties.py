@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykbroker.groups.assignors.streams.spec import AssignmentMember, TaskId
-from pykbroker.groups.assignors.streams.sticky import assign
 from pykbroker.groups.streams.tasks import Tasks
 from tests.pykbroker.groups.assignors.streams.groups import (
     Topology,
     after,
+    assign,
     group,
     member,
     random_topology,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.groups.assignors.streams.spec import AssignmentMember, GroupSpec, TaskAssignorError
-from pykbroker.groups.assignors.streams.sticky import assign
 from pykbroker.groups.streams.tasks import Tasks
-from tests.pykbroker.groups.assignors.streams.groups import Topology, after, group, member, task_ids
+from tests.pykbroker.groups.assignors.streams.groups import Topology, after, assign, group, member, task_ids
 
 FOUR_TASKS = Topology({"0": 4})
 STATEFUL = Topology({"0": 3}, frozenset("0"))
