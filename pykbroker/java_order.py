@@ -153,6 +153,12 @@ def partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
     return sorted(put, key=lambda partition: _spread(31 * (31 + partition) + topic_hash) & last)
 
 
+def hashed_partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
+    """Partitions of one topic, which were put in this order, in that of a HashMap of Kafka's TopicPartitions."""
+    topic_hash = string_hash(topic)
+    return table_order(partitions, lambda partition: 31 * (31 + partition) + topic_hash)
+
+
 def concurrent_order(keys: Iterable[str]) -> list[str]:
     """Strings in the order of a ConcurrentHashMap; keys of one slot in the order of `keys`, in which they were put."""
     put = list(keys)
@@ -191,6 +197,12 @@ def table_size_for(capacity: int) -> int:
 def table_size_of_items(count: int) -> int:
     """The size of the table that the helpers of Kafka's assignors make for so many items."""
     return table_size_for(int((count + 1) / 0.75 + 1))
+
+
+def copied_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of a `new HashSet<>(collection)` of them."""
+    put = list(keys)
+    return hash_order(put, copied_table_size(len(put)))
 
 
 def copied_table_size(count: int) -> int:
