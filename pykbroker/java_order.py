@@ -180,13 +180,22 @@ def timeline_order(keys: Iterable[str], count: int = 0) -> list[str]:
         keys: the keys in the order in which they were put, none twice.
         count: number of all keys of the map, if `keys` are some of them.
     """
+    return _timeline_order(keys, string_hash, count)
+
+
+def timeline_number_order(numbers: Iterable[int]) -> list[int]:
+    """As `timeline_order`, for numbers."""
+    return _timeline_order(numbers, int, 0)
+
+
+def _timeline_order(keys: Iterable[_Key], hash_of: Callable[[_Key], int], count: int) -> list[_Key]:
     put = list(keys)
     table_size = 2
     while max(count, len(put)) * 3 > table_size * 4:
         table_size *= 2
     shift = 65 - table_size.bit_length()
     put.reverse()
-    return sorted(put, key=lambda key: (string_hash(key) * _FIBONACCI & 0xFFFF_FFFF_FFFF_FFFF) >> shift)
+    return sorted(put, key=lambda key: (hash_of(key) * _FIBONACCI & 0xFFFF_FFFF_FFFF_FFFF) >> shift)
 
 
 def table_size_for(capacity: int) -> int:

@@ -284,6 +284,7 @@ class FetchSteps:
                 known = had_nothing.get(asked.key)
                 if known is not None and known.has_still_nothing(self._bound):
                     read.partitions.append(known)
+                    read.refused_count += known.is_refused
                     continue
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
                 if found.is_refused:
@@ -469,6 +470,8 @@ class FetchSteps:
 
     async def respond(self, read: ReadPass) -> FetchResponse:
         """The response with the partitions of the last pass."""
+        if read.refused_count:
+            read.partitions.sort(key=self._place)
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._is_replica:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
@@ -492,6 +495,12 @@ class FetchSteps:
             self._context.has_long_response = True
             await self._add_in_turns(read, parts)
         return parts.response(self._context)
+
+    def _place(self, partition: ReadPartition) -> int:
+        """Sort key of a partition in the response: refused ones last, a consumer's unknown ids before the others."""
+        if not partition.is_refused:
+            return 0
+        return 1 if partition.data.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not self._is_replica else 2
 
     async def _add_in_turns(self, read: ReadPass, parts: ResponseParts) -> None:
         turn = Turn()

@@ -117,6 +117,8 @@ async def test_the_offsets_of_a_response_are_of_one_moment(
         response, turns = await with_turns(rig.call(handle_offset_fetch, request, version), change)
         topics = {topic.name: topic for topic in (response.groups[0].topics if version >= 8 else response.topics)}
         found = [(p.partition_index, p.committed_offset, p.error_code) for p in topics["many"].partitions]
+        if not names:
+            found.sort()  # without them the order is that of Kafka's hash tables
         assert found == [(n, 7, 0) for n in range(COUNT)] + ([(COUNT, -1, 0)] if names else [])
         assert turns >= COUNT / PIECE - 1
 

@@ -170,7 +170,9 @@ async def test_errors_are_answered_at_once(path: DataPath) -> None:
 
 @pytest.mark.parametrize("authorizes", [False, True])
 async def test_refused_partitions_do_not_end_the_wait_for_others(path: DataPath, authorizes: bool) -> None:
-    """P-63: neither unknown topics nor those that the client may not read; records of the others do."""
+    """P-63, P-66: neither unknown topics nor those that the client may not read; records of the others do. Refused
+    partitions come last.
+    """
     request = asked(at(), at(partition=9), max_wait_ms=2_000)
     request.topics += asked(at(), topic="no").topics
     if authorizes:
@@ -182,7 +184,7 @@ async def test_refused_partitions_do_not_end_the_wait_for_others(path: DataPath,
         await trio.sleep(1)
         put(path)
 
-    codes = [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+    codes = [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     codes += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] if authorizes else []
     for wait_s, found in ((2, []), (1, [0])):
         started = trio.current_time()
