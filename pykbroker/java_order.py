@@ -166,6 +166,12 @@ def partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
     return sorted(put, key=lambda partition: _spread(31 * (31 + partition) + topic_hash) & last)
 
 
+def hashed_partition_order(topic: str, partitions: Iterable[int]) -> list[int]:
+    """Partitions of one topic, which were put in this order, in that of a HashMap of Kafka's TopicPartitions."""
+    topic_hash = string_hash(topic)
+    return table_order(partitions, lambda partition: 31 * (31 + partition) + topic_hash)
+
+
 def concurrent_order(keys: Iterable[str]) -> list[str]:
     """Strings in the order of a ConcurrentHashMap; keys of one slot in the order of `keys`, in which they were put."""
     put = list(keys)
@@ -187,13 +193,22 @@ def timeline_order(keys: Iterable[str], count: int = 0) -> list[str]:
         keys: the keys in the order in which they were put, none twice.
         count: number of all keys of the map, if `keys` are some of them.
     """
+    return _timeline_order(keys, string_hash, count)
+
+
+def timeline_number_order(numbers: Iterable[int]) -> list[int]:
+    """As `timeline_order`, for numbers."""
+    return _timeline_order(numbers, int, 0)
+
+
+def _timeline_order(keys: Iterable[_Key], hash_of: Callable[[_Key], int], count: int) -> list[_Key]:
     put = list(keys)
     table_size = 2
     while max(count, len(put)) * 3 > table_size * 4:
         table_size *= 2
     shift = 65 - table_size.bit_length()
     put.reverse()
-    return sorted(put, key=lambda key: (string_hash(key) * _FIBONACCI & 0xFFFF_FFFF_FFFF_FFFF) >> shift)
+    return sorted(put, key=lambda key: (hash_of(key) * _FIBONACCI & 0xFFFF_FFFF_FFFF_FFFF) >> shift)
 
 
 def table_size_for(capacity: int) -> int:
@@ -204,6 +219,12 @@ def table_size_for(capacity: int) -> int:
 def table_size_of_items(count: int) -> int:
     """The size of the table that the helpers of Kafka's assignors make for so many items."""
     return table_size_for(int((count + 1) / 0.75 + 1))
+
+
+def copied_order(keys: Iterable[str]) -> list[str]:
+    """Strings in the order of a `new HashSet<>(collection)` of them."""
+    put = list(keys)
+    return hash_order(put, copied_table_size(len(put)))
 
 
 def copied_table_size(count: int) -> int:

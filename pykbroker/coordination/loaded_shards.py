@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
 from pykbroker.controller.turns import in_turns
-from pykbroker.coordination.partitioning import coordinator_partition
+from pykbroker.coordination.partitioning import coordinator_partition, keys_by_partition
 from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -175,6 +175,13 @@ class LoadedShards(Generic[Shard]):
             return None
         partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
         return -1 if partition is None else partition.leader
+
+    def by_partition(self, keys: Sequence[str]) -> list[list[str]]:
+        """Keys as `keys_by_partition` has them; all in one list if there is no topic yet."""
+        topic = self._metadata.image.topics_by_name.get(self._topic)
+        if len(keys) < 2 or topic is None:
+            return [[*keys]]
+        return keys_by_partition(keys, self._topic, len(topic.partitions))
 
     @property
     def is_loading(self) -> bool:

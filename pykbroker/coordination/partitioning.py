@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from pykbroker.java_order import string_hash
+from pykbroker.java_order import hashed_partition_order, string_hash
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -22,3 +23,11 @@ def coordinator_partition(key: str, partition_count: int) -> int:
     """
     value = string_hash(key)
     return (0 if value == -0x8000_0000 else abs(value)) % partition_count
+
+
+def keys_by_partition(keys: Iterable[str], topic: str, partition_count: int) -> list[list[str]]:
+    """Keys of each partition that has one, in the order in which Kafka's group coordinator asks the partitions."""
+    found: dict[int, list[str]] = {}
+    for key in keys:
+        found.setdefault(coordinator_partition(key, partition_count), []).append(key)
+    return [found[number] for number in hashed_partition_order(topic, found)]

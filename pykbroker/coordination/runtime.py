@@ -11,7 +11,7 @@ replies delivered without an await.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -237,6 +237,10 @@ class CoordinatorRuntime(Generic[Shard]):
         now_ms = self.expire_due()
         number, shard = self._loaded.find(key)
         return number, shard, now_ms
+
+    def by_partition(self, keys: Sequence[str]) -> list[list[str]]:
+        """Keys as `keys_by_partition` has them; all in one list if there is no topic yet."""
+        return self._loaded.by_partition(keys)
 
     def leader(self, key: str) -> int | None:
         """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""

@@ -23,7 +23,7 @@ from pykbroker.coordination.internal_topic import offsets_topic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import CoordinatorError, KafkaError
-from pykbroker.java_order import partition_order
+from pykbroker.java_order import copied_order, partition_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
 
@@ -495,6 +495,10 @@ class GroupCoordinator:
 
     # Administration
 
+    def in_described_order(self, group_ids: Iterable[str]) -> list[str]:
+        """Groups of a request in the order in which Kafka describes them: by partition (P-651)."""
+        return [group_id for some in self._runtime.by_partition([*group_ids]) for group_id in some]
+
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """Describes one group, for DescribeGroups."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
@@ -556,8 +560,8 @@ class GroupCoordinator:
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Deletes Empty groups when all earlier records are replicated (P-392); returns the code of each group."""
-        wanted = list(group_ids)
+        """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
+        wanted = [group_id for some in self._runtime.by_partition([*group_ids]) for group_id in copied_order(some)]
         codes = await self._prepare_deletions(wanted)
         writes: dict[str, Write[GroupResult]] = {}
         turn = Turn()
@@ -577,7 +581,7 @@ class GroupCoordinator:
             except CoordinatorError as error:
                 codes[group_id] = error.error_code
             await turn.end_if_over()
-        return codes
+        return {group_id: codes[group_id] for group_id in wanted}
 
     async def _prepare_deletions(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Waits until earlier records are replicated, and deletes the states of share groups.

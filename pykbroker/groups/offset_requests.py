@@ -15,7 +15,7 @@ from pykbroker.groups.result import GroupResult, LogRecord, Tombstones
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
-from pykbroker.java_order import to_signed_long
+from pykbroker.java_order import timeline_number_order, timeline_order, to_signed_long
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -266,7 +266,8 @@ def fetch(
     """Committed offsets of a group, all of them if `topics` is None, as they are in the first of the steps.
 
     A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
-    offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
+    offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113). All of them come in the order of the hash
+    tables in which Kafka keeps them (P-652).
     """
     group_id = request.group_id
     group = shard.any_group(group_id) if require_stable else shard.committed_group(group_id)
@@ -277,11 +278,13 @@ def fetch(
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     # Offsets may be left of a group that was forgotten without tombstones (P-381).
     committed_topics = {} if group is None else shard.offsets.of_group(group_id)
-    found: list[tuple[str, bytes, list[tuple[int, CommittedOffset | None]]]]
+    found: list[tuple[str, bytes, list[tuple[int, CommittedOffset | None]]]] = []
     if request.topics is None:
-        found = [(name, ZERO_UUID, [*partitions.items()]) for name, partitions in committed_topics.items()]
+        for name in timeline_order(committed_topics):
+            partitions = committed_topics[name]
+            numbers = timeline_number_order(partitions)
+            found.append((name, ZERO_UUID, [(number, partitions[number]) for number in numbers]))
     else:
-        found = []
         for topic in request.topics:
             partitions = committed_topics.get(topic.name, {})
             found.append(

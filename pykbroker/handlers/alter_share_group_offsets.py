@@ -35,16 +35,17 @@ async def handle_alter_share_group_offsets(
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
     metadata = context.services.metadata
     refused = await context.refused_in_turns(READ, TOPIC, (topic.topic_name for topic in request.topics))
-    wanted: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None:
-            offsets = wanted.setdefault(topic.topic_name, {})
-            offsets.update((asked.partition_index, asked.start_offset) for asked in topic.partitions)
+    wanted = [
+        (topic.topic_name, {asked.partition_index: asked.start_offset for asked in topic.partitions})
+        for topic in request.topics
+        if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None
+    ]
     try:
         errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
     except GroupError as refusal:
         raise KafkaError(refusal.error_code, refusal.message or TEXTS.get(refusal.error_code)) from None
     response = AlterShareGroupOffsetsResponse()
+    existing = {name for name, _ in wanted}
     altered: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
         image = metadata.topic(topic.topic_name)
@@ -64,7 +65,7 @@ async def handle_alter_share_group_offsets(
                     partition_index=asked.partition_index, error_code=code, error_message=message or TEXTS.get(code)
                 )
             )
-        if topic.topic_name in wanted:
+        if topic.topic_name in existing:
             altered.append(answer)
         elif answer.partitions:
             response.responses.append(answer)

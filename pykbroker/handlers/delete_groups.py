@@ -19,8 +19,7 @@ async def handle_delete_groups(context: BrokerContext, request: DeleteGroupsRequ
     group_ids = dict.fromkeys(request.groups_names)
     refused = await context.refused_in_turns(DELETE, GROUP, group_ids)
     allowed = [group_id for group_id in group_ids if group_id not in refused]
-    codes: dict[str, ErrorCode] = await context.services.groups.delete_groups(allowed)
-    results = {group_id: codes[group_id] for group_id in allowed}
+    results: dict[str, ErrorCode] = await context.services.groups.delete_groups(allowed)
     results.update((g, ErrorCode.GROUP_AUTHORIZATION_FAILED) for g in group_ids if g in refused)
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in results.items()]

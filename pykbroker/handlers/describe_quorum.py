@@ -38,10 +38,8 @@ async def handle_describe_quorum(context: NodeContext, request: DescribeQuorumRe
     if not context.authorize_cluster(DESCRIBE):
         code, message = AUTHORIZATION_FAILED[CLUSTER]
         return DescribeQuorumResponse(error_code=code, error_message=message)
-    asked = [
-        (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
+    asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+    if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
             topics=[
                 TopicDataResponse(

@@ -38,6 +38,7 @@ from pykbroker.replication.fetch_sessions import FEW, is_large, requested_partit
 from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
+    ERRORS_OF_LOGS,
     TOPIC_ID_VERSION,
     ResponseParts,
     at_preferred_replica,
@@ -105,6 +106,7 @@ class ReadPartition(NamedTuple):
             other partitions have: an error, a diverging epoch, a preferred read replica.
         is_throttled: True if the records count for the leader's replication throttle (KIP-73).
         leadership, leader_epoch: of the partition when it was read.
+        is_refused: True if the handler refused the partition before any log was read, which ends no wait for others.
     """
 
     asked: FetchedPartition
@@ -113,14 +115,17 @@ class ReadPartition(NamedTuple):
     is_throttled: bool = False
     leadership: Leadership | None = None
     leader_epoch: int = NO_EPOCH
+    is_refused: bool = False
 
     def has_still_nothing(self, bound: int) -> bool:
-        """True if a consumer found no records here, and no field of its response has changed since.
+        """True if a consumer found no records here, or was refused, and no field of its response has changed since.
 
         A field of the response that can change while a request waits needs a condition here, as it needs one in
         `FetchedPartition.changes_response` and in `CaughtUpConsumer.is_unchanged`.
         """
         partition, data = self.awaited, self.data
+        if self.is_refused:
+            return True
         if (
             partition is None
             or self.leadership is None
@@ -138,13 +143,14 @@ class ReadPartition(NamedTuple):
 class ReadPass:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("has_urgent", "partitions", "size_bytes", "throttled_until")
+    __slots__ = ("has_urgent", "partitions", "refused_count", "size_bytes", "throttled_until")
 
     def __init__(self) -> None:
         self.partitions: list[ReadPartition] = []
         self.size_bytes = 0
         # True if the response must not wait, because of one of the partitions.
         self.has_urgent = False
+        self.refused_count = 0
         # Time at which records that the leader's replication throttle held back may be sent.
         self.throttled_until = math.inf
 
@@ -203,7 +209,8 @@ class FetchSteps:
         with OffsetWaiter(self._min_bytes) as waiter:
             read = await self._read_all(waiter if may_wait else None, None)
             wanted = self._min_bytes - read.size_bytes
-            if not may_wait or wanted <= 0 or read.has_urgent or not self._fetch.partitions:
+            is_none_left = read.refused_count == len(self._fetch.partitions)
+            if not may_wait or wanted <= 0 or read.has_urgent or is_none_left:
                 return read
             waiter.bytes_wanted -= read.size_bytes
             deadline = trio.current_time() + request.max_wait_ms / 1000
@@ -228,8 +235,13 @@ class FetchSteps:
         """
         read, is_first_pass = ReadPass(), before is None
         had_nothing: dict[PartitionKey, ReadPartition] = {}
-        if before is not None and self._bound != FetchBound.LOG_END:
-            had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
+        if before is not None:
+            is_replica = self._bound == FetchBound.LOG_END
+            had_nothing = {
+                found.asked.key: found
+                for found in before.partitions
+                if found.is_refused or not (is_replica or found.data.records)
+            }
         # For partitions that are not read. A replica has the right to all of them or to none.
         asks_authorizer = self._context.services.authorizer is not None
         if asks_authorizer and self._is_replica:
@@ -254,8 +266,7 @@ class FetchSteps:
                     and not self._rack
                 ):
                     if asks_authorizer and not self._is_authorized(asked):
-                        read.partitions.append(self._refused(asked))
-                        read.has_urgent = True
+                        self._note_refused(read, self._refused(asked))
                         continue
                     # Nothing has changed since the last fetch: the partition is not read.
                     if is_first_pass:
@@ -273,8 +284,12 @@ class FetchSteps:
                 known = had_nothing.get(asked.key)
                 if known is not None and known.has_still_nothing(self._bound):
                     read.partitions.append(known)
+                    read.refused_count += known.is_refused
                     continue
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
+                if found.is_refused:
+                    self._note_refused(read, found)
+                    continue
                 read.partitions.append(found)
                 records = found.data.records
                 size = len(records)
@@ -334,7 +349,10 @@ class FetchSteps:
             if follower is not None and is_first_pass and found.diverging is None:
                 self._note_progress(partition, follower, asked, found)
         except (KafkaError, LogError) as error:
-            return ReadPartition(asked, failure(context, asked, error_code_for(error), partition))
+            code = error_code_for(error)
+            # A topic that is deleted while the request waits ends the wait: its log was to be read.
+            is_refused = is_first_pass and partition is None and code not in ERRORS_OF_LOGS
+            return ReadPartition(asked, failure(context, asked, code, partition, is_refused), is_refused=is_refused)
         is_throttled = False
         if follower is None and found.records is None and found.diverging is None and self._may_be_caught_up(asked):
             asked.caught_up = partition.caught_up_consumer()
@@ -358,7 +376,17 @@ class FetchSteps:
         return ReadPartition(asked, data, partition, is_throttled, partition.leadership, partition.leader_epoch)
 
     def _refused(self, asked: FetchedPartition) -> ReadPartition:
-        return ReadPartition(asked, failure(self._context, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+        refusal = failure(self._context, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, is_refused=True)
+        return ReadPartition(asked, refusal, is_refused=True)
+
+    def _note_refused(self, read: ReadPass, refused: ReadPartition) -> None:
+        """Adds a refused partition, with which a consumer still waits for its others, as in Kafka.
+
+        A replica is answered at once: its partition may be of a topic so new that this broker learns of it now.
+        """
+        read.partitions.append(refused)
+        read.refused_count += 1
+        read.has_urgent |= self._is_replica
 
     def _may_be_caught_up(self, asked: FetchedPartition) -> bool:
         """True if a consumer's next fetch of a partition without records depends on `CaughtUpConsumer` alone.
@@ -442,6 +470,8 @@ class FetchSteps:
 
     async def respond(self, read: ReadPass) -> FetchResponse:
         """The response with the partitions of the last pass."""
+        if read.refused_count:
+            read.partitions.sort(key=self._place)
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._is_replica:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
@@ -465,6 +495,12 @@ class FetchSteps:
             self._context.has_long_response = True
             await self._add_in_turns(read, parts)
         return parts.response(self._context)
+
+    def _place(self, partition: ReadPartition) -> int:
+        """Sort key of a partition in the response: refused ones last, a consumer's unknown ids before the others."""
+        if not partition.is_refused:
+            return 0
+        return 1 if partition.data.error_code == ErrorCode.UNKNOWN_TOPIC_ID and not self._is_replica else 2
 
     async def _add_in_turns(self, read: ReadPass, parts: ResponseParts) -> None:
         turn = Turn()

@@ -55,7 +55,7 @@ async def handle_list_offsets(context: BrokerContext, request: ListOffsetsReques
     """Looks up each partition independently; one that is named twice gets one result, with INVALID_REQUEST (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     refused = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
-    response = ListOffsetsResponse()
+    response, hidden = ListOffsetsResponse(), list[ListOffsetsTopicResponse]()
     # If the client may look at no topic, Kafka does not look at the isolation level either.
     has_isolation_level = request.isolation_level in ISOLATION_LEVELS or all(t.name in refused for t in request.topics)
     turn = Turn()
@@ -64,7 +64,9 @@ async def handle_list_offsets(context: BrokerContext, request: ListOffsetsReques
             # Kafka has no better error than UNKNOWN_SERVER_ERROR for an unknown isolation level.
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if has_isolation_level else ErrorCode.UNKNOWN_SERVER_ERROR
             errors = [_failure(p.partition_index, error) for p in topic.partitions]
-            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=errors))
+            # As in Kafka topics that the client may not see come last.
+            topics = hidden if has_isolation_level else response.topics
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=errors))
             continue
         partitions = []
         for asked in topic.partitions:
@@ -75,6 +77,7 @@ async def handle_list_offsets(context: BrokerContext, request: ListOffsetsReques
                 partitions.append(_answer(context, request, topic.name, asked, count > 1))
         if partitions:
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    response.topics += hidden
     return response
 
 

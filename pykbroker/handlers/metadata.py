@@ -105,7 +105,14 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
         # P-29: one id makes the request a look-up by id; names are then ignored.
-        return [await _topic_by_id(context, encoder, topic_id) for topic_id in ids]
+        known = encoder.image.topics_by_id
+        # As in Kafka unknown ids come first, and hidden topics last.
+        unknown = [_failed(ErrorCode.UNKNOWN_TOPIC_ID, topic_id) for topic_id in ids if topic_id not in known]
+        found = [known[topic_id] for topic_id in ids if topic_id in known]
+        hidden = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in found))
+        described = await encoder.encoded(topic for topic in found if topic.name not in hidden)
+        failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return unknown + described + [_failed(failed, topic.topic_id) for topic in found if topic.name in hidden]
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
     hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
     topics = encoder.image.topics_by_name
@@ -123,14 +130,13 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
                 is_valid = reason_invalid(name) is None
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
     has_operations = request.include_topic_authorized_operations and context.api_version >= TOPIC_OPERATIONS_VERSION
-    found = await encoder.encoded(topics[name] for name in names if name not in codes)
-    found.reverse()
-    described: list[Any] = []
-    for name in names:
-        code = codes.get(name)
-        if code is None:
-            described.append(found.pop())
-            continue
+    described = await encoder.encoded(topics[name] for name in names if name not in codes)
+    # As in Kafka: first those that exist, then those that do not, those that may not be created, those that are hidden.
+    others = [name for name in missing if codes[name] != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    others += [name for name in missing if codes[name] == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    others += [name for name in names if name in hidden]
+    for name in others:
+        code = codes[name]
         topic = MetadataResponseTopic(
             error_code=code, name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden
         )
@@ -141,10 +147,5 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
     return described
 
 
-async def _topic_by_id(context: BrokerContext, encoder: TopicEncoder, topic_id: bytes) -> Any:
-    topic = encoder.image.topics_by_id.get(topic_id)
-    if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    if not context.authorize(DESCRIBE, TOPIC, topic.name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
-    return (await encoder.encoded([topic]))[0]
+def _failed(error: ErrorCode, topic_id: bytes) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id)

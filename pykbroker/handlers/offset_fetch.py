@@ -51,22 +51,20 @@ async def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     names_by_id = context.services.metadata.image.topics_by_id
     use_ids = context.api_version >= TOPIC_IDS_VERSION
-    unknown: list[OffsetFetchResponseTopics] = []
+    refused: list[OffsetFetchResponseTopics] = []
     requested = group.topics
     if use_ids and requested is not None:
         for topic in requested:
             found = names_by_id.get(topic.topic_id)
             topic.name = "" if found is None else found.name
-        unknown = [_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in requested if not topic.name]
-        group.topics = [topic for topic in requested if topic.name]
-    response = await _authorized_offsets(context, group, unknown, require_stable)
+    response = await _authorized_offsets(context, group, refused, require_stable)
     if response.error_code != ErrorCode.NONE:
         if context.api_version < GROUP_ERROR_VERSION:
             response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]
         return response
     if use_ids and requested is None:
         response.topics = _with_ids(context, response.topics)
-    response.topics += unknown
+    response.topics += refused
     return response
 
 
@@ -76,14 +74,22 @@ async def _authorized_offsets(
     refused: list[OffsetFetchResponseTopics],
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """The offsets of topics that the client may DESCRIBE; adds the others that it named to `refused`."""
+    """The offsets of topics that the client may DESCRIBE; adds others that it named, and unknown ids, to `refused`."""
     if not context.authorize(DESCRIBE, GROUP, group.group_id):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     requested = group.topics
     if requested is not None:
-        hidden = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in requested))
-        refused += [_failed(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for t in requested if t.name in hidden]
-        group.topics = [topic for topic in requested if topic.name not in hidden]
+        use_ids = context.api_version >= TOPIC_IDS_VERSION
+        names = (topic.name for topic in requested if topic.name or not use_ids)
+        hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
+        group.topics = []
+        for topic in requested:
+            if use_ids and not topic.name:
+                refused.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif topic.name in hidden:
+                refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            else:
+                group.topics.append(topic)
     groups = context.services.groups
     response = await groups.fetch_stable_offsets(group) if require_stable else await groups.fetch_offsets(group)
     if requested is None:

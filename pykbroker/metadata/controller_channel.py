@@ -17,7 +17,6 @@ from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.error_fields import error_codes
-from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ def _unwrapped(answer: Any) -> bytes:
     if code is not ErrorCode.NONE or answer.response_data is None:
         # Errors of the envelope mean nothing to the client, which did not send one.
         log.warning("the active controller refused a forwarded request: %s", code.name)
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     data: bytes = answer.response_data
     return data
 

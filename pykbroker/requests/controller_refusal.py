@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import ControllerContext
@@ -26,4 +25,4 @@ def refuse_at_controller(context: ControllerContext) -> NoReturn:
         context.api_key.name,
         context.client_host,
     )
-    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE)
+    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -7,13 +7,15 @@ the error. Imported at the first failure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from pykbroker.java_order import string_order
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE, TEXTS
 from pykbroker.protocol.fields import Field, Message, response_class
+from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH
 
 # Kafka repeats the error for each part of the request only if the response has no error code on top. These APIs have it
 # on top and in the parts, up to the given version.
@@ -25,7 +27,7 @@ _ON_TOP_AND_IN_PARTS = {
 }
 
 # Fields that identify a part, each with its synonyms; no other fields of a request are repeated. The top of a response
-# repeats none, except the session of a Fetch.
+# repeats none.
 _IDENTITIES = (
     ("name", "topic", "topic_name"),
     ("topic_id",),
@@ -52,19 +54,45 @@ _NOTHING = {
 }
 
 
-SESSION_ID = "session_id"
+NULLABLE_PROTOCOL_VERSION, TOPICS_BY_ID_VERSION, TRANSACTIONS_VERSION, LOG_DIRS_ERROR_VERSION = 7, 6, 4, 3
+"""First versions of JoinGroup, DeleteTopics, AddPartitionsToTxn and DescribeLogDirs with these parts."""
+TOKEN_REQUESTER_VERSION = 3
+
+_ANONYMOUS = ("User", "ANONYMOUS")
+
+_TEXT_OF_SERVER_ERROR = (
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+)
+"""APIs whose response to a handler that fails for no known reason has the text of UNKNOWN_SERVER_ERROR."""
 
 _TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.CONTROLLER_REGISTRATION)
 """APIs whose error response has the text of the error code, whatever the reason was."""
 
 
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
-    """The response to `request` with the error in all its parts; None if the client expects no response (acks=0)."""
+    """The response to `request` with the error in all its parts; None if the client expects no response (acks=0).
+
+    An error without a message has none in the response, but for UNKNOWN_SERVER_ERROR of some APIs.
+    """
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
     if key in _TEXT_OF_CODE:
         message = TEXTS.get(ErrorCode(error_code), message)
+    if message is None and error_code == ErrorCode.UNKNOWN_SERVER_ERROR and key in _TEXT_OF_SERVER_ERROR:
+        message = SERVER_ERROR_MESSAGE
     response_type = response_class(type(request))
     parts: Any = request
     if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
@@ -72,8 +100,9 @@ def error_response(request: Message, version: int, error_code: int, message: str
     has_top = _has_error_code(response_type, version)
     goes_deeper = not has_top or version <= _ON_TOP_AND_IN_PARTS.get(key, -1)
     response = _Filler(version, error_code, message).fill(response_type, parts, goes_deeper)
-    if key is ApiKey.FETCH:
-        setattr(response, SESSION_ID, getattr(request, SESSION_ID))
+    complete = _COMPLETIONS.get(key)
+    if complete is not None:
+        complete(response, request, version, error_code, message)
     return response
 
 
@@ -159,3 +188,132 @@ def _leads_to_error(message_type: type[Message], version: int) -> bool:
         and _leads_to_error(field.element.element, version)
         for field in message_type.FIELDS
     )
+
+
+# What Kafka's error responses of single APIs have besides. Arguments: response, request, version, error code, message.
+
+
+def _complete_fetch(response: Any, request: Any, *_: Any) -> None:
+    response.session_id = request.session_id
+    if not request.topics:
+        response.responses = []  # not the forgotten ones
+
+
+def _complete_join_group(response: Any, _request: Any, version: int, *_: Any) -> None:
+    if version >= NULLABLE_PROTOCOL_VERSION:
+        response.protocol_name = None
+
+
+def _complete_delete_topics(response: Any, request: Any, version: int, *_: Any) -> None:
+    if version >= TOPICS_BY_ID_VERSION:
+        for result, topic in zip(response.responses, request.topics, strict=True):
+            result.name = topic.name
+
+
+def _complete_init_producer_id(response: Any, *_: Any) -> None:
+    response.producer_epoch = NO_PRODUCER_EPOCH
+
+
+def _complete_add_partitions_to_txn(response: Any, request: Any, version: int, error_code: int, _: Any) -> None:
+    from pykbroker.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnTopicResult,
+    )
+
+    if version < TRANSACTIONS_VERSION:
+        response.results_by_topic_v3_and_below = [
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=error_code)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+
+
+def _complete_describe_log_dirs(response: Any, _request: Any, version: int, *_: Any) -> None:
+    if version < LOG_DIRS_ERROR_VERSION:
+        response.results = []
+
+
+def _complete_create_delegation_token(response: Any, _request: Any, version: int, *_: Any) -> None:
+    response.principal_type, response.principal_name = _ANONYMOUS
+    if version >= TOKEN_REQUESTER_VERSION:
+        response.token_requester_principal_type, response.token_requester_principal_name = _ANONYMOUS
+    response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = -1
+
+
+def _complete_list_partition_reassignments(response: Any, request: Any, *_: Any) -> None:
+    from pykbroker.protocol.messages.list_partition_reassignments import (
+        OngoingPartitionReassignment,
+        OngoingTopicReassignment,
+    )
+
+    response.topics = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
+
+
+def _complete_describe_client_quotas(response: Any, *_: Any) -> None:
+    response.entries = None
+
+
+def _complete_alter_client_quotas(response: Any, request: Any, *_: Any) -> None:
+    from pykbroker.protocol.messages.alter_client_quotas import EntityDataResponse
+
+    for result, entry in zip(response.entries, request.entries, strict=True):
+        result.entity = [
+            EntityDataResponse(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
+        ]
+
+
+def _complete_describe_user_scram_credentials(
+    response: Any, request: Any, _version: int, error_code: int, message: str | None
+) -> None:
+    from pykbroker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResult
+
+    # Kafka's results do not have the names.
+    response.results = [
+        DescribeUserScramCredentialsResult(error_code=error_code, error_message=message) for _ in request.users or ()
+    ]
+
+
+def _complete_alter_user_scram_credentials(
+    response: Any, request: Any, _version: int, error_code: int, message: str | None
+) -> None:
+    from pykbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResult
+
+    users = {change.name for changes in (request.deletions, request.upsertions) for change in changes}
+    response.results = [
+        AlterUserScramCredentialsResult(user=user, error_code=error_code, error_message=message)
+        for user in sorted(users, key=string_order)
+    ]
+
+
+def _complete_read_share_group_state_summary(response: Any, *_: Any) -> None:
+    for result in response.results:
+        for partition in result.partitions:
+            partition.leader_epoch = 0
+
+
+_COMPLETIONS: dict[ApiKey, Callable[[Any, Any, int, int, str | None], None]] = {
+    ApiKey.FETCH: _complete_fetch,
+    ApiKey.JOIN_GROUP: _complete_join_group,
+    ApiKey.DELETE_TOPICS: _complete_delete_topics,
+    ApiKey.INIT_PRODUCER_ID: _complete_init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _complete_add_partitions_to_txn,
+    ApiKey.DESCRIBE_LOG_DIRS: _complete_describe_log_dirs,
+    ApiKey.CREATE_DELEGATION_TOKEN: _complete_create_delegation_token,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _complete_list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _complete_describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _complete_alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _complete_describe_user_scram_credentials,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _complete_alter_user_scram_credentials,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _complete_read_share_group_state_summary,
+}

@@ -120,7 +120,11 @@ def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchRes
                 topic=topic.topic,
                 partitions=[
                     failure(
-                        context, FetchedPartition(PartitionKey(topic.topic, b"", asked.partition), asked), error, None
+                        context,
+                        FetchedPartition(PartitionKey(topic.topic, b"", asked.partition), asked),
+                        error,
+                        None,
+                        is_refused=True,
                     )
                     for asked in topic.partitions
                 ],
@@ -131,19 +135,24 @@ def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchRes
 
 
 def failure(
-    context: BrokerContext, asked: FetchedPartition, error_code: ErrorCode, partition: Partition | None
+    context: BrokerContext,
+    asked: FetchedPartition,
+    error_code: ErrorCode,
+    partition: Partition | None,
+    is_refused: bool,
 ) -> PartitionData:
-    """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
+    """A partition with an error: offsets -1 and empty, never null, records (P-66).
+
+    `is_refused` is true if no log was to be read; the list of aborted transactions is then empty, else null.
+    """
     key = asked.key
     if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_VERSION:
         error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    # As in Kafka: empty for a partition that its handler refuses, null for one whose log was to be read.
-    is_of_log = partition is not None or error_code in ERRORS_OF_LOGS
     data = PartitionData(
         partition_index=key.partition,
         error_code=error_code,
         high_watermark=-1,
-        aborted_transactions=None if is_of_log else [],
+        aborted_transactions=[] if is_refused else None,
         records=b"",
     )
     if error_code in HINTED_ERRORS and context.api_version >= LEADER_HINT_VERSION:

@@ -62,9 +62,9 @@ async def described_groups(
     failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
     groups = [response(group_id=g, error_code=failed) for g in request.group_ids if g in refused]
     turn = Turn()
-    for group_id in request.group_ids:
-        if group_id in refused:
-            continue
+    allowed = [group_id for group_id in request.group_ids if group_id not in refused]
+    empty = [group_id for group_id in allowed if not group_id]
+    for group_id in empty + context.services.groups.in_described_order(filter(None, allowed)):
         await turn.end_if_over()
         group = await context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:

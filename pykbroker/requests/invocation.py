@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.requests.api_table import camel_case, load_handler
 from pykbroker.security.connection_info import ListenerKind
 
@@ -49,7 +48,7 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
 
     what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-    message: str | None = SERVER_ERROR_MESSAGE
+    message: str | None = None
     if isinstance(error, KafkaError):
         code, message = error.error_code, error.message
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.java_order import (
+    copied_order,
     copied_table_size,
     is_blank,
     number_order,
@@ -91,3 +92,9 @@ def test_the_order_of_partitions_in_a_concurrent_hash_map() -> None:
     """P-615: as `new ConcurrentHashMap<TopicPartition, ...>` of Java has them."""
     assert partition_order("__consumer_offsets", range(11)) == [0, 9, 10, 7, 8, 5, 6, 3, 4, 1, 2]
     assert partition_order("__consumer_offsets", range(12)) == [11, 9, 10, 0, 7, 8, 5, 6, 3, 4, 1, 2]
+
+
+def test_copied_order() -> None:
+    """P-651: of `new HashSet<>(list)`; the order is Java's."""
+    keys = [f"group-{number}" for number in (7, 2, 15, 29, 10, 24, 38, 33)]
+    assert [key.removeprefix("group-") for key in copied_order(keys)] == ["10", "33", "7", "29", "2", "24", "38", "15"]

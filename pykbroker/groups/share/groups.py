@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.config.values import ShareGroupValues
@@ -111,7 +111,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         return group
 
     def alter_offsets(
-        self, group_id: str, other: object | None, wanted: Mapping[str, Mapping[int, int]], now_ms: int
+        self, group_id: str, other: object | None, wanted: offsets.WantedOffsets, now_ms: int
     ) -> GroupResult:
         """Handles AlterShareGroupOffsets, which creates the group if it does not exist; see `offsets.alter`.
 

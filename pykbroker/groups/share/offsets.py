@@ -6,6 +6,7 @@ Operations return records and change nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
@@ -15,6 +16,9 @@ from pykbroker.groups.share.records import state_record
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import Steps, finished
+
+WantedOffsets: TypeAlias = Sequence[tuple[str, Mapping[int, int]]]
+"""Topics in the order of a request, each with the start offsets of its partitions; a topic may come twice."""
 
 NO_OFFSETS = "There is no offset information to delete."
 
@@ -43,14 +47,14 @@ class Deletion(NamedTuple):
     errors: Sequence[tuple[str, ErrorCode, str | None]]
 
 
-def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: GroupTopics, now_ms: int) -> GroupResult:
+def alter(group: ShareGroup, wanted: WantedOffsets, topics: GroupTopics, now_ms: int) -> GroupResult:
     """Marks partitions as initializing from new start offsets (AlterShareGroupOffsets); the group is empty.
 
-    The response is an `Alteration`.
+    The response is an `Alteration`. Of a topic that comes twice Kafka marks only the partitions named last.
     """
     offsets: dict[bytes, dict[int, int]] = {}
     states = {}
-    for name, partitions in wanted.items():
+    for name, partitions in wanted:
         topic_id = topics.id_of(name)
         if topic_id is None:
             continue
@@ -58,7 +62,7 @@ def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: Gr
         existing = {number: offset for number, offset in partitions.items() if number < count}
         states[topic_id] = TopicState(name, frozenset(existing), now_ms)
         if existing:
-            offsets[topic_id] = existing
+            offsets.setdefault(topic_id, {}).update(existing)
     result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
     if states:
         result.records.append(finished(initializing_record(group, states, topics, now_ms)))

@@ -16,7 +16,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics, GroupResult, Initialization
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.heartbeat import check_request
-from pykbroker.groups.share.offsets import Alteration, Deletion
+from pykbroker.groups.share.offsets import Alteration, Deletion, WantedOffsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -137,9 +137,7 @@ class ShareGroupRequests:
         with suppress(CoordinatorError):
             await self._large.begin_write(GroupShard.prepare_forgetting_topics, GroupShard.forget_topics, deleted)
 
-    async def alter_offsets(
-        self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[bytes, int], GroupError]:
+    async def alter_offsets(self, group_id: str, wanted: WantedOffsets) -> dict[tuple[bytes, int], GroupError]:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
 
         After an error the partitions stay marked as initializing, as in Kafka: a member's heartbeat initializes them
@@ -147,7 +145,7 @@ class ShareGroupRequests:
 
         Args:
             group_id: the group.
-            wanted: topic -> partition -> start offset. Topics and partitions that do not exist are left out.
+            wanted: the new start offsets. Topics and partitions that do not exist are left out.
 
         Returns:
             The errors of partitions, by topic id and partition.

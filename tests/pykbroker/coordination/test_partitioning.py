@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.coordination.partitioning import coordinator_partition
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition, keys_by_partition
 from pykbroker.java_order import string_hash, utf16_length
 from pykbroker.security.client_address import java_address
 
@@ -54,3 +54,17 @@ def test_lengths_as_java_counts_them() -> None:
 )
 def test_addresses_as_java_writes_them(host: str, text: str) -> None:
     assert java_address(host) == text
+
+
+def test_keys_by_partition_p_651() -> None:
+    """P-651: the order of a HashMap of Kafka's TopicPartitions; the values are Java's."""
+    groups = [f"group-{number * 7 % 40}" for number in range(40)]
+    assert [
+        [group.removeprefix("group-") for group in some] for some in keys_by_partition(groups, OFFSETS_TOPIC, 5)
+    ] == [
+        ["7", "2", "15", "29", "10", "24", "38", "33"],
+        ["0", "18", "13", "27", "22", "36", "31", "5"],
+        ["14", "28", "23", "37", "32", "6", "1", "19"],
+        ["16", "11", "25", "39", "20", "34", "8", "3"],
+        ["21", "35", "9", "30", "4", "17", "12", "26"],
+    ]

@@ -187,11 +187,25 @@ class TestFetch:
         driver.commit(8, topic="u", partition=3)
         response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
         assert [(t.name, p.partition_index, p.committed_offset) for t in response.topics for p in t.partitions] == [
-            ("t", 0, 7),
             ("u", 3, 8),
+            ("t", 0, 7),
         ]
-        first = response.topics[0].partitions[0]
+        first = response.topics[1].partitions[0]
         assert (first.committed_leader_epoch, first.metadata, first.error_code) == (4, "m", 0)
+
+    def test_all_topics_come_in_kafkas_order(self) -> None:
+        """P-652: the order that Apache Kafka gave for these commits."""
+        driver = Driver()
+        numbers = {"omi": [0, 2, 3, 1]}
+        for name in ["omi", "la", "zeta", "gamma", "kappa", "beta", "eta", "sig", "pi", "delta", "tau"]:
+            for number in numbers.get(name, [2, 0, 3, 1]):
+                driver.commit(3, topic=f"topic-{name}", partition=number)
+        response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
+        found = {topic.name: [partition.partition_index for partition in topic.partitions] for topic in response.topics}
+        names = ["gamma", "pi", "beta", "sig", "eta", "delta", "la", "omi", "tau", "zeta", "kappa"]
+        assert list(found) == [f"topic-{name}" for name in names]
+        assert found.pop("topic-omi") == [2, 0, 1, 3]
+        assert list(found.values()) == [[0, 2, 1, 3]] * 10
 
     def test_a_commit_for_an_earlier_topic_of_the_same_name_is_not_shown(self) -> None:
         driver = Driver()

@@ -619,7 +619,7 @@ async def test_p392_a_share_group_without_offsets_to_delete(tmp_path: Path) -> N
         Asked(nursery, rig.commit, 7, group_id="b")
         await wait_all_tasks_blocked()
         with pytest.raises(GroupError) as refused:
-            await rig.groups.share.alter_offsets("b", {"clicks": {0: 1}})
+            await rig.groups.share.alter_offsets("b", [("clicks", {0: 1})])
         assert refused.value.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
         async def delete() -> GroupError:

@@ -120,6 +120,8 @@ async def test_the_offsets_of_a_response_are_of_one_moment(
         response, turns = await with_turns(rig.call(handle_offset_fetch, request, version), change)
         topics = {topic.name: topic for topic in (response.groups[0].topics if version >= 8 else response.topics)}
         found = [(p.partition_index, p.committed_offset, p.error_code) for p in topics["many"].partitions]
+        if not names:
+            found.sort()  # without them the order is that of Kafka's hash tables
         assert found == [(n, 7, 0) for n in range(COUNT)] + ([(COUNT, -1, 0)] if names else [])
         assert turns >= COUNT / PIECE - 1
 
@@ -158,7 +160,8 @@ async def test_others_have_turns_between_groups(rig: Rig, name: str, with_author
     async with rig.running():
         response, turns = await with_turns(rig.call(handler, request, version))
         found = response.coordinators if name == "FindCoordinator" else response.groups
-        assert [group.key if name == "FindCoordinator" else group.group_id for group in found] == GROUPS
+        answered = [group.key if name == "FindCoordinator" else group.group_id for group in found]
+        assert answered == (rig.groups.in_described_order(GROUPS) if "Describe" in name else GROUPS)
         assert turns >= len(GROUPS) - 1
 
 

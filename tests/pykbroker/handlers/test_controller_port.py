@@ -205,6 +205,7 @@ def test_what_a_controller_lists_and_does_not_serve(key: ApiKey) -> None:
         call(handler, context_of(key, DESCRIBE), request)
     response = error_response(request, api.highest, refused.value.error_code, refused.value.message)
     assert getattr(response, "error_code", None) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert getattr(response, "error_message", None) is None, "as in Kafka, whose ApiError leaves the general text out"
 
 
 def incremental(kind: int, name: str, *configs: tuple[str, int, str | None]) -> object:

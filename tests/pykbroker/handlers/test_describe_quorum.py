@@ -24,9 +24,8 @@ def _ask(
     controller.quorum_state = lambda: QuorumDescription(
         1, 3, 42, (ReplicaDescription(ReplicaKey(1, b"d" * 16), 42, 1000, 1001),), ()
     )
-    request = DescribeQuorumRequest(
-        topics=[TopicData(topic_name=topic, partitions=[PartitionData(partition_index=partition)])]
-    )
+    topics = rest.get("topics") or [TopicData(topic_name=topic, partitions=[PartitionData(partition_index=partition)])]
+    request = DescribeQuorumRequest(topics=topics)
     return call(handle_describe_quorum, make_context(version, services=services), request)
 
 
@@ -60,6 +59,17 @@ def test_other_partitions_have_no_quorum(topic: str, partition: int) -> None:
     answer = _ask(2, topic, partition).topics[0]
     assert (answer.topic_name, answer.partitions[0].partition_index) == (topic, partition)
     assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_second_topic_without_partitions_is_refused_too(is_first: bool) -> None:
+    """As in Kafka, where a request has one topic with one partition."""
+    topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    topics.insert(0 if is_first else 1, TopicData(topic_name="__cluster_metadata"))
+    answered = _ask(2, topics=topics).topics
+    codes = [[partition.error_code for partition in topic.partitions] for topic in answered]
+    refused = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes == ([[], refused] if is_first else [refused, []])
 
 
 def test_only_the_leader_answers() -> None:

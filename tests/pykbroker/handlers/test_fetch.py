@@ -168,6 +168,51 @@ async def test_errors_are_answered_at_once(path: DataPath) -> None:
     assert data.records == b""
 
 
+@pytest.mark.parametrize("authorizes", [False, True])
+async def test_refused_partitions_do_not_end_the_wait_for_others(path: DataPath, authorizes: bool) -> None:
+    """P-63, P-66: neither unknown topics nor those that the client may not read; records of the others do. Refused
+    partitions come last.
+    """
+    request = asked(at(), at(partition=9), max_wait_ms=2_000)
+    request.topics += asked(at(), topic="no").topics
+    if authorizes:
+        acls = {bytes(16): Acl(TOPIC, "a", LITERAL, "User:ANONYMOUS", "*", READ, ALLOW)}
+        path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+        request.topics += asked(at(), topic="led").topics
+
+    async def append_later() -> None:
+        await trio.sleep(1)
+        put(path)
+
+    codes = [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    codes += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] if authorizes else []
+    for wait_s, found in ((2, []), (1, [0])):
+        started = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            if found:
+                nursery.start_soon(append_later)
+            response = await fetch(path, request)
+        assert trio.current_time() - started == pytest.approx(wait_s, abs=0.01)
+        answers = [data for topic in response.responses for data in topic.partitions]
+        assert [data.error_code for data in answers] == codes
+        assert offsets(answers[0].records) == found
+
+
+@pytest.mark.parametrize("topic", ["a", "no"])
+async def test_a_request_whose_partitions_are_all_refused_is_answered_at_once(path: DataPath, topic: str) -> None:
+    """P-63."""
+    started = trio.current_time()
+    await fetch(path, asked(at(partition=9), at(partition=8), topic=topic, max_wait_ms=10_000))
+    assert trio.current_time() == started
+
+
+async def test_a_replica_is_told_at_once_of_a_partition_that_is_not_known_yet(path: DataPath) -> None:
+    started = trio.current_time()
+    request = asked(at(), at(partition=9), max_wait_ms=10_000, replica_id=2)
+    assert len((await fetch(path, request, 14)).responses[0].partitions) == 2
+    assert trio.current_time() == started
+
+
 async def test_offsets_below_the_log_start(path: DataPath) -> None:
     """P-65."""
     put(path, count=5)
@@ -395,6 +440,7 @@ async def test_a_deleted_topic_ends_the_wait(path: DataPath) -> None:
         nursery.start_soon(delete_later)
         data = await fetch_one(path, asked(at(), max_wait_ms=60_000))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert data.aborted_transactions is None, "as in Kafka the log was to be read"
     assert trio.current_time() - started == pytest.approx(1, abs=0.01)
 
 

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.describe_groups import handle_describe_groups
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, GROUP
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from tests.pykbroker.groups.rig import Rig
-from tests.pykbroker.handlers.test_consumer_group_membership import allow
+from tests.pykbroker.handlers.test_consumer_group_membership import allow, group_rig
 from tests.support.data_path import topic_image
 
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
@@ -80,7 +82,7 @@ async def test_groups_are_listed_in_kafkas_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 async def test_every_version_of_delete_p_107(tmp_path: Path, version: int) -> None:
-    """P-107: a group that is named twice is answered once."""
+    """P-107, P-651: a group that is named twice is answered once; the order is that of a Java HashSet."""
     rig = Rig(tmp_path, NO_DELAY)
     async with rig.running():
         await rig.stable()
@@ -88,11 +90,24 @@ async def test_every_version_of_delete_p_107(tmp_path: Path, version: int) -> No
         request = DeleteGroupsRequest(groups_names=["simple", "g", "none", "simple"])
         results = (await answer(rig, handle_delete_groups, request, version)).results
         assert [(r.group_id, r.error_code) for r in results] == [
-            ("simple", ErrorCode.NONE),
             ("g", ErrorCode.NON_EMPTY_GROUP),
+            ("simple", ErrorCode.NONE),
             ("none", ErrorCode.GROUP_ID_NOT_FOUND),
         ]
         assert await rig.fetch(group_id="simple") == -1
+
+
+async def test_groups_are_described_by_partition(tmp_path: Path) -> None:
+    """P-651: those of one partition keep their order; without an id they come first in ConsumerGroupDescribe."""
+    rig = group_rig(tmp_path)
+    async with rig.running():
+        asked = ["group-0", "group-15", "", "group-9", "group-2", "group-1", "group-7"]
+        others = ["group-2", "group-7", "group-0", "group-1", "group-9"]
+        described = (await answer(rig, handle_describe_groups, DescribeGroupsRequest(groups=asked), 6)).groups
+        assert [group.group_id for group in described] == ["group-15", "", *others]
+        request = ConsumerGroupDescribeRequest(group_ids=asked)
+        modern = (await answer(rig, handle_consumer_group_describe, request, 1)).groups
+        assert [group.group_id for group in modern] == ["", "group-15", *others]
 
 
 async def test_without_the_offsets_topic_there_are_no_groups_p_90(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
-from pykbroker.protocol.acl_codes import ALLOW, GROUP, LITERAL, READ
+from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE, GROUP, LITERAL, READ, TOPIC
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -234,6 +234,27 @@ async def test_an_unknown_topic_id_in_a_fetch(tmp_path: Path) -> None:
         group = await fetch(rig, 10, {"ghost": [3], "clicks": [0]})
         got = {t.topic_id: [(p.partition_index, p.error_code) for p in t.partitions] for t in group.topics}
         assert got == {topic_id("clicks"): [(0, 0)], topic_id("ghost"): [(3, ErrorCode.UNKNOWN_TOPIC_ID)]}
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_refused_topics_of_a_fetch_come_last_in_the_order_of_the_request(tmp_path: Path, version: int) -> None:
+    """P-652: hidden topics and unknown ids alike."""
+    rig = Rig(tmp_path)
+    rig.change(*(topic_image(name) for name in ("hidden", "clicks", "secret")), topic_image(OFFSETS_TOPIC, 5))
+    acls = {
+        bytes(16): Acl(GROUP, "g", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, ALLOW),
+        bytes(15) + b"1": Acl(TOPIC, "clicks", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, ALLOW),
+    }
+    rig.services = rig.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    async with rig.running():
+        group = await fetch(rig, version, {name: [0] for name in ("hidden", "ghost", "clicks", "secret")})
+        codes = [topic.partitions[0].error_code for topic in group.topics]
+        hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert codes == [ErrorCode.NONE, hidden, ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else hidden, hidden]
+        names = ("clicks", "hidden", "ghost", "secret")
+        assert [topic.topic_id if version >= 10 else topic.name for topic in group.topics] == [
+            topic_id(name) if version >= 10 else name for name in names
+        ]
 
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8, 10])

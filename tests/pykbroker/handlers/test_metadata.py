@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.metadata import handle_metadata
-from pykbroker.protocol.acl_codes import CLUSTER, TOPIC
+from pykbroker.protocol.acl_codes import ALLOW, CLUSTER, CREATE, DENY, DESCRIBE, LITERAL, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FenceBrokerRecord, PartitionChangeRecord
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.authorization import EVERY_OPERATION
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, apply_records, make_context, make_services
 from tests.support.services import Services
 
@@ -168,7 +170,31 @@ def test_topics_can_be_asked_for_by_id() -> None:
         topics=[MetadataRequestTopic(name="b", topic_id=topic_id), MetadataRequestTopic(name=None, topic_id=b"u" * 16)]
     )
     topics = answer(handle_metadata, context, request).topics
-    assert [(topic.name, topic.error_code) for topic in topics] == [("a", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert [(topic.name, topic.error_code) for topic in topics] == [(None, ErrorCode.UNKNOWN_TOPIC_ID), ("a", 0)]
+
+
+def test_topics_come_in_kafkas_order() -> None:
+    """P-653."""
+    context = _context(12, "a", "b", "hidden")
+    acls = {
+        bytes(16): Acl(TOPIC, "*", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, ALLOW),
+        bytes(15) + b"1": Acl(TOPIC, "hidden", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, DENY),
+        bytes(15) + b"2": Acl(TOPIC, "new", LITERAL, "User:ANONYMOUS", "*", CREATE, ALLOW),
+    }
+    context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in ("hidden", "kept", "b", "bad name", "a")])
+    hidden, kept = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,) * 2
+    unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
+    found = {topic.name: topic.error_code for topic in answer(handle_metadata, context, request).topics}
+    assert [*found.items()] == [("b", 0), ("a", 0), ("kept", kept), ("bad name", kept), ("hidden", hidden)]
+    request.allow_auto_topic_creation = False
+    found = {topic.name: topic.error_code for topic in answer(handle_metadata, context, request).topics}
+    assert [*found.items()] == [("b", 0), ("a", 0), ("kept", unknown), ("bad name", invalid), ("hidden", hidden)]
+    by_name = context.services.metadata.image.topics_by_name
+    ids = [by_name["hidden"].topic_id, by_name["a"].topic_id, b"u" * 16]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids])
+    codes = [(topic.name, topic.error_code) for topic in answer(handle_metadata, context, request).topics]
+    assert codes == [(None, ErrorCode.UNKNOWN_TOPIC_ID), ("a", 0), (None, hidden)]
 
 
 @pytest.mark.parametrize("topic", [{"name": None}, {"name": "a", "topic_id": b"i" * 16}])

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
 from pykbroker.handlers.describe_producers import handle_describe_producers
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE, LITERAL, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -30,6 +32,7 @@ from pykbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
 
 
@@ -129,6 +132,18 @@ async def test_the_same_partition_twice(path: DataPath) -> None:
     again = ListOffsetsTopic(name="a", partitions=[ListOffsetsPartition(timestamp=-1)])
     response = await path.call(handle_list_offsets, ListOffsetsRequest(topics=[again, again]), 11)
     assert [[p.error_code for p in topic.partitions] for topic in response.topics] == [[ErrorCode.INVALID_REQUEST]]
+
+
+async def test_topics_that_the_client_may_not_see_come_last(path: DataPath) -> None:
+    """P-80: as in Kafka."""
+    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, ALLOW)}
+    path.services = path.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    names = ["hidden", "a", "secret"]
+    topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(timestamp=-1)]) for name in names]
+    response = await path.call(handle_list_offsets, ListOffsetsRequest(topics=topics), 11)
+    assert [topic.name for topic in response.topics] == ["a", "hidden", "secret"]
+    codes = [topic.partitions[0].error_code for topic in response.topics]
+    assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
 async def test_long_searches_let_others_have_their_turn(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:

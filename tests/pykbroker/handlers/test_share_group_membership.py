@@ -56,7 +56,7 @@ async def test_a_described_group(tmp_path: Path) -> None:
         await beat(rig, "m", 0, "clicks")
         await trio.sleep(2)
         await beat(rig, "m", 2)
-        found, missing, empty = await describe(rig, "g", "h", "", operations=True)
+        empty, found, missing = await describe(rig, "g", "h", "", operations=True)
         assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 3, 3)
         assert found.authorized_operations != -(2**31)
         member = found.members[0]

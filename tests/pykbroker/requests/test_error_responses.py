@@ -1,4 +1,4 @@
-"""Responses to a request whose handler failed: every API and version, with the error in the field that Kafka uses."""
+"""P-650: responses to a request whose handler failed: every API and version, with the error where Kafka has it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,36 @@ from pykbroker.errors import error_code_for
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData
+from pykbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
+from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
+from pykbroker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pykbroker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
-from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -31,6 +49,11 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykbroker.protocol.messages.read_share_group_state_summary import (
+    PartitionData,
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+)
 from pykbroker.requests.api_table import APIS, camel_case
 from pykbroker.requests.error_responses import error_response
 from tests.support.message_strategies import random_message
@@ -146,10 +169,89 @@ def test_ids_of_the_request_are_not_repeated_on_top() -> None:
     joined = answered(JoinGroupRequest(group_id="g", member_id="m"), 9)
     assert (joined.error_code, joined.member_id, joined.generation_id) == (ERROR, "", -1)
     begun = answered(InitProducerIdRequest(transactional_id="t", producer_id=4, producer_epoch=2), 4)
-    assert (begun.error_code, begun.producer_id) == (ERROR, -1)
+    assert (begun.error_code, begun.producer_id, begun.producer_epoch) == (ERROR, -1, -1)
     ended = answered(EndTxnRequest(transactional_id="t", producer_id=4, producer_epoch=2), 5)
     assert (ended.error_code, ended.producer_id, ended.producer_epoch) == (ERROR, -1, -1)
     assert answered(FetchRequest(session_id=9), 13).session_id == 9
+
+
+def test_a_null_protocol_where_join_group_has_it() -> None:
+    assert answered(JoinGroupRequest(group_id="g"), 6).protocol_name == ""
+    assert answered(JoinGroupRequest(group_id="g"), 7).protocol_name is None
+
+
+def test_a_topic_that_was_to_be_deleted_by_its_id_has_no_name() -> None:
+    (topic,) = answered(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=bytes(range(16)))]), 6).responses
+    assert (topic.name, topic.topic_id) == (None, bytes(range(16)))
+
+
+def test_forgotten_topics_of_a_fetch_are_not_named() -> None:
+    response = answered(FetchRequest(forgotten_topics_data=[ForgottenTopic(topic="t", partitions=[1])]), 12)
+    assert (response.error_code, response.responses) == (ERROR, [])
+
+
+def test_partitions_of_one_transaction() -> None:
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[3, 1])]
+    (topic,) = answered(AddPartitionsToTxnRequest(v3_and_below_topics=topics), 3).results_by_topic_v3_and_below
+    found = [(partition.partition_index, partition.partition_error_code) for partition in topic.results_by_partition]
+    assert (topic.name, found) == ("t", [(3, ERROR), (1, ERROR)])
+    assert answered(AddPartitionsToTxnRequest(), 4).error_code == ERROR
+
+
+def test_log_directories() -> None:
+    request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="t", partitions=[0])])
+    assert answered(request, 2).results == []
+    assert (answered(request, 3).error_code, answered(request, 3).results) == (ERROR, [])
+
+
+def test_a_delegation_token_that_is_not_created() -> None:
+    token = answered(CreateDelegationTokenRequest(), 3)
+    names = (token.principal_type, token.principal_name, token.token_requester_principal_name)
+    assert (token.error_code, *names) == (ERROR, "User", "ANONYMOUS", "ANONYMOUS")
+    assert (token.issue_timestamp_ms, token.expiry_timestamp_ms, token.max_timestamp_ms) == (-1, -1, -1)
+    assert answered(CreateDelegationTokenRequest(), 2).principal_name == "ANONYMOUS"
+
+
+def test_reassignments_that_are_not_listed() -> None:
+    asked = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[2])]
+    response = answered(ListPartitionReassignmentsRequest(topics=asked), 0)
+    assert [(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics] == [
+        ("t", [2])
+    ]
+    assert answered(ListPartitionReassignmentsRequest(topics=None), 0).topics == []
+
+
+def test_quotas() -> None:
+    assert answered(DescribeClientQuotasRequest(), 1).entries is None
+    entity = [EntityData(entity_type="user", entity_name=None), EntityData(entity_type="client-id", entity_name="c")]
+    (entry,) = answered(AlterClientQuotasRequest(entries=[EntryData(entity=entity)]), 1).entries
+    found = [(part.entity_type, part.entity_name) for part in entry.entity]
+    assert (entry.error_code, found) == (ERROR, [("user", None), ("client-id", "c")])
+
+
+def test_scram_credentials() -> None:
+    """P-616: the results of a failed description are as many as the users, without their names."""
+    described = answered(DescribeUserScramCredentialsRequest(users=[UserName(name="u"), UserName(name="v")]), 0)
+    assert [(result.user, result.error_code) for result in described.results] == [("", ERROR), ("", ERROR)]
+    deletions = [ScramCredentialDeletion(name="u"), ScramCredentialDeletion(name="b")]
+    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[ScramCredentialUpsertion(name="u")])
+    assert [(result.user, result.error_code) for result in answered(request, 0).results] == [("b", ERROR), ("u", ERROR)]
+
+
+def test_an_error_for_no_known_reason_has_a_text_for_few_apis() -> None:
+    """As in Kafka, whose ApiError leaves out the text of UNKNOWN_SERVER_ERROR and whose Errors does not."""
+    described: Any = error_response(DescribeConfigsRequest(resources=[DescribeConfigsResource()]), 4, ERROR, None)
+    assert described.results[0].error_message == SERVER_ERROR_MESSAGE
+    created: Any = error_response(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7, ERROR, None)
+    assert created.topics[0].error_message is None
+    voter: Any = error_response(AddRaftVoterRequest(), 0, ERROR, None)
+    assert voter.error_message == SERVER_ERROR_MESSAGE
+
+
+def test_the_summary_of_a_share_partition() -> None:
+    asked = [ReadStateSummaryData(topic_id=bytes(16), partitions=[PartitionData(partition=2)])]
+    (result,) = answered(ReadShareGroupStateSummaryRequest(group_id="g", topics=asked), 1).results
+    assert [(part.partition, part.error_code, part.leader_epoch) for part in result.partitions] == [(2, ERROR, 0)]
 
 
 def test_some_apis_have_the_text_of_the_code() -> None:

@@ -28,7 +28,7 @@ def partitions(states: object) -> dict[bytes, frozenset[int]]:
 
 def test_offsets_of_a_group_that_does_not_exist_yet() -> None:
     rig = ShareRig({"t": 2})
-    result = rig.shard.share.alter_offsets(GROUP, None, {"t": {0: 10, 5: 1}, "missing": {0: 1}}, rig.now_ms)
+    result = rig.shard.share.alter_offsets(GROUP, None, [("t", {0: 10, 5: 1}), ("missing", {0: 1})], rig.now_ms)
     assert result.response == Alteration(1, {T: {0: 10}})
     rig.carry_out(result)
     assert rig.group.state_name == "Empty"
@@ -39,11 +39,19 @@ def test_offsets_of_a_group_that_does_not_exist_yet() -> None:
 def test_altered_partitions_are_initialized_again() -> None:
     rig = ShareRig({"t": 2})
     abandoned(rig, "t")
-    result = rig.shard.share.alter_offsets(GROUP, None, {"t": {1: 7}}, rig.now_ms)
+    result = rig.shard.share.alter_offsets(GROUP, None, [("t", {1: 7})], rig.now_ms)
     assert result.response.state_epoch == rig.group.epoch
     rig.carry_out(result)
     assert partitions(rig.group.initializing) == {T: frozenset({1})}
     assert partitions(rig.group.initialized) == {T: frozenset({0, 1})}
+
+
+def test_of_a_topic_that_comes_twice_the_partitions_named_last_are_marked() -> None:
+    rig = ShareRig({"t": 2})
+    result = rig.shard.share.alter_offsets(GROUP, None, [("t", {-1: 2, 1: 3}), ("t", {0: 4})], rig.now_ms)
+    assert result.response.offsets == {T: {-1: 2, 1: 3, 0: 4}}
+    rig.carry_out(result)
+    assert partitions(rig.group.initializing) == {T: frozenset({0})}
 
 
 def test_a_group_with_members_refuses() -> None:
@@ -51,7 +59,7 @@ def test_a_group_with_members_refuses() -> None:
     joined(rig, "m")
     share = rig.shard.share
     with pytest.raises(GroupError, match=r"The group is not empty\.") as refused:
-        share.alter_offsets(GROUP, None, {"t": {0: 0}}, rig.now_ms)
+        share.alter_offsets(GROUP, None, [("t", {0: 0})], rig.now_ms)
     assert refused.value.error_code is ErrorCode.NON_EMPTY_GROUP
     with pytest.raises(GroupError, match=r"The group is not empty\.") as refused:
         share.delete_offsets(GROUP, None, ["t"])
@@ -63,7 +71,7 @@ def test_a_group_that_is_missing_or_of_another_type() -> None:
     with pytest.raises(GroupError, match=r"Group g not found\."):
         rig.shard.share.delete_offsets(GROUP, None, ["t"])
     with pytest.raises(GroupError, match=r"Group g is not a share group\."):
-        rig.shard.share.alter_offsets(GROUP, object(), {"t": {0: 0}}, rig.now_ms)
+        rig.shard.share.alter_offsets(GROUP, object(), [("t", {0: 0})], rig.now_ms)
 
 
 def test_offsets_are_deleted_in_two_steps() -> None:
