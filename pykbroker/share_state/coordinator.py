@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from pykbroker.coordination.internal_topic import share_state_topic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime, Write
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.partition_writer import InternalPartition
     from pykbroker.coordination.runtime import CoordinatorEnvironment
-    from pykbroker.coordination.shard import CoordinatorResult
     from pykbroker.share_state.shard import ShareStateShard
     from pykbroker.share_state.state import PartitionState, Refusal, SharePartitionKey, WriteState
 
 log = logging.getLogger(__name__)
+
+STATES_AT_ONCE = 100
+"""Share partitions up to which those of deleted topics are deleted at once; each tombstone takes 20 us."""
 
 
 class ShareCoordinator:
@@ -58,17 +62,22 @@ class ShareCoordinator:
         """Loads and unloads shards; deletes the state of share partitions of deleted topics."""
         self._runtime.on_metadata_change(old, new)
         deleted = [topic.topic_id for topic in new.delta.deleted_topics]
-        if deleted:
-            for number, shard in self._runtime.shards.items():
-                self._carry_out(number, shard, shard.delete_topics(deleted))
-
-    def _carry_out(self, number: int, shard: ShareStateShard, results: Sequence[CoordinatorResult]) -> None:
-        """Carries out one result at once, more in a task, in turns with others."""
-        if len(results) > 1 and self._runtime.nursery is not None:
-            self._runtime.nursery.start_soon(self._runtime.carry_out_in_turns, number, shard, results)
+        if not deleted:
             return
-        for result in results:
-            self._runtime.carry_out_in_batches(number, shard, result)
+        shards, nursery = self._runtime.shards, self._runtime.nursery
+        if nursery is not None and sum(len(shard.states) for shard in shards.values()) > STATES_AT_ONCE:
+            nursery.start_soon(self._delete_in_turns, deleted)
+            return
+        for number, shard in shards.items():
+            for result in shard.delete_topics(deleted):
+                self._runtime.carry_out_in_batches(number, shard, result)
+
+    async def _delete_in_turns(self, topic_ids: Sequence[bytes]) -> None:
+        """Deletes the state of share partitions of deleted topics, in turns with requests."""
+        for number, shard in [*self._runtime.shards.items()]:
+            if self._runtime.shards.get(number) is shard:
+                await self._runtime.carry_out_in_turns(number, shard, shard.delete_topics(topic_ids))
+            await trio.lowlevel.checkpoint()
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""

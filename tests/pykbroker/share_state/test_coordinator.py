@@ -138,6 +138,7 @@ async def test_more_share_partitions_than_fit_into_a_batch(tmp_path: Path) -> No
 async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pykbroker.share_state.coordinator.STATES_AT_ONCE", 59)
     monkeypatch.setattr("pykbroker.share_state.shard.RECORDS_PER_STEP", 5)
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     rig = Rig(tmp_path)
@@ -151,8 +152,8 @@ async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
             left.append(sum(len(shard.states) for shard in shards))
             await trio.lowlevel.checkpoint()
         assert left[0] == 60
-        # Each shard has a task; trio runs ready tasks in random order.
-        assert len(set(left)) >= 2
+        # Many shards with few states each count, too.
+        assert len(set(left)) >= 10
 
 
 async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:
