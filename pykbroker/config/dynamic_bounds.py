@@ -209,9 +209,9 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
     """P-311, P-484: Kafka's DynamicListenerConfig. It holds the settings of a listener against those of the start."""
     if not _has_changed(_LISTENER_KEYS, current, new):
         return None
-    before, after = (_names_of_listeners(config) for config in (current, new))
+    before, after = ([address.name for address in config.network.all_listeners] for config in (current, new))
     # An advertised listener stays: without advertised.listeners each one that was added, too.
-    advertised = list(current.network.advertised_listeners or before[: len(current.network.listeners)])
+    advertised = list(current.network.advertised_listeners) or [address.name for address in current.network.listeners]
     if not set(advertised).issubset(after):
         return f"Advertised listeners '{_as_set(advertised)}' must be a subset of listeners '{_as_set(after)}'"
     for name in after:
@@ -225,11 +225,6 @@ def _reason_of_listeners(static: BrokerConfig, current: BrokerConfig, new: Broke
         if current.network.security_protocols[name] != new.network.security_protocols[name]:
             return f"Security protocol cannot be updated for existing listener ListenerName({name})"
     return None
-
-
-def _names_of_listeners(config: BrokerConfig) -> list[str]:
-    """Names of the broker's listeners, then of the controller's."""
-    return [address.name for address in config.network.all_listeners]
 
 
 def _as_set(names: Iterable[str]) -> str:

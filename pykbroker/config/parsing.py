@@ -197,6 +197,7 @@ def _network(plain: Mapping[str, Any], texts: Mapping[str, str]) -> NetworkValue
     names = {name.upper() for name in controller_names}
     return NetworkValues(
         **plain,
+        all_listeners=tuple(listeners),
         listeners=tuple(address for address in listeners if address.name not in names),
         controller_listeners=tuple(address for address in listeners if address.name in names),
         advertised_listeners=_by_name(address for address in advertised if address.name not in names),

@@ -191,9 +191,10 @@ class NetworkValues(Frozen):
     """Listeners: the addresses that a node binds, and those that it advertises.
 
     Attributes:
-        listeners: addresses to bind for clients and brokers; empty unless the node is a broker.
-        controller_listeners: addresses to bind that `controller.listener.names` names; empty if the node is only a
-            broker, and on a single node without any.
+        all_listeners: addresses to bind, in the order of `listeners`.
+        listeners: those for clients and brokers; empty unless the node is a broker.
+        controller_listeners: those that `controller.listener.names` names; empty if the node is only a broker, and on
+            a single node without any.
         advertised_listeners: `advertised.listeners` by listener name, as given; empty if it is not set. The addresses
             for clients and nodes that follow from it are in pykbroker/metadata/advertised_listeners.py.
         advertised_controller_listeners: the same of the controller's listeners.
@@ -204,16 +205,12 @@ class NetworkValues(Frozen):
 
     advertised_controller_listeners: Mapping[str, ListenerAddress]
     advertised_listeners: Mapping[str, ListenerAddress]
+    all_listeners: tuple[ListenerAddress, ...]
     controller_listener_names: tuple[str, ...]
     controller_listeners: tuple[ListenerAddress, ...]
     inter_broker_listener: str
     listeners: tuple[ListenerAddress, ...]
     security_protocols: Mapping[str, str]
-
-    @property
-    def all_listeners(self) -> tuple[ListenerAddress, ...]:
-        """The listeners of the broker, then those of the controller."""
-        return (*self.listeners, *self.controller_listeners)
 
     @property
     def controller_listener(self) -> str:

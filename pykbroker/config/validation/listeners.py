@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+from pykbroker.config.listener_addresses import LISTENER_PREFIX
 from pykbroker.config.validation.roles import NO_CONTROLLER_LISTENER
 from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
 
-def _bound(config: ConfigValues) -> list[ListenerAddress]:
-    """The listeners of this node in both roles, in the order in which they are given."""
-    given = config.static_properties.get("listeners", "").lower()
-    return sorted(
-        config.network.all_listeners,
-        key=lambda address: f",{given}".replace(" ", "").find(f",{address.name.lower()}://"),
-    )
-
-
 def _bound_names(config: ConfigValues) -> str:
-    return ", ".join(sorted(address.name for address in _bound(config)))
+    return ", ".join(sorted(address.name for address in config.network.all_listeners))
 
 
 def check_advertised(config: ConfigValues) -> None:
     network = config.network
-    bound = {address.name for address in _bound(config)}
+    bound = {address.name for address in config.network.all_listeners}
     for address in (*network.advertised_listeners.values(), *network.advertised_controller_listeners.values()):
         if address.name not in bound:
             raise ConfigError(
@@ -46,12 +37,12 @@ def _kafkas_text(config: ConfigValues) -> str:
     return (
         "requirement failed: advertised.listeners listener names must be equal to or a subset of the ones defined in "
         f"listeners. Found {','.join(config.network.advertised_listeners)}. The valid options based on the current "
-        f"configuration are {','.join(address.name for address in _bound(config))}"
+        f"configuration are {','.join(address.name for address in config.network.all_listeners)}"
     )
 
 
 def check_early_start(config: ConfigValues) -> None:
-    bound = {address.name for address in _bound(config)}
+    bound = {address.name for address in config.network.all_listeners}
     for name in config.value("early.start.listeners") or []:
         if name not in bound:
             raise ConfigError("early.start.listeners", name, f"not one of listeners, which are {_bound_names(config)}")
@@ -61,7 +52,7 @@ def check_mechanisms(config: ConfigValues) -> None:
     """A given list of mechanisms must have an available one; the default, which is not checked, is GSSAPI in Kafka."""
     key = "sasl.enabled.mechanisms"
     texts = config.static_properties
-    for listener in _bound(config):
+    for listener in config.network.all_listeners:
         if not listener.security_protocol.startswith("SASL"):
             continue
         own = f"{LISTENER_PREFIX}{listener.name.lower()}.{key}"

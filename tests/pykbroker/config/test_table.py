@@ -49,6 +49,7 @@ NOT_OF_KEYS = {
     # The same values as `groups`.
     "consumer_groups.classic",
     # From the listeners and controller.listener.names, as network.listeners is.
+    "network.all_listeners",
     "network.controller_listeners",
     "network.advertised_controller_listeners",
     "network.security_protocols",
