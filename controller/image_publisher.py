@@ -30,8 +30,8 @@ ImagePreparer = Callable[[ClusterImage, ClusterImage], Iterable[None]]
 be seen before the image is published, as in Kafka, whose publishers apply an image one after another."""
 
 LARGE = 32
-"""Number of new or deleted partitions, of topics with changed settings, or of records, from which an image is prepared,
-or read from the log, in steps. A changed partition has a record of its own."""
+"""Number of new partitions, of topics with changed settings, or of records, from which an image is prepared, or read
+from the log, in steps. A changed partition has a record of its own."""
 
 
 class ImagePublisher:
@@ -89,10 +89,11 @@ class ImagePublisher:
         if image is self.prepared or not self._preparers:
             return False
         delta = image.delta
-        count = sum(len(topic.partitions) for topic in (*delta.created_topics, *delta.deleted_topics))
+        count = sum(len(topic.partitions) for topic in delta.created_topics)
         count += sum(len(after.partitions) - len(before.partitions) for before, after in delta.changed_topics)
         return (
             count >= LARGE
+            or delta.is_large_deletion
             or (bool(delta.changed_topics) and record_count >= LARGE)
             or len(delta.configs) >= LARGE
             or (len(image.topics_by_id) >= LARGE and any(kind == BROKER_RESOURCE for kind, _ in delta.configs))

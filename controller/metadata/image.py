@@ -115,6 +115,11 @@ class Acl(NamedTuple):
     permission_type: int
 
 
+LARGE_DELETION = 1024
+"""Number of deleted partitions from which brokers delete them in steps, before the image is published. One takes 3 us.
+Requests that wait for such a partition get another error than in Kafka, so that smaller deletions have no steps."""
+
+
 class ImageDelta(NamedTuple):
     """The changes of one step, against the image before it.
 
@@ -129,6 +134,11 @@ class ImageDelta(NamedTuple):
     brokers: frozenset[int] = frozenset()
     controllers: frozenset[int] = frozenset()
     features: frozenset[str] = frozenset()
+
+    @property
+    def is_large_deletion(self) -> bool:
+        """True if the deleted topics have LARGE_DELETION partitions."""
+        return sum(len(topic.partitions) for topic in self.deleted_topics) >= LARGE_DELETION
 
 
 def changed_partitions(before: TopicImage, after: TopicImage) -> list[PartitionImage]:

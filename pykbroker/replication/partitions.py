@@ -133,13 +133,14 @@ class Partitions:
         A changed partition has its new leader and epoch before clients get the metadata that say so. In Kafka it has
         them after that: ReplicaManager changes one partition after the other. Internal topics are left to `apply`,
         because their coordinators learn of a new leader epoch in the same step. Logs use changed settings before
-        clients can ask for these; in Kafka some time after that. The partitions of a deleted topic go one after the
-        other, as in Kafka; clients get NOT_LEADER_OR_FOLLOWER for them until the image is applied.
+        clients can ask for these; in Kafka some time after that. The partitions of a large deletion go one after the
+        other; clients get NOT_LEADER_OR_FOLLOWER for them until the image is applied. In Kafka, where the image comes
+        first, they get UNKNOWN_TOPIC_OR_PARTITION.
         """
         self._image_prepared = new
         # Leaders compare their followers with the brokers that the same records change.
         self.environment.brokers.brokers = new.brokers
-        for topic in new.delta.deleted_topics:
+        for topic in new.delta.deleted_topics if new.delta.is_large_deletion else ():
             if topic.name not in INTERNAL_TOPICS and topic.name not in new.topics_by_name:
                 yield from self._delete_early(new, topic)
         for topic in new.delta.created_topics:

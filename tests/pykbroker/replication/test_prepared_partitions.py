@@ -130,9 +130,12 @@ def test_changes_that_a_snapshot_overtakes_are_applied_with_it(path: DataPath) -
     assert {(partition.is_leader, partition.leader_epoch) for partition in held(path, "many")} == {(True, 2)}
 
 
-def test_deleted_partitions_go_one_after_the_other(path: DataPath) -> None:
+def test_deleted_partitions_go_one_after_the_other(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Kafka, whose ReplicaManager stops one after the other."""
     old = many(path)
+    assert list(path.partitions.prepare(old, change(old, old.topics_by_name["old"]))) == []
+    assert len(held(path, "many")) == COUNT
+    monkeypatch.setattr("pykbroker.controller.metadata.image.LARGE_DELETION", COUNT)
     deleted = held(path, "many")
     steps = path.partitions.prepare(old, change(old, old.topics_by_name["old"]))
     assert [len(held(path, "many")) for _ in steps] == list(range(COUNT - 1, -1, -1))
@@ -143,8 +146,9 @@ def test_deleted_partitions_go_one_after_the_other(path: DataPath) -> None:
     assert path.partitions.get_by_id(old.topics_by_name["many"].topic_id, 0) is None
 
 
-def test_partitions_whose_deletion_a_snapshot_overtakes(path: DataPath) -> None:
+def test_partitions_whose_deletion_a_snapshot_overtakes(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are left go with the snapshot, even if it has another topic of this name."""
+    monkeypatch.setattr("pykbroker.controller.metadata.image.LARGE_DELETION", COUNT)
     old = many(path)
     deleted = held(path, "many")
     steps = iter(path.partitions.prepare(old, change(old, old.topics_by_name["old"])))
