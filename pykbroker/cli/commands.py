@@ -118,9 +118,6 @@ def run(words: list[str]) -> int:
         register()
     try:
         outcome = pykbroker_command.main(words, prog_name="pykbroker", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
     except click.ClickException as error:
         error.show()
         return error.exit_code
