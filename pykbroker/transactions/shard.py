@@ -156,6 +156,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         """Key and value as bytes."""
         transactional_id, state = record
         if state is None:
+            self._encoded.pop(transactional_id, None)
             return encode_key(transactional_id), None
         level = self._level()
         return encode_key(transactional_id), encode_value(
