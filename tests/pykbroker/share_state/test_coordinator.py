@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,10 @@ async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
         while sum(len(shard.states) for shard in shards):
             left.append(sum(len(shard.states) for shard in shards))
             await trio.lowlevel.checkpoint()
-        assert left[0] == 60
         # Many shards with few states each count, too.
-        assert len(set(left)) >= 10
+        assert left[0] == 60
+        # trio runs ready tasks in any order, so that two steps may fall between two looks.
+        assert max(before - after for before, after in itertools.pairwise([*left, 0])) <= 2 * 5
 
 
 async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:
