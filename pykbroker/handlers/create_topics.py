@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
+from pykbroker.java_order import grown_table_size, string_hash, table_order
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
@@ -34,7 +35,8 @@ CONFIG_ECHO_VERSION = 5
 
 async def handle_create_topics(context: NodeContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates each topic independently: a refused topic does not affect the others."""
-    refused = await _refused(context, request)
+    counts = Counter(topic.name for topic in request.topics)
+    refused = await _refused(context, counts)
     command = CreateTopics(
         [
             NewTopic(
@@ -54,14 +56,29 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     results = await submit_command(context, command, request.timeout_ms)
     configs = _CreatedConfigs(context)
-    response = CreateTopicsResponse(topics=[_result(context, result, configs) async for result in EachInTurns(results)])
-    response.topics += [
-        CreatableTopicResult(
+    answers = {result.name: _result(context, result, configs) async for result in EachInTurns(results)}
+    for name in refused:
+        answers[name] = CreatableTopicResult(
             name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
         )
-        for name in refused
+    return CreateTopicsResponse(topics=[answers[name] for name in await _order(counts, refused)])
+
+
+async def _order(counts: Counter[str], refused: Collection[str]) -> list[str]:
+    """Names in the order of Kafka's response: as in the request, then those given twice, then those not passed on."""
+    twice = [name for name, count in counts.items() if count > 1]
+    last = [
+        name for name, count in counts.items() if count == 1 and (name in refused or name == CLUSTER_METADATA_TOPIC)
     ]
-    return response
+    if not twice and not last:
+        return [*counts]
+    at_end = {*twice, *last}
+    hashes = {name: string_hash(name) async for name in EachInTurns(at_end)}
+    return [
+        *(name for name in counts if name not in at_end),
+        *table_order(twice, hashes.__getitem__),
+        *table_order(last, hashes.__getitem__, grown_table_size(len(counts))),
+    ]
 
 
 def _has_work(command: CreateTopics) -> bool:
@@ -70,11 +87,15 @@ def _has_work(command: CreateTopics) -> bool:
     return any(count == 1 and name != CLUSTER_METADATA_TOPIC for name, count in counts.items())
 
 
-async def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:
-    """Topics that the client may not create; the controller refuses duplicate names and `__cluster_metadata`."""
+async def _refused(context: NodeContext, counts: Counter[str]) -> Collection[str]:
+    """Topics that the client may not create; the controller refuses duplicate names and `__cluster_metadata`.
+
+    Args:
+        context: of the request.
+        counts: how often the request has each name.
+    """
     if context.authorize_cluster(CREATE):
         return ()
-    counts = Counter(topic.name for topic in request.topics)
     names = [name for name, count in counts.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
     return await context.refused_in_turns(CREATE, TOPIC, names)
 

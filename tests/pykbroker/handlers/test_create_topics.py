@@ -8,7 +8,9 @@ import pytest
 
 from pykbroker.config.descriptions import ConfigEntry, ConfigViews
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.handlers.create_topics import handle_create_topics
+from pykbroker.protocol.acl_codes import ALLOW, CREATE, LITERAL, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -19,6 +21,7 @@ from pykbroker.protocol.messages.create_topics import (
 )
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from pykbroker.requests.context import RequestContext
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, make_context
 from tests.support.services import Services
 
@@ -204,4 +207,47 @@ def test_a_refused_request_is_told_for_every_topic() -> None:
     assert [(result.name, result.error_code) for result in results] == [
         ("a", ErrorCode.REQUEST_TIMED_OUT),
         ("b", ErrorCode.REQUEST_TIMED_OUT),
+    ]
+
+
+def test_refused_names_come_last_in_the_order_of_hash_sets() -> None:
+    """P-146: in the order of a HashSet of all names, and those that came twice before them in that of their own."""
+    context = make_context(7)
+    acls = {bytes(16): Acl(TOPIC, "z", LITERAL, context.principal, "*", CREATE, ALLOW)}
+    context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    refused = [f"t{number}" for number in range(20)]
+    names = [*refused, "y", "__cluster_metadata", "x", "z", "x", "y"]
+    results = _create(context, *map(_topic, names)).topics
+    # Java's: new HashSet<>(), then add() for each name.
+    in_order = [
+        "t4",
+        "t5",
+        "t6",
+        "t7",
+        "t8",
+        "t9",
+        "__cluster_metadata",
+        "t10",
+        "t12",
+        "t11",
+        "t14",
+        "t13",
+        "t16",
+        "t15",
+        "t18",
+        "t17",
+        "t0",
+        "t1",
+        "t19",
+        "t2",
+        "t3",
+    ]
+    assert [result.name for result in results] == ["z", "x", "y", *in_order]
+    assert [result.error_code for result in results] == [
+        ErrorCode.NONE,
+        *[ErrorCode.INVALID_REQUEST] * 2,
+        *(
+            ErrorCode.INVALID_REQUEST if name == "__cluster_metadata" else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for name in in_order
+        ),
     ]
