@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from interop_tests.java_tools import JAVA_FLAGS, JavaTools
 from interop_tests.kafka_jars import JAVA
+from interop_tests.ports import free_ports
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
@@ -248,20 +247,6 @@ class ApacheKafkaProcess(BrokerProcess):
             if time.monotonic() > deadline:
                 raise self._fail(f"Apache Kafka was not ready within {START_TIMEOUT_S:.0f} s")
             time.sleep(0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different.
-
-    None of those that Linux gives to connections: one of these could take the port of a node that is down, even a
-    connection to that very port, which then is connected to itself.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(20_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found += [] if port in found else [port]
-    return found
 
 
 def _answers(address: tuple[str, int]) -> bool:

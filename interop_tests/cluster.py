@@ -16,19 +16,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from interop_tests.brokers import (
-    CHECKOUT,
-    CLUSTER_ID,
-    PYTHON,
-    START_TIMEOUT_S,
-    BrokerProcess,
-    free_ports,
-)
+from interop_tests.brokers import CHECKOUT, CLUSTER_ID, PYTHON, START_TIMEOUT_S, BrokerProcess
 from interop_tests.clients import wait_until
 from interop_tests.cluster_network import Address, Network
 from interop_tests.cluster_view import ClusterView, NoAnswer, quorum_leader, view_of
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import JAVA
+from interop_tests.ports import free_ports
 
 NODES = 3
 WHOLE_TIMEOUT_S = 90.0

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from interop_tests.brokers import free_ports
 from interop_tests.cluster_proxy import CLIENTS, LOOPBACK
+from interop_tests.ports import free_ports
 
 PORT, CONTROLLER_PORT = 9092, 9093
 CHECKOUT = Path(__file__).resolve().parent.parent

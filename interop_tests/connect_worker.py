@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interop_tests.brokers import free_ports
 from interop_tests.clients import wait_until
 from interop_tests.java_process import JavaProcess
 from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import JAVA
+from interop_tests.ports import free_port
 
 TIMEOUT_S = 90.0
 # Every internal topic has one replica; members that are killed are missed after six seconds.
@@ -63,7 +63,7 @@ class ConnectWorker(ConnectProcess):
     """
 
     def __init__(self, libs: Path, bootstrap: str, group: str, folder: Path, **config: str) -> None:
-        [port] = free_ports(1)
+        port = free_port()
         self.worker_id = f"127.0.0.1:{port}"
         properties = {
             "bootstrap.servers": bootstrap,

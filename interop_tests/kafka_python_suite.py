@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess, free_ports
+from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import kafka_jars
+from interop_tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
@@ -138,7 +139,7 @@ def running_broker(target: str, log_path: Path) -> Iterator[str]:
             broker = ApacheKafkaProcess(Path(folder), log_path, SETTINGS, JavaTools(kafka_jars()))
         else:
             # One test wants to see advertised.listeners among the settings, so the port is chosen here.
-            (port,) = free_ports(1)
+            port = free_port()
             settings = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
             broker = PykbrokerProcess(Path(folder), log_path, settings)
             broker.bootstrap = f"127.0.0.1:{port}"

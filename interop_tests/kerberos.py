@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from interop_tests.brokers import free_ports
+from interop_tests.ports import free_port
 
 REALM = "PYKBROKER.TEST"
 TICKET_LIFE_S = 600
@@ -42,7 +42,7 @@ class Realm:
         self.folder = folder
         self.host = _name_of_loopback()
         self.config = folder / "krb5.conf"
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         kdc_config = folder / "kdc.conf"
         self.config.write_text(
             f"""[libdefaults]

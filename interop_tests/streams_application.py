@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interop_tests.brokers import free_ports
 from interop_tests.clients import wait_until
 from interop_tests.java_process import JavaProcess
+from interop_tests.ports import free_port
 
 TIMEOUT_S = 90.0
 
@@ -23,7 +23,7 @@ class StreamsApplication(JavaProcess):
     def __init__(
         self, command: Sequence[str], topology: Sequence[str], bootstrap: str, folder: Path, **config: str
     ) -> None:
-        [self.port] = free_ports(1)
+        self.port = free_port()
         self._answer_count = 0
         settings = {
             "bootstrap.servers": bootstrap,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from interop_tests.brokers import free_ports
 from interop_tests.certificates import Authority
 from interop_tests.clients import Message, confluent_consume, create_topic, kafka_python_produce
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
 from interop_tests.kerberos import Realm, missing_programs
+from interop_tests.ports import free_ports
 from interop_tests.wire import METADATA, Connection, ConnectionClosed, request_header
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]

@@ -9,11 +9,11 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from interop_tests.brokers import free_ports
 from interop_tests.certificates import Authority
 from interop_tests.clients import Message, create_topic, kafka_python_produce, wait_until
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
+from interop_tests.ports import free_ports
 
 pytestmark = [pytest.mark.area("security"), pytest.mark.own_broker, pytest.mark.client("confluent-kafka")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from interop_tests.brokers import BrokerProcess, free_ports
+from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import confluent_produce, create_topic, kafka_python_consume, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import (
@@ -29,6 +29,7 @@ from interop_tests.java_tools import (
     JavaTools,
     Output,
 )
+from interop_tests.ports import free_port
 from interop_tests.test_java_tools import numbered
 from interop_tests.wire import Connection, request_header
 
@@ -291,7 +292,7 @@ def test_a_listener_is_added(start_broker: StartBroker, java_libs: Path) -> None
         assert found is not None, described
         return found[1], found[2]
 
-    (port,) = free_ports(1)
+    port = free_port()
     wanted = f"{listeners()[0]},ADDED://127.0.0.1:{port}"
     tools.check(CONFIGS, *place, "--alter", "--add-config", f"listeners=[{wanted}]")
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from interop_tests.brokers import free_ports
 from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.made_once import or_skip
+from interop_tests.ports import free_port
 from interop_tests.python_packages import installed
 from interop_tests.schema_clients import AVRO, COUNT, purchase
 from interop_tests.spark_from_avro import SPARK_JOBS
@@ -40,7 +40,7 @@ class Registry:
 
     def __init__(self, python: str, bootstrap: str, topic: str, folder: Path) -> None:
         self._folder = folder
-        (port,) = free_ports(1)
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         settings = {
             "BOOTSTRAP_URI": bootstrap,

@@ -15,12 +15,13 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from interop_tests.brokers import BrokerProcess, free_ports
+from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import create_topic, position_of, topic_config, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.connect_worker import QUICK, TIMEOUT_S, ConnectProcess
 from interop_tests.kafka_jars import framework_jars
 from interop_tests.made_once import or_skip
+from interop_tests.ports import free_port
 from interop_tests.wire import RECENT_MS
 
 pytestmark = [
@@ -181,7 +182,7 @@ class Mirror:
     """MirrorMaker 2 between two sides, exactly once (KIP-618, KIP-710), which keeps nothing on a disk."""
 
     def __init__(self, libs: Path, sides: tuple[Side, Side], folder: Path) -> None:
-        [port] = free_ports(1)
+        port = free_port()
         self._libs = libs
         self._folder = folder
         self._properties = {

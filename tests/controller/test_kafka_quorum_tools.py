@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from interop_tests.ports import free_port
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
-from tests.support.apache_kafka import free_port, java
+from tests.support.apache_kafka import java
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trio
 
+from interop_tests.ports import free_port
 from pykbroker.controller.formatting import write_first_voters
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
@@ -36,7 +37,7 @@ from tests.controller.nodes import register_broker
 from tests.controller.test_with_kafka import until
 from tests.controller.wire_world import CLUSTER, World
 from tests.controller.world import FewConfigs
-from tests.support.apache_kafka import free_port, java
+from tests.support.apache_kafka import java
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

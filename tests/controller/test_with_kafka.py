@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from interop_tests.ports import free_port
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress
@@ -28,7 +29,7 @@ from pykbroker.logstore.filesystem import OsFileSystem
 from tests.controller.nodes import register_broker
 from tests.controller.wire_world import CLUSTER, World
 from tests.controller.world import FewConfigs
-from tests.support.apache_kafka import free_port, java
+from tests.support.apache_kafka import java
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

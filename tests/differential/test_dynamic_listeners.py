@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess, free_ports
+from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
+from interop_tests.ports import free_port, free_ports
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.incremental_alter_configs import (
@@ -180,7 +181,7 @@ def test_a_listener_is_added_used_and_removed_alike(both: tuple[Running, Running
 
 def life_of_a_listener(running: Running) -> list[object]:
     """The answers to a client about a listener that comes and goes."""
-    (port,) = free_ports(1)
+    port = free_port()
     found: list[object] = [running.describe()]
     found.append(running.alter({LISTENERS: f"{ALL},SPARE://127.0.0.1:{port}"}, is_check=False)[0])
     client = connected(port)

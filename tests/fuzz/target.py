@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from interop_tests.ports import free_port
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -50,12 +51,6 @@ PARTITIONS_LARGE = 100
 BAD_SIGNS = ("Traceback", "internal error", "does not fit", "never retrieved", "MemoryError")
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 class Target:
     """A pykbroker of its own, on a free port and in a temporary folder."""
 
@@ -75,8 +70,8 @@ class Target:
         port_file = self.folder / "port"
         command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin", "--port", "0"]
         command += ["--port-file", str(port_file), "--data-dir", str(self.folder / "data")]
-        self.tls_address = ("127.0.0.1", _free_port() if tls else 0)
-        self.sasl_address = ("127.0.0.1", 0 if sasl is None else _free_port())
+        self.tls_address = ("127.0.0.1", free_port() if tls else 0)
+        self.sasl_address = ("127.0.0.1", 0 if sasl is None else free_port())
         further = {**(self._listeners() if tls or sasl is not None else {}), **(self._tls_settings() if tls else {})}
         for key, value in {**SETTINGS, **further, **(sasl or {}), **(settings or {})}.items():
             command += ["--override", f"{key}={value}"]

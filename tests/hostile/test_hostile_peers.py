@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import pykbroker
+from interop_tests.ports import free_port
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.errors import EncodeError
@@ -22,7 +23,6 @@ from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case
 from tests.fuzz.mutation import mutated
 from tests.fuzz.target import BAD_SIGNS
 from tests.hostile.conftest import LONG_S
-from tests.support.apache_kafka import free_port
 from tests.support.message_strategies import random_message
 from tests.support.only_voter import only_voter
 from tests.support.wire_client import WireClient

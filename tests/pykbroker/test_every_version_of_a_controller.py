@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pykbroker
+from interop_tests.ports import free_port
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.messages import (
@@ -27,7 +28,6 @@ from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case
 from pykbroker.security.principal_data import principal_to_bytes
 from tests.pykbroker.test_every_version import Wire, fields_of, fitted
-from tests.support.apache_kafka import free_port
 from tests.support.only_voter import only_voter
 
 CASES = [(api, version) for api in CONTROLLER_APIS.values() for version in range(api.lowest, api.highest + 1)]

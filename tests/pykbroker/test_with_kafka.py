@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 
+from interop_tests.ports import free_port
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.node.broker import run_broker
@@ -25,7 +26,7 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
 from tests.controller.wire_world import CLUSTER
-from tests.support.apache_kafka import free_port, java
+from tests.support.apache_kafka import java
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from interop_tests.ports import free_ports
 from tests.support.kafka_jars import kafka_libs
 
 START_SECONDS_MAX = 90
@@ -22,13 +23,6 @@ def java(*arguments: str) -> list[str]:
     return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*", *arguments]
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
 @contextmanager
 def apache_kafka(folder: Path, data: Path, *, is_new: bool = False, **more: str) -> Iterator[str]:
     """A Kafka node with id 1 on a data directory that has a meta.properties, stopped in order at the end.
@@ -36,7 +30,7 @@ def apache_kafka(folder: Path, data: Path, *, is_new: bool = False, **more: str)
     A new directory is formatted first. Yields its bootstrap address. Settings and log lie in `folder`; `more` has
     further settings, with "_" for ".".
     """
-    port, controller_port = free_port(), free_port()
+    port, controller_port = free_ports(2)
     properties = {
         "process.roles": "broker,controller",
         "node.id": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.apache_kafka import free_port
+from interop_tests.ports import free_port
 
 
 def only_voter(controller_port: int) -> dict[str, str | float]:

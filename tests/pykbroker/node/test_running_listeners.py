@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import ssl
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from interop_tests.ports import free_port
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -21,10 +24,13 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.messages.produce import ProduceRequest
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pykbroker.protocol.messages.vote import VoteRequest
 from pykbroker.security.principals import AuthenticationContext
 from pykbroker.security.tls.development import BROKER_FILE, prepare
 from tests.support.data_path import batch
+from tests.support.only_voter import only_voter
 from tests.support.whole_broker import TIMEOUT_S, WholeBroker
 from tests.support.wire_client import WireClient
 
@@ -50,12 +56,6 @@ def alter(broker: WholeBroker, settings: Mapping[str, str | None]) -> tuple[int,
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=configs)
     result = broker.client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0]
     return result.error_code, result.error_message
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def listeners(port: int, name: str = "OTHER") -> dict[str, str | None]:
@@ -271,3 +271,24 @@ def test_a_principal_builder_that_cannot_be_made_opens_no_listener(
     assert not is_open(port)
     assert alter(broker, {"max.connections.per.ip": None}) == (0, None)
     wait_until(lambda: is_open(port))
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(["PLAINTEXT", "CONTROLLER", "OTHER"])], ids=" ".join)
+def test_listeners_may_be_given_in_any_order(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """Ports of clients answer the APIs of a broker, and that of nodes the APIs of a controller."""
+    ports = {name: free_port() for name in order}
+    settings = {
+        **only_voter(ports["CONTROLLER"]),
+        "listeners": ",".join(f"{name}://127.0.0.1:{ports[name]}" for name in order),
+        "listener.security.protocol.map": f"{MAP},CONTROLLER:PLAINTEXT",
+    }
+    with WholeBroker(tmp_path / "data", {name: str(value) for name, value in settings.items()}) as broker:
+        assert broker.address.port == ports[next(name for name in order if name != "CONTROLLER")]
+        for name, port in ports.items():
+            client = WireClient(("127.0.0.1", port))
+            known = {api.api_key for api in client.call(ApiVersionsRequest(), 0).api_keys}
+            client.close()
+            assert (ProduceRequest.KEY in known, VoteRequest.KEY in known) == (
+                name != "CONTROLLER",
+                name == "CONTROLLER",
+            )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from interop_tests.ports import free_port
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.logstore.errors import StorageFull
@@ -27,7 +28,6 @@ from pykbroker.protocol.uuids import LOST_DIRECTORY
 from pykbroker.replication.full_disk import FullDisk, ReportedFailures
 from pykbroker.replication.partitions import Partitions
 from tests.pykbroker.test_with_kafka import LIMIT_S, kafka, settings
-from tests.support.apache_kafka import free_port
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from interop_tests.ports import free_port
 from pykbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -29,7 +30,7 @@ from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
-from tests.support.apache_kafka import START_SECONDS_MAX, free_port, java
+from tests.support.apache_kafka import START_SECONDS_MAX, java
 from tests.support.kafka_jars import kafka_libs
 from tests.support.whole_broker import WholeBroker
 from tests.support.wire_client import WireClient

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from interop_tests.ports import free_port
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pykbroker.protocol.records.batch import iter_batches
-from tests.support.apache_kafka import START_SECONDS_MAX, free_port, java
+from tests.support.apache_kafka import START_SECONDS_MAX, java
 from tests.support.transcripts import Client, to_json
 from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
