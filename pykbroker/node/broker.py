@@ -138,8 +138,8 @@ async def _run_in_directory(
     parts = NodeParts(
         config, host, directory, log_directories, identity, controller, quorum.peers, metadata, quotas, []
     )
-    for_clients = bound[: len(config.network.listeners)]
-    for_nodes = bound[len(config.network.listeners) :]
+    for_clients = [listener for listener in bound if listener[0] in config.network.listeners]
+    for_nodes = [listener for listener in bound if listener[0] in config.network.controller_listeners]
     local = LocalController(parts, for_nodes)
     broker = BrokerServer(parts, for_clients, local.call) if config.is_broker else None
     try:
@@ -158,7 +158,7 @@ async def _run_in_directory(
                     await nursery.start(local.server.run)
                 if broker is not None:
                     await broker.start(nursery)
-                on_ready(_address_of(bound[0]))
+                on_ready(_address_of((for_clients or for_nodes)[0]))
         _close(parts, broker)
     except BaseException as error:
         # After any other error there is no mark of a clean stop, and the next start recovers every log.
