@@ -105,12 +105,19 @@ def test_two_share_consumers_have_one_partition(
     group = unique("group")
     consumers = [java(group, topic, "--acknowledgement-mode", mode) for mode in ("auto", "sync")]
     wait_until(lambda: all(c.named("startup_complete") for c in consumers), "both run", timeout_s=WAIT_S)
-    for first in range(0, 2_000, 100):
-        confluent_produce(quick.bootstrap, topic, numbered(first, first + 100))
-    wait_until(lambda: sum(map(acknowledged, consumers)) >= 2_000, "all are acknowledged", timeout_s=WAIT_S)
+    count = 0
+
+    def both_have_some() -> bool:
+        # A consumer that joins first may have all that there is by then.
+        nonlocal count
+        confluent_produce(quick.bootstrap, topic, numbered(count, count + 100))
+        count += 100
+        return count >= 2_000 and all(consumer.values for consumer in consumers)
+
+    wait_until(both_have_some, "both have records", timeout_s=WAIT_S)
+    wait_until(lambda: sum(map(acknowledged, consumers)) >= count, "all are acknowledged", timeout_s=WAIT_S)
     seen = Counter(value for consumer in consumers for value in consumer.values)
-    assert seen == Counter(str(number) for number in range(2_000))
-    assert all(consumer.values for consumer in consumers)
+    assert seen == Counter(str(number) for number in range(count))
 
 
 def test_the_records_of_a_killed_consumer_go_to_another(
