@@ -125,12 +125,17 @@ class RegisterBroker(NamedTuple):
                 raise CommandRefused(invalid, "Reserved directory ID in request")
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise CommandRefused(invalid, "Duplicate directory ID in request")
-        for other in image.brokers.values():
-            shared = set(other.log_dirs).intersection(self.log_dirs)
-            if other.broker_id != self.broker_id and shared:
+        owners = {
+            directory: other.broker_id
+            for other in image.brokers.values()
+            if other.broker_id != self.broker_id
+            for directory in other.log_dirs
+        }
+        for directory in self.log_dirs:
+            if directory in owners:
                 raise CommandRefused(
                     invalid,
-                    f"Broker {other.broker_id} is already registered with directory {uuid_to_text(shared.pop())}",
+                    f"Broker {owners[directory]} is already registered with directory {uuid_to_text(directory)}",
                 )
 
 

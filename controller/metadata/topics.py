@@ -208,7 +208,10 @@ class CreatePartitionsResult(NamedTuple):
 
 
 class CreatePartitions(NamedTuple):
-    """Adds partitions; the result is a list of CreatePartitionsResult, each name once (P-149)."""
+    """Adds partitions; the result is a list of CreatePartitionsResult, one for each topic (P-149).
+
+    `topics` has no name twice.
+    """
 
     topics: Sequence[NewPartitions]
     validate_only: bool = False
@@ -216,13 +219,9 @@ class CreatePartitions(NamedTuple):
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreatePartitionsResult]]]:
         """The plan, in steps."""
-        counts = Counter(topic.name for topic in self.topics)
-        duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        results = [CreatePartitionsResult(name, duplicate) for name, count in counts.items() if count > 1]
+        results: list[CreatePartitionsResult] = []
         records: list[Any] = []
         for topic in self.topics:
-            if counts[topic.name] > 1:
-                continue
             try:
                 room = RECORD_COUNT_MAX - len(records)
                 records += yield from _plan_partitions(topic, image, context, room, self.charge)

@@ -129,7 +129,7 @@ def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str
     The bounds may have been changed since the intervals were stored; Kafka takes the nearest one, and logs it.
     """
     found = dict(settings)
-    for key in _BOUNDED_KEYS.intersection(settings):
+    for key in sorted(_BOUNDED_KEYS.intersection(settings)):
         kind = key.removesuffix(_BOUNDED)
         value = java_int(settings[key].strip())
         least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))

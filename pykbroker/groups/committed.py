@@ -55,17 +55,17 @@ class CommittedGroups:
                 yield states[0]
 
 
-def groups_of(result: GroupResult, new_groups: Container[str]) -> set[str]:
-    """Ids of the groups that readers see otherwise when the records of a result are replicated.
+def groups_of(result: GroupResult, new_groups: Container[str]) -> dict[str, None]:
+    """Ids, in order, of the groups that readers see otherwise when the records of a result are replicated.
 
     `new_groups` are ids of classic groups without a stored record.
     """
-    found = set()
+    found: dict[str, None] = {}
     for record in result.records:
         key: Any = record.key
         group_id: str | None = getattr(key, "group_id", None)
         if group_id is not None:
-            found.add(group_id)
+            found[group_id] = None
         elif (record.value is None and isinstance(key, GroupMetadataKey)) or key.group in new_groups:
-            found.add(key.group)
+            found[key.group] = None
     return found

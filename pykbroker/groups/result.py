@@ -153,11 +153,12 @@ class Downgrade:
 class RegexRefresh:
     """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
 
-    `may_describe` returns True if the client that sent the heartbeat may DESCRIBE a topic.
+    `regexes` are in the order of their records. `may_describe` returns True if the client that sent the heartbeat may
+    DESCRIBE a topic.
     """
 
     group_id: str
-    regexes: frozenset[str]
+    regexes: Sequence[str]
     may_describe: Callable[[str], bool]
 
 

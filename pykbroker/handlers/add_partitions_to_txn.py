@@ -83,10 +83,11 @@ async def _refused_partitions(
 ) -> dict[TopicPartition, ErrorCode]:
     """Partitions that cannot be added, with their errors; a client may not add partitions of internal topics."""
     topics = context.services.metadata.image.topics_by_name
-    names = {name for name, _ in partitions}
+    names = dict.fromkeys(name for name, _ in partitions)
     refused: set[str] = set()
     if is_client:
-        refused.update(names & INTERNAL_TOPICS, await context.refused_in_turns(WRITE, TOPIC, names - INTERNAL_TOPICS))
+        others = (name for name in names if name not in INTERNAL_TOPICS)
+        refused.update(INTERNAL_TOPICS, await context.refused_in_turns(WRITE, TOPIC, others))
     bad: dict[TopicPartition, ErrorCode] = {}
     async for name, number in EachInTurns(partitions):
         if name in refused:

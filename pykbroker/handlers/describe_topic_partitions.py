@@ -23,8 +23,11 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
     from pykbroker.requests.context import BrokerContext
@@ -44,9 +47,9 @@ async def handle_describe_topic_partitions(
     turn = Turn()
     cursor = request.cursor
     is_all = not request.topics
-    names = set(image.topics_by_name) if is_all else {topic.name for topic in request.topics}
+    names = dict.fromkeys(image.topics_by_name if is_all else (topic.name for topic in request.topics))
     if cursor is not None:
-        names = {name for name in names if name >= cursor.topic_name}
+        names = dict.fromkeys(name for name in names if name >= cursor.topic_name)
         if not is_all and cursor.topic_name not in names:
             return _request_error(request)
         if cursor.partition_index < 0:
@@ -55,7 +58,7 @@ async def handle_describe_topic_partitions(
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
-    for name in sorted(names.difference(hidden)):
+    for name in sorted(names.keys() - hidden):
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -84,12 +87,20 @@ async def handle_describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         remaining -= max(end - start, 0)
-    if not is_all:
+    if hidden and not is_all:
         response.topics += [
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
-            for name in hidden
+            for name in await _hidden_order(names, hidden)
         ]
     return response
+
+
+async def _hidden_order(names: Iterable[str], hidden: Collection[str]) -> list[str]:
+    """Hidden topics in Kafka's order: that of a HashSet of their descriptions, which come out of one of all names.
+
+    The hash code of a description is that of its name.
+    """
+    return await hash_order_in_turns([name for name in await hash_order_in_turns(names) if name in hidden])
 
 
 def _request_error(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -296,20 +296,23 @@ class RequestContext(Generic[S_co]):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal(name, operation))
 
     def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
-        """The names on which the client may not do an operation. Without an authorizer `names` is not consumed."""
+        """The names on which the client may not do an operation, in the order of `names`, none twice.
+
+        Without an authorizer `names` is not consumed.
+        """
         if self.services.authorizer is None:
             return ()
-        return {name for name in names if not self.authorize(operation, resource_type, name)}
+        return {name: None for name in names if not self.authorize(operation, resource_type, name)}
 
     async def refused_in_turns(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
         """As `refused`, for thousands of names, in turns with other requests."""
         if self.services.authorizer is None:
             return ()
         turn = Turn()
-        found = set()
+        found: dict[str, None] = {}
         for name in names:
             if not self.authorize(operation, resource_type, name):
-                found.add(name)
+                found[name] = None
             if turn.is_over:
                 await turn.end_if_over()
         return found

@@ -80,7 +80,7 @@ async def _hides_topics(context: BrokerContext, names: Iterable[Iterable[str]]) 
     """True if there is a topic that the client may not describe."""
     if context.services.authorizer is None:
         return False
-    found: set[str] = set()
+    found: dict[str, None] = {}
     async for some in EachInTurns(names):
-        found.update(some)
+        found.update(dict.fromkeys(some))
     return bool(await context.refused_in_turns(DESCRIBE, TOPIC, found))

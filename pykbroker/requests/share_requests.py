@@ -66,7 +66,7 @@ def member_of(request: MemberRequest) -> SessionKey:
 
 async def refused_topics(context: BrokerContext, topics: Iterable[str | None]) -> frozenset[str]:
     """Names of topics that the client may not read."""
-    names = {topic for topic in topics if topic is not None}
+    names = dict.fromkeys(topic for topic in topics if topic is not None)
     return frozenset(await context.refused_in_turns(READ, TOPIC, names))
 
 

@@ -97,7 +97,7 @@ def check_java_classes(config: ConfigValues) -> None:
 
 
 def check_super_users(config: ConfigValues) -> None:
-    for user in config.security.super_users:
+    for user in sorted(config.security.super_users):
         if ":" not in user:
             raise ConfigError("super.users", user, "must be principals such as User:alice, separated by semicolons")
 

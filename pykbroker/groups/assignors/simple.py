@@ -70,8 +70,9 @@ def assign_simple(
                 results[member_id][topic_id] = []
             yield from _share(targets[topic_id], subscribers[topic_id], present, indices, results, _number)
         for member_id, member in members.items():
-            for topic_id in member.assigned.keys() - targets.keys():
-                results[member_id][topic_id] = list(in_order(member.assigned[topic_id]))
+            for topic_id, present_partitions in member.assigned.items():
+                if topic_id not in targets:
+                    results[member_id][topic_id] = list(in_order(present_partitions))
     assignments = {}
     for member_id, result in results.items():
         assigned = members[member_id].assigned

@@ -10,6 +10,7 @@ from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, member_tombstones, regex_tombstone
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
+from pykbroker.java_order import hash_order
 
 
 def fence_members(
@@ -37,7 +38,8 @@ def fence_members(
     for member in members:
         result.records += member_tombstones(group.group_id, member.member_id)
         subscriptions.replace_member(member, None)
-    for regex in {member.subscribed_topic_regex for member in members if member.subscribed_topic_regex}:
+    regexes = dict.fromkeys(member.subscribed_topic_regex for member in members if member.subscribed_topic_regex)
+    for regex in hash_order(regexes):
         if regex not in subscriptions.regexes:
             result.records.append(regex_tombstone(group.group_id, regex))
             if regex in group.resolved:

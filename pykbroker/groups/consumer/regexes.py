@@ -13,6 +13,7 @@ from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
+from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order, table_size_for
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import PIECE, Steps
 
@@ -92,7 +93,10 @@ def refresh_needed(
     if not is_due or not users:
         return None
     group.soft_state.is_resolving = True
-    return RegexRefresh(group.group_id, frozenset(users), context.may_describe)
+    # Kafka copies the group's HashMap, and puts the results into another one, which is made for so many.
+    known = len(group.subscriptions.regexes)
+    ordered = hash_order(users, table_size_for(int(known / 0.75) + 1) if known else TABLE_SIZE_DEFAULT)
+    return RegexRefresh(group.group_id, hash_order(ordered, table_size_for(len(ordered))), context.may_describe)
 
 
 def matching_topics(

@@ -13,6 +13,7 @@ from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share.group import ShareGroup, TopicState
 from pykbroker.groups.share.initialization import TopicPartitionNumbers, initializing_record, merged, with_names
 from pykbroker.groups.share.records import state_record
+from pykbroker.java_order import table_order, uuid_hash
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import Steps, finished
@@ -108,7 +109,7 @@ def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
     # Topics of an earlier deletion that has not ended, if they still exist.
     left = {
         topic_id: TopicState(name, frozenset(range(topics.partition_count(topic_id))), -1)
-        for topic_id in group.deleting
+        for topic_id in table_order(sorted(group.deleting), uuid_hash)
         if (name := topics.name_of(topic_id)) is not None
     }
     deleting = merged(deleting, left)

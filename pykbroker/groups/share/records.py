@@ -9,6 +9,7 @@ from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import RECORD_TYPES, TopicState
 from pykbroker.groups.share.member import ShareMember
+from pykbroker.java_order import table_order, uuid_hash
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -84,7 +85,7 @@ def state_record(
         group_id: id of the group.
         initializing: topic id -> partitions that the share coordinator was asked to initialize.
         initialized: topic id -> partitions that it has initialized.
-        deleting: topic id -> name of topics that it was asked to forget.
+        deleting: topic id -> name of topics that it was asked to forget; the record has them in the order of a HashMap.
         now_ms: the time, with which the group keeps the states; None if it makes them of the record, at once.
     """
     initializing_topics, kept = yield from _topic_partitions(initializing, now_ms)
@@ -92,7 +93,10 @@ def state_record(
     value = ShareGroupStatePartitionMetadataValue(
         initializing_topics=initializing_topics,
         initialized_topics=initialized_topics,
-        deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in deleting.items()],
+        deleting_topics=[
+            TopicInfo(topic_id=topic_id, topic_name=deleting[topic_id])
+            for topic_id in table_order(sorted(deleting), uuid_hash)
+        ],
     )
     key = ShareGroupStatePartitionMetadataKey(group_id=group_id)
     return LogRecord(key, value, state=None if now_ms is None else (kept, kept_initialized))

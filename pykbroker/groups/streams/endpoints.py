@@ -9,6 +9,7 @@ from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.streams.configured import ConfiguredSubtopology
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.member import StreamsMember
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
@@ -47,7 +48,9 @@ def _partitions(
     tasks: Mapping[str, Collection[int]], subtopologies: Mapping[str, ConfiguredSubtopology], topics: GroupTopics
 ) -> list[TopicPartition]:
     listed = []
-    for subtopology_id, numbers in tasks.items():
+    # Kafka's standby tasks are in a HashMap, which is made of a sorted record; its active ones have a random order.
+    for subtopology_id in hash_order(sorted(tasks)):
+        numbers = tasks[subtopology_id]
         if subtopology_id not in subtopologies:
             raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
         for name in subtopologies[subtopology_id].consumed_topics:

@@ -104,7 +104,7 @@ def _difference(
     added: dict[str, frozenset[int]] = {}
     has_unreleased = False
     count = 0
-    for key in current.keys() | target.keys():
+    for key in dict.fromkeys((*current, *target)):
         old, new = current.get(key, frozenset()), target.get(key, frozenset())
         missing, free = new - old, []
         for number in missing:

@@ -29,6 +29,7 @@ from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord, ProducerIdsRecord
 from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.uuids import uuid_to_text
 from tests.controller.world import World, directory_id
 
 
@@ -137,6 +138,10 @@ def test_registrations_that_are_refused() -> None:
     assert refused(log_dirs=[bytes(16)])[1] == "Reserved directory ID in request"
     assert refused(log_dirs=[directory_id(3)] * 2)[1] == "Duplicate directory ID in request"
     assert str(refused(log_dirs=[directory_id(2)])[1]).startswith("Broker 2 is already registered with directory ")
+    world.register(4, log_dirs=[directory_id(number) for number in range(40, 80)])
+    taken = [directory_id(number) for number in (77, 2, *range(40, 77))]
+    message = refused(log_dirs=[directory_id(3), *taken])[1]
+    assert message == f"Broker 4 is already registered with directory {uuid_to_text(directory_id(77))}"
     assert refused(features={})[1] == "Request features do not contain 'metadata.version'"
     assert refused(features={"metadata.version": (7, 20)}) == (
         ErrorCode.UNSUPPORTED_VERSION,

@@ -342,7 +342,6 @@ def test_p149_partitions_only_grow() -> None:
         )
     ]
     assert grow(NewPartitions("u", 3)) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)]
-    assert grow(NewPartitions("t", 3), NewPartitions("t", 4)) == [(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")]
     assert grow(NewPartitions("t", 4, [[1, 2]])) == [
         (
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

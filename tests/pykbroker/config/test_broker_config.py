@@ -163,6 +163,9 @@ def test_the_authorizer_and_its_settings() -> None:
         BrokerConfig.from_properties({"authorizer.class.name": "com.example.Authorizer"})
     with pytest.raises(ConfigError, match=r"super.users.*User:alice"):
         BrokerConfig.from_properties({"authorizer.class.name": name, "super.users": "admin"})
+    users = ";".join(f"user-{number}" for number in range(30, 0, -1))
+    with pytest.raises(ConfigError, match=r"user-1 for configuration super.users"):
+        BrokerConfig.from_properties({"authorizer.class.name": name, "super.users": users})
 
 
 @pytest.mark.parametrize(

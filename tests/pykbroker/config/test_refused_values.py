@@ -11,7 +11,7 @@ from pykbroker.config.config_providers import replace_variables
 from pykbroker.config.controller_rules import ServerConfigRules
 from pykbroker.config.definitions import CLASS, NonEmpty, parse_value
 from pykbroker.config.descriptions import ConfigViews
-from pykbroker.config.dynamic_changes import check_settings
+from pykbroker.config.dynamic_changes import check_settings, within_bounds
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -116,6 +116,14 @@ def test_threads_and_retention_change_within_bounds() -> None:
     code, text = check(config, log_local_retention_ms="2000")
     assert code is ErrorCode.INVALID_REQUEST
     assert "log.local.retention.ms" in text
+
+
+def test_intervals_out_of_bounds_are_logged_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    keys = [f"group.{kind}.assignment.interval.ms" for kind in ("streams", "share", "consumer")]
+    config = BrokerConfig.from_properties({})
+    found = within_bounds(dict.fromkeys(keys, "2000000000"), config)
+    assert [record.message.split()[0] for record in caplog.records] == sorted(keys)
+    assert "2000000000" not in found.values()
 
 
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe", "it is not UTF-8 text"), (None, "Permission denied")])

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups.committed import groups_of
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import fetch
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig
@@ -120,3 +123,9 @@ def test_p383_a_member_fetches_offsets_with_its_replicated_epoch() -> None:
     assert finished(fetch(rig.shard, request, require_stable=True)).error_code == ErrorCode.STALE_MEMBER_EPOCH
     rig.replicate()
     assert finished(fetch(rig.shard, request)).error_code == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_groups_of_a_result_keep_the_order_of_its_records() -> None:
+    names = [f"group-{number * 7 % 40}" for number in range(40)]
+    records = [LogRecord(GroupMetadataKey(group=name), None) for name in (*names, *names)]
+    assert list(groups_of(GroupResult(records=records), ())) == names

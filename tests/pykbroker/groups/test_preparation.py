@@ -224,7 +224,7 @@ def test_a_resolution_begins_with_the_heartbeat_that_is_carried_out(is_late: boo
     rig.run_steps = run_steps
     Client(rig, "a", regex="t.*").beat()
     assert disturbed == 1
-    assert [refresh.regexes for refresh in rig.refreshes] == [{"t.*"}]
+    assert [refresh.regexes for refresh in rig.refreshes] == [["t.*"]]
     rig.resolve_regexes()
     assert len(rig.group.resolved["t.*"].topics) == len(TOPICS)
 

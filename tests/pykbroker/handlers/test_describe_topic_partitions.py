@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.image import Acl
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from pykbroker.java_order import hash_order
+from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE, LITERAL, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 from pykbroker.protocol.messages.describe_topic_partitions import (
@@ -16,7 +19,8 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import REFUSALS_MAX, RequestContext
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import answer, apply_records, make_context, make_services
 from tests.support.services import Services
 
@@ -94,3 +98,16 @@ def test_a_cursor_must_fit(cursor: tuple[str, int]) -> None:
     )
     response = answer(handle_describe_topic_partitions, _context(), request)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_hidden_topics_are_in_the_order_of_kafkas_hash_sets() -> None:
+    """P-32: behind the others; the refusals are kept for the audit log in the order of the request."""
+    context = _context()
+    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, "User:ANONYMOUS", "*", DESCRIBE, ALLOW)}
+    context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    names = [f"hidden-{number * 7 % 200}" for number in range(200)]
+    found = [name for name, _ in _page(context, *names, "a")[0]]
+    assert found == ["a", *hash_order(names)]
+    # The beginning of a HashSet of the descriptions in Java.
+    assert found[1:6] == ["hidden-182", "hidden-40", "hidden-183", "hidden-184", "hidden-185"]
+    assert context.refusals == [(DESCRIBE, TOPIC, name) for name in names[:REFUSALS_MAX]]

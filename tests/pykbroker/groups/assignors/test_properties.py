@@ -179,3 +179,17 @@ def test_simple_leaves_a_partition_to_too_few_if_the_others_have_no_room() -> No
     }
     result = finished(assign_simple(GroupSpec(members, True), _topics([2])))
     assert result == {"a": {topic_id: {0}}, "b": {topic_id: {1}}, "c": {topic_id: {1}}}
+
+
+def test_simple_keeps_unsubscribed_topics_in_their_order() -> None:
+    """Partitions of topics that no member subscribes to any more stay with a member, as in Kafka."""
+    topics = _topics([1] * 40)
+    assigned = {topic_id: frozenset({0}) for topic_id in reversed(topics)}
+    subscribed, other = list(topics)[:2]
+    members = {
+        "a": MemberSpec(None, frozenset({subscribed}), assigned),
+        "b": MemberSpec(None, frozenset({other}), {}),
+    }
+    result = finished(assign_simple(GroupSpec(members, False), topics))
+    gone = [topic_id for topic_id in assigned if topic_id not in (subscribed, other)]
+    assert [topic_id for topic_id in result["a"] if topic_id not in (subscribed, other)] == gone

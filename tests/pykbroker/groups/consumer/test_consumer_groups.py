@@ -337,6 +337,26 @@ def test_settings_of_a_group_override_those_of_the_broker() -> None:
     assert rig.group.members == {}
 
 
+def test_resolved_regular_expressions_are_recorded_in_the_order_of_a_hash_map() -> None:
+    """P-176."""
+    rig = Rig({"t": 1})
+    regexes = [f"t|{number * 7 % 40}" for number in range(40)]
+    for number, regex in enumerate(regexes):
+        Client(rig, f"member-{number}", None, regex=regex).beat()
+    rig.refreshes.clear()
+    rig.group.soft_state.is_resolving = False
+    Client(rig, "last", None, regex="t|40").beat()
+    (refresh,) = rig.refreshes
+    rig.resolve_regexes()
+    assert list(rig.group.resolved) == list(refresh.regexes)
+    # The order in Java.
+    numbers = (int(regex.removeprefix("t|")) for regex in refresh.regexes)
+    assert [number for number in numbers if number != 40] == [
+        *(19, 31, 32, 10, 30, 39, 17, 18, 37, 15, 16, 38, 35, 13, 14, 36, 11, 33, 34, 12),
+        *(1, 0, 3, 2, 5, 4, 7, 6, 9, 20, 21, 8, 28, 29, 26, 27, 24, 25, 22, 23),
+    ]
+
+
 def test_a_regular_expression_is_resolved_beside_the_heartbeat() -> None:
     """P-176."""
     rig = Rig({"foo-1": 1, "foo-2": 1, "bar": 1, "xfoo-3": 1})

@@ -10,8 +10,10 @@ from pykbroker.groups import offset_requests
 from pykbroker.groups.classic.group import PREPARING, STABLE
 from pykbroker.groups.consumer.migration import decode_assignment
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupRegularExpressionKey
 from pykbroker.protocol.log_messages.consumer_protocol import (
     AssignedTopicPartition,
     ConsumerProtocolAssignment,
@@ -609,6 +611,19 @@ def test_a_classic_member_leaves_a_consumer_group() -> None:
     rig.carry_out(result)
     settle(new)
     assert new.partitions == {("t", 0), ("t", 1)}
+
+
+def test_regular_expressions_of_members_that_leave_go_in_the_order_of_a_hash_map() -> None:
+    rig = Rig({"t": 2})
+    Client(rig, "stays", ["t"]).beat()
+    regexes = {f"member-{number}": f"t|{number * 7 % 40}" for number in range(40)}
+    for member_id, regex in regexes.items():
+        Client(rig, member_id, None, regex=regex).beat()
+    members = [MemberIdentity(member_id=member_id) for member_id in regexes]
+    result = rig.shard.leave(rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members))
+    keys = (record.key for record in result.records)
+    found = [key.regular_expression for key in keys if isinstance(key, ConsumerGroupRegularExpressionKey)]
+    assert found == hash_order(regexes.values())
 
 
 def test_a_classic_member_that_does_not_join_again_is_fenced() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics
-from pykbroker.groups.share.offsets import Alteration, Deletion
+from pykbroker.groups.share.offsets import Alteration, Deletion, begin_deletion, begin_group_deletion
+from pykbroker.java_order import table_order, uuid_hash
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig
@@ -131,3 +134,21 @@ def test_deleted_topics_are_forgotten() -> None:
     assert rig.shard.share.with_topics(frozenset([T])) == []
     assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T])), 0).records == []
     assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U])), 0).records == []
+
+
+def test_topics_whose_state_is_being_deleted_are_recorded_in_the_order_of_a_hash_map() -> None:
+    names = [f"t{number}" for number in range(40)]
+    rig = ShareRig(dict.fromkeys(names, 1))
+    abandoned(rig, *names)
+    group = rig.shard.share.by_id[GROUP]
+    ordered = table_order(sorted(map(topic_id, names)), uuid_hash)
+    for result in (
+        begin_deletion(group, names, rig.shard.share.topics),
+        begin_group_deletion(group, rig.shard.share.topics),
+    ):
+        (record,) = result.records
+        value: Any = record.value
+        assert [topic.topic_id for topic in value.deleting_topics] == ordered
+    rig.carry_out(begin_deletion(group, names, rig.shard.share.topics))
+    assert group.deleting == frozenset(ordered)
+    assert list(begin_group_deletion(group, rig.shard.share.topics).response) == ordered

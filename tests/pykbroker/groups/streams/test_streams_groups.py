@@ -13,6 +13,7 @@ from pykbroker.groups.result import LogRecord, Requester
 from pykbroker.groups.streams.configured import StatusCode
 from pykbroker.groups.streams.heartbeat import DELAYED_BY_INTERVAL, DELAYED_INITIALLY
 from pykbroker.groups.streams.member import MemberState
+from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
@@ -406,6 +407,24 @@ def test_topologies_have_epochs() -> None:
             "Topology updates are not supported yet.",
         )
     assert Thread(rig, "c", stateless("clicks", epoch=2)).join().error_code == ErrorCode.NONE
+
+
+def test_partitions_of_an_endpoint_are_in_the_order_of_a_hash_map_of_subtopologies() -> None:
+    """P-218: that of Kafka's standby tasks; the order of its active ones is random."""
+    numbers = [number * 7 % 30 for number in range(30)]
+    rig = StreamsRig({f"topic-{number}": 1 for number in numbers})
+    topology = Topology(
+        subtopologies=[
+            Subtopology(subtopology_id=f"sub-{number}", source_topics=[f"topic-{number}"]) for number in numbers
+        ]
+    )
+    thread = Thread(rig, "a", topology, user_endpoint=Endpoint(host="one", port=1))
+    thread.join()
+    settle(thread)
+    listed = thread.beat(endpoint_information_epoch=-1).partitions_by_user_endpoint
+    assert listed is not None
+    ids = hash_order(sorted(f"sub-{number}" for number in numbers))
+    assert [each.topic for each in listed[0].active_partitions] == [name.replace("sub", "topic") for name in ids]
 
 
 def test_endpoints_and_their_partitions() -> None:
