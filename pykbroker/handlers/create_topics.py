@@ -15,12 +15,12 @@ from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import KafkaError
-from pykbroker.java_order import grown_table_size, string_hash, table_order
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
 from pykbroker.requests.controller_calls import charge_of, is_too_late, submit_command
+from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -67,17 +67,15 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
 async def _order(counts: Counter[str], refused: Collection[str]) -> list[str]:
     """Names in the order of Kafka's response: as in the request, then those given twice, then those not passed on."""
     twice = [name for name, count in counts.items() if count > 1]
-    last = [
+    last = {
         name for name, count in counts.items() if count == 1 and (name in refused or name == CLUSTER_METADATA_TOPIC)
-    ]
+    }
     if not twice and not last:
         return [*counts]
-    at_end = {*twice, *last}
-    hashes = {name: string_hash(name) async for name in EachInTurns(at_end)}
     return [
-        *(name for name in counts if name not in at_end),
-        *table_order(twice, hashes.__getitem__),
-        *table_order(last, hashes.__getitem__, grown_table_size(len(counts))),
+        *(name for name, count in counts.items() if count == 1 and name not in last),
+        *await hash_order_in_turns(twice),
+        *(name for name in await hash_order_in_turns(counts) if name in last),
     ]
 
 
