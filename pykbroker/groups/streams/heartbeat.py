@@ -31,6 +31,7 @@ from pykbroker.groups.streams.records import (
 from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, MemberTasks, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
+from pykbroker.java_order import hash_order
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
@@ -439,12 +440,10 @@ def _reconcile(
 
 
 def _listed(assigned: MemberTasks) -> Steps[tuple[list[TaskIds], ...]]:
-    """The tasks of each role for a response."""
+    """The tasks of each role for a response, in the order of Kafka's HashMaps of them."""
     roles = []
     for tasks in assigned:
-        roles.append(
-            [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
-        )
+        roles.append([TaskIds(subtopology_id=key, partitions=sorted(tasks[key])) for key in hash_order(sorted(tasks))])
         yield
     return tuple(roles)
 

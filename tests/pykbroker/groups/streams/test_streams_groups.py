@@ -74,6 +74,15 @@ def test_a_member_gets_all_tasks() -> None:
     assert rig.reloaded().group.members == rig.group.members
 
 
+def test_tasks_of_a_response_are_in_the_order_of_kafkas_hash_map() -> None:
+    rig = StreamsRig({"clicks": 1})
+    names = ["-1", ".", "0", "1", "10", "9", "aa", "b"]
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=name, source_topics=["clicks"]) for name in names])
+    listed = Thread(rig, "a", topology).join().active_tasks
+    assert listed is not None
+    assert [tasks.subtopology_id for tasks in listed] == ["0", "aa", "1", "b", "-1", "9", ".", "10"]
+
+
 def test_a_task_moves_after_its_owner_gave_it_up() -> None:
     """P-212: the owner is asked first; the other waits, and both are stable in the end."""
     rig = StreamsRig({"clicks": 2})
