@@ -107,13 +107,11 @@ UNORDERED = {
     "StreamsGroupDescribeResponse.groups.members.client_tags",
     "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint",
     "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint.active_partitions",
-    "CreatePartitionsResponse.results",
     "ApiVersionsResponse.supported_features",
     "ApiVersionsResponse.finalized_features",
 }
 """Paths of lists whose order and grouping Kafka takes from hash tables: sorted, one topic's partitions joined."""
 
-TOPIC_REFUSED = 29
 SCRIPT_TIME_MAX = 1_790_001_000_000
 """Timestamps of scripts are below; others that come back are the broker's clock, those of markers for example."""
 
@@ -172,9 +170,6 @@ class Names:
                 items = sorted(items, key=lambda item: item["api_key"])
                 return [item for item in items if item["api_key"] in APIS]
             items = [item for item in items if not _is_foreign(item)]
-            if path == "DescribeTopicPartitionsResponse.topics":
-                # Those that the client may not see come last, in the order of a hash table.
-                items.sort(key=lambda item: item["name"] if item["error_code"] == TOPIC_REFUSED else "")
             if path == "DescribeClientQuotasResponse.entries":
                 items = [item for item in items if item["entity"]]
             if path in ("DescribeLogDirsResponse.results.topics", "DescribeProducersResponse.topics"):
