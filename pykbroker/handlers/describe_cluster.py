@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.metadata.metadata_cache import NO_CONTROLLER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import (
     BROKER_ENDPOINT,
@@ -19,8 +20,6 @@ from pykbroker.protocol.messages.describe_cluster import (
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
     from pykbroker.requests.context import BrokerContext
-
-NO_CONTROLLER = -1
 
 
 async def handle_describe_cluster(context: BrokerContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -41,8 +40,7 @@ async def handle_describe_cluster(context: BrokerContext, request: DescribeClust
         )
     services = context.services
     brokers = services.metadata.brokers(context.connection)
-    alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
-    controller_id = services.random.choice(alive_ids) if alive_ids else NO_CONTROLLER
+    controller_id = services.metadata.any_alive(services.random)
     if all(broker.broker_id != controller_id for broker in brokers):
         # The client could not reach it: it has no listener of this name.
         controller_id = NO_CONTROLLER

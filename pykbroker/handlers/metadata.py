@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.metadata import MetadataRequest
     from pykbroker.requests.context import BrokerContext
 
-NO_CONTROLLER = -1
 NULL_MEANS_ALL_VERSION = 1
 AUTHORIZED_OPERATIONS_VERSION = 8
 TOPIC_ID_LOOKUP_VERSION = 12
@@ -50,15 +49,13 @@ async def handle_metadata(context: BrokerContext, request: MetadataRequest) -> M
     services = context.services
     brokers = services.metadata.brokers(context.connection)
     alive = [broker for broker in brokers if not broker.is_fenced]
-    alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
             for broker in alive
         ],
         cluster_id=services.cluster_id,
-        # P-25: any live broker, as each forwards to the leader of the quorum.
-        controller_id=services.random.choice(alive_ids) if alive_ids else NO_CONTROLLER,
+        controller_id=services.metadata.any_alive(services.random),
     )
     if version >= AUTHORIZED_OPERATIONS_VERSION and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.cluster_operations()

@@ -17,7 +17,11 @@ from pykbroker.metadata.encoded_topics import EncodedTopics
 from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from random import Random
+
     from pykbroker.security.connection_info import ConnectionInfo
+
+NO_CONTROLLER = -1
 
 
 class BrokerAddress(NamedTuple):
@@ -108,6 +112,11 @@ class MetadataCache:
         """True if a broker is registered and not fenced."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
+
+    def any_alive(self, random: Random) -> int:
+        """Id of a live broker for clients that look for the controller: each forwards (P-25); -1 if there is none."""
+        alive = [broker_id for broker_id, broker in self.image.brokers.items() if not broker.is_fenced]
+        return random.choice(alive) if alive else NO_CONTROLLER
 
     def broker_epoch(self) -> int:
         """This broker's epoch, -1 before it is registered."""

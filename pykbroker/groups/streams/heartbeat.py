@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pykbroker.config.values import StreamsGroupValues
-from pykbroker.groups.modern.checks import check_room
+from pykbroker.groups.modern.checks import check_room, fenced_member_epoch
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.preparation import encode_in_steps
 from pykbroker.groups.modern.timers import TimerKind
@@ -235,12 +235,7 @@ def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, own
         return member
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_no_more(member, owned):
         return member
-    order = "greater" if epoch > member.member_epoch else "smaller"
-    message = (
-        f"The streams group member has a {order} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.member_epoch}). The member must abandon all its partitions and rejoin."
-    )
-    raise GroupError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+    raise fenced_member_epoch(STREAMS_GROUP_TYPE, epoch, member.member_epoch)
 
 
 def _has_no_more(member: StreamsMember, owned: Tasks | None) -> bool:
