@@ -98,8 +98,7 @@ class CreateTopicResult(NamedTuple):
 class CreateTopics(NamedTuple):
     """Creates topics; the result is a list of CreateTopicResult, one for each name.
 
-    They are in the order of the request. After these come names that were given twice, in the order of a HashSet, and
-    `__cluster_metadata`.
+    They are in the order of the request; names that were given twice are at the end.
 
     Raises:
         CommandRefused: POLICY_VIOLATION when more than 10,000 partitions or records are asked for.

@@ -219,29 +219,8 @@ def test_refused_names_come_last_in_the_order_of_hash_sets() -> None:
     names = [*refused, "y", "__cluster_metadata", "x", "z", "x", "y"]
     results = _create(context, *map(_topic, names)).topics
     # Java's: new HashSet<>(), then add() for each name.
-    in_order = [
-        "t4",
-        "t5",
-        "t6",
-        "t7",
-        "t8",
-        "t9",
-        "__cluster_metadata",
-        "t10",
-        "t12",
-        "t11",
-        "t14",
-        "t13",
-        "t16",
-        "t15",
-        "t18",
-        "t17",
-        "t0",
-        "t1",
-        "t19",
-        "t2",
-        "t3",
-    ]
+    numbers = (10, 12, 11, 14, 13, 16, 15, 18, 17, 0, 1, 19, 2, 3)
+    in_order = [*refused[4:10], "__cluster_metadata", *(f"t{number}" for number in numbers)]
     assert [result.name for result in results] == ["z", "x", "y", *in_order]
     assert [result.error_code for result in results] == [
         ErrorCode.NONE,
