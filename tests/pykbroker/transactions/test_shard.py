@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from pykbroker.protocol.steps import finished
 from pykbroker.transactions.shard import LARGE, EncodedPartitions, TransactionShard
 from pykbroker.transactions.state_log import encode_key, encode_value
@@ -24,7 +22,7 @@ def prepared() -> TransactionShard:
 
 def kept(shard: TransactionShard) -> list[EncodedPartitions]:
     """Encoded partitions that the shard keeps."""
-    tables = [found for found in gc.get_referents(vars(shard)) if isinstance(found, dict)]
+    tables = [found for found in vars(shard).values() if isinstance(found, dict)]
     return [value for table in tables for value in table.values() if isinstance(value, EncodedPartitions)]
 
 
