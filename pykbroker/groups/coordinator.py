@@ -150,10 +150,15 @@ class GroupCoordinator:
         In Kafka they are always deleted by the coordinator's threads, some time after the topic.
         """
         shards, nursery = self._runtime.shards, self._runtime.nursery
+        if not shards:
+            return
+        from pykbroker.groups import offset_cleanup
+
         count = sum(shard.offsets.count_of_topics(topics) for shard in shards.values())
         in_turns = nursery is not None and count > DELETED_AT_ONCE
         deletions = [
-            (number, shard, shard.delete_topics(topics, in_turns=in_turns)) for number, shard in shards.items()
+            (number, shard, offset_cleanup.delete_topics(shard, topics, in_turns=in_turns))
+            for number, shard in shards.items()
         ]
         if nursery is not None and in_turns:
             for number, shard, results in deletions:
@@ -266,20 +271,21 @@ class GroupCoordinator:
 
             self._runtime.when_settled(group_id, GroupShard.start_timers, write.result.timers)
         if not write.result.records and not parked.is_answered:
-            from pykbroker.groups.shard import GroupShard
+            from pykbroker.groups import member_requests
 
-            self._runtime.when_late(group_id, GroupShard.refuse_parked, parked)
+            self._runtime.when_late(group_id, member_requests.refuse_parked, parked)
         response = await parked.wait_answer()
         return response if write.result.response is None else await self._runtime.confirmed(group_id, write)
 
     def _join(
         self, shard: GroupShard, now_ms: int, request: JoinGroupRequest, requester: Requester, parked: Parked
     ) -> GroupResult:
+        from pykbroker.groups import member_requests
         from pykbroker.groups.classic.joins import refused_join
 
         if self._has_no_room_for(request):
             return refused_join(parked, ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
-        return shard.join(now_ms, request, requester, parked)
+        return member_requests.join(shard, now_ms, request, requester, parked)
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:
         """True if a large join would take the metadata of all members above `METADATA_BYTES_MAX`.
@@ -300,12 +306,12 @@ class GroupCoordinator:
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Handles SyncGroup; waits for the leader's assignment unless the group answers at once."""
-        from pykbroker.groups.shard import GroupShard
+        from pykbroker.groups import member_requests
 
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         parked = Parked()
-        write = self._runtime.begin_write(request.group_id, GroupShard.sync, request, parked)
+        write = self._runtime.begin_write(request.group_id, member_requests.sync, request, parked)
         response: SyncGroupResponse = await self._answered(request.group_id, write, parked)
         return response
 
@@ -316,9 +322,11 @@ class GroupCoordinator:
         """
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
+        from pykbroker.groups import member_requests
+
         try:
             number, shard, now_ms = self._runtime.find_now(request.group_id)
-            code = shard.heartbeat(request, now_ms)
+            code = member_requests.heartbeat(shard, request, now_ms)
             self._runtime.plan_timer(number, shard, request.group_id)
             if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 await self._runtime.wait_replicated(number)
@@ -332,11 +340,11 @@ class GroupCoordinator:
 
         The error of an append is the response's; members of a classic group are gone all the same (P-392).
         """
-        from pykbroker.groups.shard import GroupShard
+        from pykbroker.groups import member_requests
 
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        write = self._runtime.begin_write(request.group_id, GroupShard.leave, request)
+        write = self._runtime.begin_write(request.group_id, member_requests.leave, request)
         response: LeaveGroupResponse = await self._runtime.confirmed(request.group_id, write)
         return response
 
@@ -501,13 +509,14 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """Describes one group, for DescribeGroups."""
+        from pykbroker.groups import administration
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
         try:
             _, shard = self._runtime.find(group_id)
         except CoordinatorError as error:
             return DescribedGroup(group_id=group_id, error_code=error.error_code)
-        return shard.describe(group_id, api_version)
+        return administration.describe(shard, group_id, api_version)
 
     async def describe_modern_group(
         self,
@@ -546,6 +555,7 @@ class GroupCoordinator:
 
         Other requests have turns between the shards. Kafka's coordinator asks its threads for each shard, too.
         """
+        from pykbroker.groups import administration
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
 
         if self._runtime.is_loading:
@@ -555,12 +565,14 @@ class GroupCoordinator:
         turn = Turn()
         shards = {**self._runtime.shards}
         for number in partition_order(OFFSETS_TOPIC, shards):
-            groups += shards[number].listed(states, types)
+            groups += administration.listed(shards[number], states, types)
             await turn.end_if_over()
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
+        from pykbroker.groups import administration
+
         wanted = [group_id for some in self._runtime.by_partition([*group_ids]) for group_id in copied_order(some)]
         codes = await self._prepare_deletions(wanted)
         writes: dict[str, Write[GroupResult]] = {}
@@ -569,7 +581,7 @@ class GroupCoordinator:
             if group_id not in codes:
                 try:
                     _, shard = self._runtime.find(group_id)
-                    tombstones = await in_turns(shard.prepare_deletion(group_id))
+                    tombstones = await in_turns(administration.prepare_deletion(shard, group_id))
                     writes[group_id] = self._runtime.begin_write(group_id, _delete_group, group_id, tombstones)
                 except CoordinatorError as error:
                     codes[group_id] = error.error_code
@@ -649,11 +661,17 @@ class GroupCoordinator:
 
     async def _expire_in_turns(self) -> None:
         """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""
+        from pykbroker.groups import offset_cleanup
+
         now_ms, shards = self._runtime.now_ms(), self._runtime.shards
-        await self._carry_out_all((number, shard, shard.expire_offsets(now_ms)) for number, shard in [*shards.items()])
+        await self._carry_out_all(
+            (number, shard, offset_cleanup.expire_offsets(shard, now_ms)) for number, shard in [*shards.items()]
+        )
         if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
 
 
 def _delete_group(shard: GroupShard, now_ms: int, group_id: str, tombstones: Tombstones | None) -> GroupResult:
-    return shard.delete(group_id, tombstones)
+    from pykbroker.groups import administration
+
+    return administration.delete(shard, group_id, tombstones)

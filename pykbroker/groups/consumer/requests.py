@@ -10,6 +10,7 @@ import trio
 
 from pykbroker.controller.turns import in_turns
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups import modern_writes
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.large_writes import LargeWrites
@@ -75,12 +76,12 @@ class ConsumerGroupRequests:
             await in_turns(self._topics.prepare(names))
         _, shard, now_ms = self._runtime.find_now(group_id)
         client = client_id, client_host, may_describe
-        if shard.is_long_consumer_heartbeat(request, now_ms):
+        if modern_writes.is_long_consumer_heartbeat(shard, request, now_ms):
             write = await self._large.begin_write(
-                GroupShard.prepare_consumer_heartbeat, GroupShard.consumer_heartbeat, request, *client
+                modern_writes.prepare_consumer_heartbeat, modern_writes.consumer_heartbeat, request, *client
             )
         else:
-            write = self._runtime.begin_write(group_id, GroupShard.consumer_heartbeat, request, *client)
+            write = self._runtime.begin_write(group_id, modern_writes.consumer_heartbeat, request, *client)
         if write.result.regex_refresh is not None:
             self.refresh_regexes(write.result.regex_refresh)
         response: ConsumerGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)

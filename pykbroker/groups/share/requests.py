@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.controller.turns import in_turns, start_in_turns
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups import modern_writes
 from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics, GroupResult, Initialization
@@ -76,12 +77,12 @@ class ShareGroupRequests:
         _, shard = self._runtime.find(group_id)
         if len(names) > PIECE:
             await in_turns(shard.share.topics.prepare(names))
-        if shard.is_long_share_heartbeat(request):
+        if modern_writes.is_long_share_heartbeat(shard, request):
             write = await self._large.begin_write(
-                GroupShard.prepare_share_heartbeat, GroupShard.share_heartbeat, request, client_id, client_host
+                modern_writes.prepare_share_heartbeat, modern_writes.share_heartbeat, request, client_id, client_host
             )
         else:
-            write = self._runtime.begin_write(group_id, GroupShard.share_heartbeat, request, client_id, client_host)
+            write = self._runtime.begin_write(group_id, modern_writes.share_heartbeat, request, client_id, client_host)
         response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         if write.result.initialization is not None and self._runtime.nursery is not None:
             self._runtime.nursery.start_soon(self.initialize, write.result.initialization)
@@ -125,7 +126,7 @@ class ShareGroupRequests:
         else:
             with suppress(CoordinatorError):
                 await self._large.begin_write(
-                    GroupShard.prepare_share_initialized, GroupShard.share_initialized, wanted
+                    modern_writes.prepare_share_initialized, modern_writes.share_initialized, wanted
                 )
         return errors
 
@@ -135,7 +136,7 @@ class ShareGroupRequests:
         Kafka's coordinator does this some time after the deletion, too.
         """
         with suppress(CoordinatorError):
-            await self._large.begin_write(GroupShard.prepare_forgetting_topics, GroupShard.forget_topics, deleted)
+            await self._large.begin_write(modern_writes.prepare_forgetting_topics, modern_writes.forget_topics, deleted)
 
     async def alter_offsets(self, group_id: str, wanted: WantedOffsets) -> dict[tuple[bytes, int], GroupError]:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.

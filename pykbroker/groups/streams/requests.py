@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups import modern_writes
 from pykbroker.groups.large_writes import LargeWrites
 from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.shard import GroupShard
@@ -57,17 +58,25 @@ class StreamsGroupRequests:
         _, shard = self._runtime.find(group_id)
         if shard.streams.is_long_heartbeat(request, self._runtime.now_ms()):
             write = await self._large.begin_write(
-                GroupShard.prepare_streams_heartbeat, GroupShard.streams_heartbeat, request, client_id, client_host
+                modern_writes.prepare_streams_heartbeat,
+                modern_writes.streams_heartbeat,
+                request,
+                client_id,
+                client_host,
             )
         else:
-            write = self._runtime.begin_write(group_id, GroupShard.streams_heartbeat, request, client_id, client_host)
+            write = self._runtime.begin_write(
+                group_id, modern_writes.streams_heartbeat, request, client_id, client_host
+            )
         response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
 
     async def assign_first(self, wanted: FirstAssignment) -> None:
         """Computes the first assignment of a large group, in turns with requests; else its next heartbeat does."""
         with suppress(CoordinatorError):
-            await self._large.begin_write(GroupShard.prepare_first_assignment, GroupShard.first_assignment, wanted)
+            await self._large.begin_write(
+                modern_writes.prepare_first_assignment, modern_writes.first_assignment, wanted
+            )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups import administration
 from pykbroker.groups.committed import groups_of
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import fetch
@@ -23,7 +24,7 @@ from tests.pykbroker.groups.streams.topologies import stateless
 
 
 def listed(rig: ShardRig) -> list[tuple[str, str]]:
-    return [(group.group_type, group.group_state) for group in rig.shard.listed(set(), set())]
+    return [(group.group_type, group.group_state) for group in administration.listed(rig.shard, set(), set())]
 
 
 def described(rig: ShardRig) -> tuple[str, int, int, list[str]]:
@@ -87,10 +88,10 @@ def test_p383_an_empty_group_that_becomes_a_classic_one() -> None:
     rig.join_classic(join_request("", subscription("t")))
     assert listed(rig) == [("consumer", "Empty")]
     assert described(rig)[0] == "Empty"
-    assert rig.shard.describe(GROUP, 6).error_message == "Group g is not a classic group."
+    assert administration.describe(rig.shard, GROUP, 6).error_message == "Group g is not a classic group."
     rig.replicate()
     assert listed(rig) == [("classic", "Empty")]
-    assert rig.shard.describe(GROUP, 6).group_state == "Empty"
+    assert administration.describe(rig.shard, GROUP, 6).group_state == "Empty"
 
 
 def test_p383_a_classic_group_that_is_upgraded_and_downgraded() -> None:
@@ -100,7 +101,7 @@ def test_p383_a_classic_group_that_is_upgraded_and_downgraded() -> None:
     rig.is_replicated = True
     new = joined(rig, "new")
     assert listed(rig) == [("classic", "Stable")]
-    assert [member.member_id for member in rig.shard.describe(GROUP, 6).members] == [classic]
+    assert [member.member_id for member in administration.describe(rig.shard, GROUP, 6).members] == [classic]
     rig.replicate()
     assert [group_type for group_type, _ in listed(rig)] == ["consumer"]
     new.leave()

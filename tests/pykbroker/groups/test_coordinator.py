@@ -17,11 +17,12 @@ from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.errors import KafkaError
-from pykbroker.groups import coordinator, offset_requests
+from pykbroker.groups import administration, coordinator, offset_cleanup, offset_requests
 from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.offset_cleanup import TOMBSTONES_PER_STEP
 from pykbroker.groups.offset_log import decode_record, group_tombstone
 from pykbroker.groups.result import GroupResult, Tombstones
-from pykbroker.groups.shard import TOMBSTONES_PER_STEP, GroupShard
+from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError
@@ -166,7 +167,7 @@ async def test_a_deletion_of_many_groups_lets_others_have_turns(
 
     def delete(shard: GroupShard, now_ms: int, group_id: str, tombstones: Tombstones | None) -> GroupResult:
         deletions.append(steps.count)
-        return shard.delete(group_id, tombstones)
+        return administration.delete(shard, group_id, tombstones)
 
     monkeypatch.setattr(coordinator, "_delete_group", delete)
     async with rig.running():
@@ -532,7 +533,7 @@ def test_a_group_of_many_offsets_expires_at_once_though_they_are_not_replicated_
         driver.shard.offsets.put("g", "many", number, committed)
     driver.advance(8 * 24 * 3_600_000)
     results = []
-    for result in driver.shard.expire_offsets(driver.now_ms):
+    for result in offset_cleanup.expire_offsets(driver.shard, driver.now_ms):
         driver.shard.appended(result, driver.now_ms, 10)
         results.append(result)
     assert len(results) == 3
@@ -551,7 +552,7 @@ def test_offsets_of_a_group_that_becomes_a_consumer_group_between_steps_do_not_e
     for number in range(3 * TOMBSTONES_PER_STEP):
         driver.shard.offsets.put("g", "many", number, committed)
     driver.advance(8 * 24 * 3_600_000)
-    steps = driver.shard.expire_offsets(driver.now_ms)
+    steps = offset_cleanup.expire_offsets(driver.shard, driver.now_ms)
     driver.carry_out(next(steps))
     left = sum(map(len, driver.shard.offsets.of_group("g").values()))
     assert TOMBSTONES_PER_STEP < left <= 2 * TOMBSTONES_PER_STEP + 1
@@ -572,7 +573,7 @@ def test_very_many_groups_without_offsets_expire_in_steps_p_114() -> None:
         driver.commit(7, group_id=name)
         driver.shard.offsets.remove(name, "t", 0)
     results = []
-    for result in driver.shard.expire_offsets(driver.now_ms):
+    for result in offset_cleanup.expire_offsets(driver.shard, driver.now_ms):
         driver.shard.appended(result, driver.now_ms, 10)
         results.append(result)
     assert [len(result.records) for result in results] == [TOMBSTONES_PER_STEP] * 3

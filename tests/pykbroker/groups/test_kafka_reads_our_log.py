@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups import offset_cleanup
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id
@@ -25,7 +26,7 @@ async def test_dump_log_decodes_groups_and_offsets_p_117(tmp_path: Path) -> None
         assert await rig.commit(7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
         assert await rig.commit(8, partition=1, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
         [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
-        [result] = shard.delete_topics({"clicks": topic_id("clicks")})
+        [result] = offset_cleanup.delete_topics(shard, {"clicks": topic_id("clicks")})
         rig.groups._runtime.carry_out_in_batches(coordinator_partition("g", 5), shard, result)
     folder = tmp_path / f"{OFFSETS_TOPIC}-{coordinator_partition('g', 5)}"
     files = ",".join(str(path) for path in sorted(folder.glob("*.log")))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
-from pykbroker.groups import offset_requests
+from pykbroker.groups import administration, offset_cleanup, offset_requests
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.offsets import CommittedOffset
@@ -400,7 +400,7 @@ class TestExpiry:
         driver.commit(8, topic="u")
         driver.commit(9, group_id="h", topic_id=bytes(16))
         driver.commit(9, group_id="i", topic_id=bytes(15) + b"\x09")
-        for result in driver.shard.delete_topics({"t": TOPIC_ID}):
+        for result in offset_cleanup.delete_topics(driver.shard, {"t": TOPIC_ID}):
             driver.carry_out(result)
         assert (driver.fetch(), driver.fetch("u"), driver.fetch(group_id="h")) == (-1, 8, -1)
         assert driver.fetch(group_id="i") == 9
@@ -412,9 +412,9 @@ class TestAdministration:
     def test_describe_a_missing_group_p_106(self) -> None:
         """P-106."""
         driver = Driver()
-        old = driver.shard.describe("none", 5)
+        old = administration.describe(driver.shard, "none", 5)
         assert (old.group_state, old.error_code, old.error_message) == ("Dead", 0, None)
-        new = driver.shard.describe("none", 6)
+        new = administration.describe(driver.shard, "none", 6)
         assert (new.group_state, new.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
         assert new.error_message == "Group none not found."
 
@@ -422,14 +422,14 @@ class TestAdministration:
         """P-106."""
         driver = Driver()
         [member_id] = driver.stable(protocols=[("range", b"meta")])
-        group = driver.shard.describe("g", 6)
+        group = administration.describe(driver.shard, "g", 6)
         assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
         member = group.members[0]
         assert (member.member_id, member.client_id, member.client_host) == (member_id, "c", "/127.0.0.1")
         assert (member.member_metadata, member.member_assignment) == (b"meta", member_id.encode())
         driver.join()
         driver.join(member_id, protocols=[("range", b"other")])
-        group = driver.shard.describe("g", 6)
+        group = administration.describe(driver.shard, "g", 6)
         assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
         assert group.members[0].member_metadata == b""
 
@@ -438,21 +438,24 @@ class TestAdministration:
         driver = Driver()
         driver.stable()
         driver.commit(7, group_id="simple")
-        listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in driver.shard.listed(set(), set())}
+        listed = {
+            g.group_id: (g.protocol_type, g.group_state, g.group_type)
+            for g in administration.listed(driver.shard, set(), set())
+        }
         assert listed == {"g": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
-        assert [g.group_id for g in driver.shard.listed({"stable"}, set())] == ["g"]
-        assert [g.group_id for g in driver.shard.listed({"empty", "dead"}, {"classic"})] == ["simple"]
-        assert driver.shard.listed(set(), {"consumer"}) == []
+        assert [g.group_id for g in administration.listed(driver.shard, {"stable"}, set())] == ["g"]
+        assert [g.group_id for g in administration.listed(driver.shard, {"empty", "dead"}, {"classic"})] == ["simple"]
+        assert administration.listed(driver.shard, set(), {"consumer"}) == []
 
     def test_delete_groups_p_107(self) -> None:
         """P-107."""
         driver = Driver()
         [member_id] = driver.stable()
         driver.commit(7, generation_id=1, member_id=member_id)
-        assert driver.shard.delete("none").response is ErrorCode.GROUP_ID_NOT_FOUND
-        assert driver.shard.delete("g").response is ErrorCode.NON_EMPTY_GROUP
+        assert administration.delete(driver.shard, "none").response is ErrorCode.GROUP_ID_NOT_FOUND
+        assert administration.delete(driver.shard, "g").response is ErrorCode.NON_EMPTY_GROUP
         driver.leave((member_id, None))
-        result = driver.shard.delete("g")
+        result = administration.delete(driver.shard, "g")
         driver.carry_out(result)
         assert result.response is ErrorCode.NONE
         assert driver.fetch() == -1

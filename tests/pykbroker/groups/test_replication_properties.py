@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pykbroker.groups import administration, offset_cleanup
 from pykbroker.groups.classic.group import GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult
@@ -133,12 +134,12 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        result = self.driver.shard.delete("g")
+        result = administration.delete(self.driver.shard, "g")
         self.driver.carry_out(result)
 
     @rule()
     def delete_topic(self) -> None:
-        for result in self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}):
+        for result in offset_cleanup.delete_topics(self.driver.shard, {"t": bytes(15) + b"\x07"}):
             self.driver.carry_out(result)
 
     @rule(duration_ms=st.sampled_from([1, 3_000, 60_000, 8 * 24 * 3_600_000]))
@@ -167,7 +168,7 @@ class Events(RuleBasedStateMachine):
         self.known = list(dict.fromkeys(self.known))[-5:]
         shard, replicated = self.driver.shard, self.driver.replicated_part()
         assert shard.offsets == replicated.offsets
-        assert {group.group_id for group in shard.listed(set(), set())} == set(replicated.groups)
+        assert {group.group_id for group in administration.listed(shard, set(), set())} == set(replicated.groups)
 
     @invariant()
     def everyone_who_waits_is_waited_for(self) -> None:
@@ -201,9 +202,9 @@ def test_a_late_first_record_leaves_the_group_and_the_id_that_was_given_out() ->
     second = driver.join(first.join.member_id)
     driver.advance(DELAY_MS)
     assert second.error is ErrorCode.NONE
-    assert driver.shard.listed(set(), set()) == []
+    assert administration.listed(driver.shard, set(), set()) == []
     driver.replicate(1)
-    assert [group.group_id for group in driver.shard.listed(set(), set())] == ["g"]
+    assert [group.group_id for group in administration.listed(driver.shard, set(), set())] == ["g"]
 
 
 def test_a_member_whose_join_is_answered_late_counts_as_joined() -> None:

@@ -12,6 +12,7 @@ import trio
 from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups import modern_writes
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
@@ -333,7 +334,7 @@ async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assi
     config = rig.services.config
     values = config.streams_groups.replaced(initial_rebalance_delay_ms=3_000)
     rig.groups.follow_config(config.replaced(streams_groups=values))
-    prepare = GroupShard.prepare_first_assignment
+    prepare = modern_writes.prepare_first_assignment
 
     def prepare_and_count(*arguments: Any) -> Any:
         nonlocal pauses
@@ -346,7 +347,7 @@ async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assi
             pauses += 1
             yield
 
-    monkeypatch.setattr(GroupShard, "prepare_first_assignment", prepare_and_count)
+    monkeypatch.setattr(modern_writes, "prepare_first_assignment", prepare_and_count)
     async with rig.running():
         for name in "ab":
             handler, version, request = join_of("streams", name)

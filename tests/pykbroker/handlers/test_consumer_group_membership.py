@@ -8,6 +8,7 @@ from typing import Any
 
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.controller.metadata.image import Acl
+from pykbroker.groups import administration
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE, GROUP, LITERAL, READ, TOPIC
@@ -128,7 +129,7 @@ async def test_p431_a_member_joins_while_the_tombstone_of_the_group_is_in_flight
         await beat(rig, "m", 0, ["clicks"])
         await beat(rig, "m", -1)
         [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.modern_group("g") is not None]
-        deletion = shard.delete("g")
+        deletion = administration.delete(shard, "g")
         shard.appended(deletion, 0, 0)
         assert (await beat(rig, "n", 0, ["clicks"])).error_code == ErrorCode.NONE
         shard.replicated(deletion, 0, 0)

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.features import SHARE_VERSION
+from pykbroker.groups import administration
 from pykbroker.handlers.share_group_describe import handle_share_group_describe
 from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
@@ -136,7 +137,7 @@ async def test_p431_a_member_joins_while_the_tombstone_of_the_group_is_in_flight
         await beat(rig, "m", 0, "clicks")
         await beat(rig, "m", -1)
         [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.modern_group("g") is not None]
-        deletion = shard.delete("g")
+        deletion = administration.delete(shard, "g")
         shard.appended(deletion, 0, 0)
         assert (await beat(rig, "n", 0, "clicks")).error_code == ErrorCode.NONE
         shard.replicated(deletion, 0, 0)

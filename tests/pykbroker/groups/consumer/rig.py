@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.groups import member_requests, modern_writes
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import check_request
@@ -61,9 +62,9 @@ class Rig(ShardRig):
         except GroupError as error:
             return ConsumerGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
-            steps = self.shard.prepare_consumer_heartbeat(lambda: self.now_ms, request, *client)
+            steps = modern_writes.prepare_consumer_heartbeat(self.shard, lambda: self.now_ms, request, *client)
             prepared = self.run_steps(steps)
-        result = self.shard.consumer_heartbeat(self.now_ms, request, *client, prepared)
+        result = modern_writes.consumer_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         if result.regex_refresh is not None:
             self.refreshes.append(result.regex_refresh)
         self.carry_out(result)
@@ -84,7 +85,7 @@ class Rig(ShardRig):
         """Sends a JoinGroup request of the classic protocol."""
         waiter = Waiter()
         requester = Requester("classic", "/host", 9, len(self.log).to_bytes(16, "big"), lambda topic: True)
-        result = self.shard.join(self.now_ms, request, requester, waiter)
+        result = member_requests.join(self.shard, self.now_ms, request, requester, waiter)
         if result.regex_refresh is not None:
             self.refreshes.append(result.regex_refresh)
         self.carry_out(result)

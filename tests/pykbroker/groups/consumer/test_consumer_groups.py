@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.groups import administration
 from pykbroker.groups.assignors.spec import GroupSpec
 from pykbroker.groups.consumer.member import ConsumerMember, MemberState
 from pykbroker.groups.consumer.regexes import matching_topics
@@ -523,13 +524,13 @@ def test_described_and_listed() -> None:
     assert (member.member_id, member.instance_id, member.member_epoch, member.member_type) == ("a", "i", 2, 1)
     assert member.assignment.topic_partitions[0].partitions == [0, 1]
     assert member.target_assignment.topic_partitions[0].topic_name == "t"
-    assert [g.group_type for g in rig.shard.listed(set(), set())] == ["consumer"]
-    assert rig.shard.listed(set(), {"classic"}) == []
-    assert rig.shard.listed({"empty"}, set()) == []
+    assert [g.group_type for g in administration.listed(rig.shard, set(), set())] == ["consumer"]
+    assert administration.listed(rig.shard, set(), {"classic"}) == []
+    assert administration.listed(rig.shard, {"empty"}, set()) == []
     with pytest.raises(GroupError, match=r"Group none not found\.") as missing:
         rig.describe("none")
     assert missing.value.error_code is ErrorCode.GROUP_ID_NOT_FOUND
-    old = rig.shard.describe(GROUP, 6)
+    old = administration.describe(rig.shard, GROUP, 6)
     assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
 
 
@@ -537,9 +538,9 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     rig = Rig({"t": 2})
     client = Client(rig, "a", None, regex="t")
     settle(client)
-    assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, GROUP).response is ErrorCode.NON_EMPTY_GROUP
     client.leave()
-    result = rig.shard.delete(GROUP)
+    result = administration.delete(rig.shard, GROUP)
     rig.carry_out(result)
     assert rig.shard.consumer.by_id == {}
     last = dict(rig.log)
@@ -709,7 +710,7 @@ def test_topics_that_are_found_after_the_group_has_gone() -> None:
     client = Client(rig, "a", None, regex="f.*")
     client.beat()
     client.leave()
-    rig.carry_out(rig.shard.delete(GROUP))
+    rig.carry_out(administration.delete(rig.shard, GROUP))
     written = len(rig.log)
     rig.resolve_regexes()
     assert len(rig.log) == written

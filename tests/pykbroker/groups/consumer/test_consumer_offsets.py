@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
-from pykbroker.groups import offset_requests
+from pykbroker.groups import offset_cleanup, offset_requests
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -130,9 +130,9 @@ def test_p114_an_offset_with_its_own_retention_in_an_empty_group() -> None:
     client.leave()
     assert commit(rig, "", -1, [0], api_version=4, retention_ms=DAY_MS) is ErrorCode.NONE
     assert commit(rig, "", -1, [1], api_version=4, retention_ms=30 * DAY_MS) is ErrorCode.NONE
-    assert next(rig.shard.expire_offsets(rig.now_ms + DAY_MS - 1)).records == []
-    assert len(next(rig.shard.expire_offsets(rig.now_ms + DAY_MS)).records) == 1
-    assert len(next(rig.shard.expire_offsets(rig.now_ms + 29 * DAY_MS)).records) == 1
+    assert next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + DAY_MS - 1)).records == []
+    assert len(next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + DAY_MS)).records) == 1
+    assert len(next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + 29 * DAY_MS)).records) == 1
 
 
 def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:
@@ -140,9 +140,9 @@ def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:
     client = Client(rig, "a", ["t"])
     client.beat()
     assert commit(rig, "a", 2, [0]) is ErrorCode.NONE
-    assert next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)).records == []
+    assert next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + 8 * DAY_MS)).records == []
     client.subscribe(["u"])
-    assert len(next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)).records) == 1
+    assert len(next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + 8 * DAY_MS)).records) == 1
     client.leave()
-    rig.carry_out(next(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS)))
+    rig.carry_out(next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms + 8 * DAY_MS)))
     assert rig.shard.consumer.by_id == {}, "an empty group without offsets goes with them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykbroker.groups import modern_writes
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics, Initialization
 from pykbroker.groups.share.group import ShareGroup
@@ -53,8 +54,10 @@ class ShareRig(ShardRig):
         except GroupError as error:
             return ShareGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
-            prepared = self.run_steps(self.shard.prepare_share_heartbeat(lambda: self.now_ms, request, *client))
-        result = self.shard.share_heartbeat(self.now_ms, request, *client, prepared)
+            prepared = self.run_steps(
+                modern_writes.prepare_share_heartbeat(self.shard, lambda: self.now_ms, request, *client)
+            )
+        result = modern_writes.share_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return ShareGroupHeartbeatResponse(error_code=self.append_error)
@@ -68,15 +71,17 @@ class ShareRig(ShardRig):
         for _ in range(len(self.wanted) if count is None else min(count, len(self.wanted))):
             done, prepared = self.wanted.pop(0), None
             if self.run_steps is not None:
-                prepared = self.run_steps(self.shard.prepare_share_initialized(lambda: self.now_ms, done))
-            self.carry_out(self.shard.share_initialized(self.now_ms, done, prepared))
+                prepared = self.run_steps(
+                    modern_writes.prepare_share_initialized(self.shard, lambda: self.now_ms, done)
+                )
+            self.carry_out(modern_writes.share_initialized(self.shard, self.now_ms, done, prepared))
 
     def forget(self, *topics: str) -> None:
         """The coordinator has learned that topics are deleted."""
         deleted, prepared = DeletedTopics(GROUP, frozenset(map(topic_id, topics))), None
         if self.run_steps is not None:
-            prepared = self.run_steps(self.shard.prepare_forgetting_topics(lambda: self.now_ms, deleted))
-        self.carry_out(self.shard.forget_topics(self.now_ms, deleted, prepared))
+            prepared = self.run_steps(modern_writes.prepare_forgetting_topics(self.shard, lambda: self.now_ms, deleted))
+        self.carry_out(modern_writes.forget_topics(self.shard, self.now_ms, deleted, prepared))
 
     def fail(self) -> None:
         """The share coordinator refuses what was asked for."""

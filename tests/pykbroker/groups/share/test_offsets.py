@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups import administration
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics
 from pykbroker.groups.share.offsets import Alteration, Deletion, begin_deletion, begin_group_deletion
@@ -113,7 +114,7 @@ def test_the_state_of_a_group_goes_before_the_group() -> None:
     assert result.response == {T: frozenset({0, 1}), U: frozenset({0})}
     rig.carry_out(result)
     assert (rig.group.initialized, rig.group.initializing, rig.group.deleting) == ({}, {}, {T, U})
-    rig.carry_out(rig.shard.delete(GROUP))
+    rig.carry_out(administration.delete(rig.shard, GROUP))
     assert rig.reloaded().shard.share.by_id == {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.shard import TransactionalProducer
+from pykbroker.groups import administration
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_requests import check_commit, fetch
 from pykbroker.groups.offset_requests import commit as commit_offsets
@@ -250,7 +251,7 @@ def test_the_tombstones_of_a_group_take_everything() -> None:
     rig = ShareRig({"t": 1})
     joined(rig, "a")
     rig.beat("a", -1)
-    result = rig.shard.delete(GROUP)
+    result = administration.delete(rig.shard, GROUP)
     assert result.response is ErrorCode.NONE
     rig.carry_out(result)
     assert rig.shard.share.by_id == {}
@@ -260,12 +261,13 @@ def test_the_tombstones_of_a_group_take_everything() -> None:
 def test_a_share_group_is_none_of_another_type() -> None:
     rig = ShareRig({"t": 1})
     joined(rig, "a")
-    assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in rig.shard.listed(set(), set())] == [
-        ("g", "share", "Stable", "share")
-    ]
-    assert rig.shard.listed(set(), {"classic", "consumer"}) == []
-    assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
-    assert rig.shard.describe(GROUP, 6).error_message == "Group g is not a classic group."
+    assert [
+        (g.group_id, g.protocol_type, g.group_state, g.group_type)
+        for g in administration.listed(rig.shard, set(), set())
+    ] == [("g", "share", "Stable", "share")]
+    assert administration.listed(rig.shard, set(), {"classic", "consumer"}) == []
+    assert administration.delete(rig.shard, GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    assert administration.describe(rig.shard, GROUP, 6).error_message == "Group g is not a classic group."
     with pytest.raises(GroupError, match=r"Group g is not a consumer group\."):
         finished(rig.shard.consumer.describe(GROUP, rig.group))
 

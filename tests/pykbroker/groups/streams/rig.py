@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykbroker.groups import modern_writes
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.checks import check_request
@@ -55,8 +56,10 @@ class StreamsRig(ShardRig):
         except GroupError as error:
             return StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and epoch >= 0:
-            prepared = self.run_steps(self.shard.prepare_streams_heartbeat(lambda: self.now_ms, request, *client))
-        result = self.shard.streams_heartbeat(self.now_ms, request, *client, prepared)
+            prepared = self.run_steps(
+                modern_writes.prepare_streams_heartbeat(self.shard, lambda: self.now_ms, request, *client)
+            )
+        result = modern_writes.streams_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         self.carry_out(result)
         if result.records and self.append_error is not ErrorCode.NONE:
             return StreamsGroupHeartbeatResponse(error_code=self.append_error)
@@ -70,8 +73,10 @@ class StreamsRig(ShardRig):
         if wanted is not None:
             prepared = None
             if self.run_steps is not None:
-                prepared = self.run_steps(self.shard.prepare_first_assignment(lambda: self.now_ms, wanted))
-            self.carry_out(self.shard.first_assignment(self.now_ms, wanted, prepared))
+                prepared = self.run_steps(
+                    modern_writes.prepare_first_assignment(self.shard, lambda: self.now_ms, wanted)
+                )
+            self.carry_out(modern_writes.first_assignment(self.shard, self.now_ms, wanted, prepared))
 
     def set_topics(self, **topics: int) -> None:
         """As `ShardRig.set_topics`; "_" stands for "-"."""

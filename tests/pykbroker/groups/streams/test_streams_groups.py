@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups import administration, member_requests
 from pykbroker.groups.assignors.streams.spec import TaskAssignorError
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import encode_record
@@ -138,8 +139,8 @@ def test_internal_topics_are_asked_for_and_awaited() -> None:
     }
     assert rig.missing["g-store-changelog"].configs == {"cleanup.policy": "compact"}
     assert rig.group.state_name == "NotReady"
-    assert [listed.group_id for listed in rig.shard.listed({"not_ready"}, {"streams"})] == [GROUP]
-    assert rig.shard.listed({"notready"}, set()) == []
+    assert [listed.group_id for listed in administration.listed(rig.shard, {"not_ready"}, {"streams"})] == [GROUP]
+    assert administration.listed(rig.shard, {"notready"}, set()) == []
     rig.create_missing()
     response = thread.beat()
     assert (response.status, response.member_epoch) == ([], 3)
@@ -555,21 +556,25 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
     """P-219: in one batch with its tombstone; a group with members refuses."""
     rig = StreamsRig({"clicks": 2})
     waiter = Waiter()
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 4, bytes(16)), waiter))
+    rig.carry_out(
+        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 4, bytes(16)), waiter)
+    )
     thread = Thread(rig, "a", stateless("clicks"))
     assert GROUP in rig.shard.groups
     response = thread.join()
     assert (response.error_code, response.endpoint_information_epoch) == (ErrorCode.NONE, 0)
     assert GROUP not in rig.shard.groups
     assert GROUP not in rig.reloaded().shard.groups
-    result = rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
+    result = member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
     refusal = result.replies[0][1]
     assert (refusal.error_code, refusal.member_id) == (  # type: ignore[attr-defined]
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         "",
     )
     thread.leave()
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter))
+    rig.carry_out(
+        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
+    )
     assert GROUP in rig.shard.groups
     assert GROUP not in rig.shard.streams.by_id
     other = rig.reloaded()
@@ -583,7 +588,9 @@ def test_a_conversion_that_is_not_stored_is_taken_back() -> None:
     thread.join()
     thread.leave()
     rig.append_error = ErrorCode.NOT_COORDINATOR
-    rig.carry_out(rig.shard.join(rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), Waiter()))
+    rig.carry_out(
+        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), Waiter())
+    )
     assert GROUP in rig.shard.streams.by_id
     assert GROUP not in rig.shard.groups
 
@@ -594,10 +601,10 @@ def test_p431_a_group_whose_tombstone_is_not_replicated_is_gone_for_writes() -> 
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
     thread.leave()
-    result = rig.shard.delete(GROUP)
+    result = administration.delete(rig.shard, GROUP)
     rig.shard.appended(result, rig.now_ms, len(rig.log))
     assert rig.shard.in_flight.is_ending(GROUP)
-    assert rig.shard.delete(GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
+    assert administration.delete(rig.shard, GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
     assert rig.describe(GROUP).group_state == "Empty"
     rig.shard.replicated(result, rig.now_ms, len(rig.log))
     assert not rig.shard.in_flight.is_ending(GROUP)
@@ -609,10 +616,10 @@ def test_a_group_is_deleted_when_it_is_empty() -> None:
     rig = StreamsRig({"clicks": 2})
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
-    assert rig.shard.delete(GROUP).response == ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, GROUP).response == ErrorCode.NON_EMPTY_GROUP
     thread.leave()
-    assert [listed.group_state for listed in rig.shard.listed(set(), {"streams"})] == ["Empty"]
-    result = rig.shard.delete(GROUP)
+    assert [listed.group_state for listed in administration.listed(rig.shard, set(), {"streams"})] == ["Empty"]
+    result = administration.delete(rig.shard, GROUP)
     rig.carry_out(result)
     assert result.response == ErrorCode.NONE
     assert rig.shard.any_group(GROUP) is None

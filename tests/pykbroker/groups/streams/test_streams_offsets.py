@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.shard import TransactionalProducer
-from pykbroker.groups import offset_requests
+from pykbroker.groups import offset_cleanup, offset_requests
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -141,12 +141,12 @@ def test_offsets_of_consumed_topics_stay() -> None:
     codes = [topic.partitions[0].error_code for topic in result.response.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     rig.now_ms += rig.config.groups.offsets_retention_minutes * 60_000
-    expired = next(rig.shard.expire_offsets(rig.now_ms))
+    expired = next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms))
     assert [record.key.topic for record in expired.records] == ["views"]
     rig.carry_out(expired)
     for member_id in "ab":
         rig.beat(member_id, -1)
-    rig.carry_out(next(rig.shard.expire_offsets(rig.now_ms)))
+    rig.carry_out(next(offset_cleanup.expire_offsets(rig.shard, rig.now_ms)))
     assert rig.shard.any_group(GROUP) is None, "an empty group without offsets goes"
 
 
