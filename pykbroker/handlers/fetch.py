@@ -34,6 +34,7 @@ from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
 from pykbroker.protocol.steps import finished
+from pykbroker.replication.caught_up import caught_up_consumer, caught_up_follower
 from pykbroker.replication.fetch_sessions import FEW, is_large, requested_partitions
 from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
@@ -355,7 +356,7 @@ class FetchSteps:
             return ReadPartition(asked, failure(context, asked, code, partition, is_refused), is_refused=is_refused)
         is_throttled = False
         if follower is None and found.records is None and found.diverging is None and self._may_be_caught_up(asked):
-            asked.caught_up = partition.caught_up_consumer()
+            asked.caught_up = caught_up_consumer(partition)
         if follower is not None and found.records is not None:
             found, is_throttled = self._throttled(partition, found, read)
         data = PartitionData(
@@ -451,7 +452,7 @@ class FetchSteps:
             if found.records is not None:
                 found.records.release()
             raise
-        asked.caught_up = partition.caught_up(follower, asked.fetch_offset)
+        asked.caught_up = caught_up_follower(partition, follower, asked.fetch_offset)
 
     def _throttled(self, partition: Partition, found: PartitionRead, read: ReadPass) -> tuple[PartitionRead, bool]:
         """The read without its records if the replica has to wait (KIP-73), and True if they count for the throttle."""

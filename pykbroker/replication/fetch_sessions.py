@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
 
     from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-    from pykbroker.replication.partition import CaughtUpConsumer, CaughtUpFollower
+    from pykbroker.replication.caught_up import CaughtUpConsumer, CaughtUpFollower
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -29,101 +29,11 @@ if TYPE_CHECKING:
     from pykbroker.replication.leadership import Follower, Proposal
     from pykbroker.replication.replica_environment import ReplicaEnvironment
 
-__all__ = ["NO_EPOCH", "CaughtUpConsumer", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
+__all__ = ["NO_EPOCH", "FetchBound", "Partition", "PartitionRead"]
 
 logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
-
-
-class CaughtUpFollower:
-    """An in-sync follower that has the leader's whole log, so that its fetches need no read until something changes.
-
-    Most partitions of a fetch session are in this state most of the time, and a session has hundreds.
-    """
-
-    __slots__ = ("_end_offset", "_follower", "_leader_epoch", "_leadership", "partition")
-
-    def __init__(self, partition: Partition, follower: Follower, end_offset: int) -> None:
-        self.partition = partition
-        self._follower = follower
-        self._end_offset = end_offset
-        self._leadership = partition.leadership
-        self._leader_epoch = partition.leader_epoch
-
-    def is_unchanged(
-        self, offset: int, high_watermark: int, log_start_offset: int, bound: int, broker_epoch: int
-    ) -> bool:
-        """True if nothing has changed, also not the high watermark and log start last sent to the follower.
-
-        `offset` and `bound` are those of the fetch, and `broker_epoch` the follower's.
-
-        Each condition under which `FetchedPartition.changes_response` or an error would put the partition into the
-        response must make this False: a partition that is unchanged is not read.
-        """
-        partition, leadership, follower = self.partition, self._leadership, self._follower
-        return (
-            bound == FetchBound.LOG_END
-            and partition.leadership is leadership
-            and leadership is not None
-            and partition.log.log_end_offset == self._end_offset == offset
-            and partition.high_watermark == high_watermark
-            and partition.log.log_start_offset == log_start_offset
-            and partition.leader_epoch == self._leader_epoch
-            and follower.broker_epoch == broker_epoch == partition.registered_epoch(follower)
-            and follower.log_end_offset == self._end_offset
-            and leadership.followers.get(follower.broker_id) is follower
-            and follower.broker_id in leadership.isr
-        )
-
-    def on_fetch(self, now: float | None) -> float:
-        """Records another fetch of the follower. Returns `now`, or the time in seconds if that is None.
-
-        A fetch of thousands of partitions looks at the clock once.
-        """
-        follower = self._follower
-        if now is None:
-            now = self.partition.now()
-        follower.on_fetch(self._end_offset, follower.log_start_offset, self._end_offset, now)
-        return now
-
-
-class CaughtUpConsumer:
-    """A consumer that has all it may read from a leader, so that its fetches need no read until something changes.
-
-    A session of a consumer often has many partitions, of which few have new records.
-    """
-
-    __slots__ = ("_leader_epoch", "_leadership", "partition")
-
-    def __init__(self, partition: Partition, leadership: Leadership) -> None:
-        self.partition = partition
-        self._leadership = leadership
-        self._leader_epoch = partition.leader_epoch
-
-    def is_unchanged(
-        self, offset: int, high_watermark: int, log_start_offset: int, bound: int, broker_epoch: int
-    ) -> bool:
-        """As `CaughtUpFollower.is_unchanged`; a consumer has no broker epoch.
-
-        An offset above the high watermark may be out of range: such a partition is read.
-        """
-        partition = self.partition
-        if (
-            partition.leadership is not self._leadership
-            or partition.leader_epoch != self._leader_epoch
-            or partition.replica.high_watermark != high_watermark
-            or partition.log.log_start_offset != log_start_offset
-            or offset > high_watermark
-        ):
-            return False
-        if bound == FetchBound.HIGH_WATERMARK:
-            return offset == high_watermark
-        return bound == FetchBound.LAST_STABLE_OFFSET and offset >= partition.last_stable_offset
-
-    def on_fetch(self, now: float | None) -> float | None:
-        """Nothing is recorded of a consumer; returns `now`."""
-        return now
 
 
 class Partition:
@@ -602,17 +512,6 @@ class Partition:
     def registered_epoch(self, follower: Follower) -> int:
         """The epoch of the follower's broker if that is alive, else -1."""
         return self._environment.brokers.epoch(follower.broker_id)
-
-    def caught_up(self, follower: Follower, offset: int) -> CaughtUpFollower | None:
-        """A CaughtUpFollower after a fetch at `offset`, if the follower is in sync and has the whole log; else None."""
-        leadership = self.leadership
-        if leadership is None or follower.broker_id not in leadership.isr or offset != self.log.log_end_offset:
-            return None
-        return CaughtUpFollower(self, follower, offset)
-
-    def caught_up_consumer(self) -> CaughtUpConsumer | None:
-        """A CaughtUpConsumer if this broker leads; None on a follower, whose high watermark says less."""
-        return None if self.leadership is None else CaughtUpConsumer(self, self.leadership)
 
     def shrink_isr(self) -> None:
         """Proposes the in-sync set without the followers that have lagged for too long, if there are any."""

@@ -13,7 +13,8 @@ from pykbroker.logstore.file_range import FileRange
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from pykbroker.replication.partition import CaughtUpConsumer, Partition
+from pykbroker.replication.caught_up import CaughtUpConsumer
+from pykbroker.replication.partition import Partition
 from pykbroker.requests.fetch_responses import ResponseParts
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
