@@ -16,6 +16,8 @@ from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, SEQ
 
 NO_OFFSET: Final = -1
 BATCHES_KEPT: Final = 5
+ENDED_KEPT: Final = 1000
+"""Number of ended transactions from which `ProducerState.has_many_ended` is true."""
 
 
 class CachedBatch(NamedTuple):
@@ -341,6 +343,14 @@ class ProducerState:
         if not self._open_transactions and not self._unreplicated:
             return NO_OFFSET
         return min((*self._open_transactions, *self._unreplicated))
+
+    @property
+    def has_many_ended(self) -> bool:
+        """True if so many ended transactions are kept that those with replicated markers should be removed.
+
+        The next reader of committed records removes them, but there may be none.
+        """
+        return len(self._unreplicated) >= ENDED_KEPT
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Removes ended transactions whose markers are below the high watermark: they no longer hold back readers."""

@@ -164,6 +164,12 @@ class Replica:
             size = self.log.loaded.segments.size_between(stable_before, stable)
             self.stable_waiters.notify(ALL if size is None else size)
 
+    def forget_ended_transactions(self) -> None:
+        """Forgets ended transactions whose markers are replicated, if very many are kept; called after new markers."""
+        producers = self.log.producers
+        if producers.has_many_ended:
+            producers.forget_replicated(self.high_watermark)
+
     # A follower's own log
 
     def append_as_follower(
@@ -193,6 +199,8 @@ class Replica:
         # A new leader may have a lower high watermark than the previous leader has sent: the higher one stays valid.
         if end > self.high_watermark:
             self.move_high_watermark(end)
+        if len(data):
+            self.forget_ended_transactions()
         if log_start_offset > partition_log.log_start_offset:
             partition_log.advance_log_start(min(log_start_offset, self.high_watermark))
 

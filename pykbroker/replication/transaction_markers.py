@@ -108,6 +108,7 @@ class MarkerWriter:
         except (KafkaError, LogError) as error:
             log.info("%s: the marker of producer %d was not written: %s", found, marker.producer_id, error)
             return WrittenMarker(error_code_for(error))
+        found.replica.forget_ended_transactions()
         end_offset = found.log.log_end_offset
         if holds_offsets:
             self._groups.end_transaction(partition, end_offset, marker.producer_id, marker.is_commit)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
@@ -176,4 +177,33 @@ async def test_a_marker_is_answered_for_when_it_is_replicated(
             partition.update(image._replace(partition_epoch=image.partition_epoch + 1, **change))
     assert answers == [{(PRODUCER_ID, "b", 0): error, (PRODUCER_ID, "a", 0): ErrorCode.NONE}]
     assert trio.current_time() - begun == pytest.approx(1 if change else 30)
+    path.close()
+
+
+async def test_ended_transactions_are_forgotten_without_a_reader(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition may have no consumer of committed records for months, as those of `__consumer_offsets`."""
+    monkeypatch.setattr("pykbroker.logstore.producer_state.ENDED_KEPT", 10)
+    partition = partition_of(path)
+    for sequence in range(40):
+        write_in_transaction(partition, sequence)
+        assert await write(path, marker(("a", 0), coordinator_epoch=0)) == {(PRODUCER_ID, "a", 0): 0}
+        assert not partition.log.producers.has_many_ended
+    assert partition.last_stable_offset == partition.high_watermark == 80
+
+
+async def test_ended_transactions_without_replicated_markers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykbroker.logstore.producer_state.ENDED_KEPT", 10)
+    path = DataPath(tmp_path, cluster_image(topic_image("b", followers=(2,), isr=(NODE_ID, 2))))
+    partition = partition_of(path, "b")
+    async with trio.open_nursery() as nursery:
+        for sequence in range(20):
+            write_in_transaction(partition, sequence)
+            nursery.start_soon(write, path, marker(("b", 0), coordinator_epoch=0))
+            await trio.testing.wait_all_tasks_blocked()
+        assert partition.log.producers.has_many_ended
+        assert partition.log.producers.first_unstable_offset == partition.high_watermark == 0
     path.close()

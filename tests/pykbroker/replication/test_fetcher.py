@@ -37,6 +37,7 @@ from pykbroker.replication.throttle import ReplicationThrottle
 from tests.pykbroker.replication.test_truncation import Cluster
 from tests.support.data_path import topic_id
 from tests.support.replicas import BACKOFF_S, FETCH_LIMITS, TOPIC
+from tests.support.transactions import end_transaction, write_in_transaction
 
 REQUEST_S = 0.1
 
@@ -192,6 +193,19 @@ async def test_a_follower_above_the_leaders_end_is_truncated_to_it(
     assert followed(cluster).on_offsets(0, 1, 0) is Outcome.GO_ON
     assert cluster.values(2) == ["a@0"]
     assert "t-0: the leader's log ends at 1, this one at 3: truncated" in caplog.text
+
+
+async def test_a_follower_forgets_ended_transactions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers of committed records, for whom they are kept, read from the leader."""
+    monkeypatch.setattr("pykbroker.logstore.producer_state.ENDED_KEPT", 10)
+    leader, follower = (cluster.brokers[number].partition for number in (1, 2))
+    for sequence in range(40):
+        write_in_transaction(leader, sequence)
+        end_transaction(leader, commit=True)
+        for number in (2, 3, 2):
+            cluster.fetch(number)
+        assert not follower.log.producers.has_many_ended
+    assert follower.log.log_end_offset == 80
 
 
 async def test_a_range_of_an_earlier_leader_changes_nothing(cluster: Cluster) -> None:
