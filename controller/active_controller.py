@@ -16,7 +16,6 @@ import trio
 from pykbroker.controller.broker_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import NEVER_MS, BrokerHeartbeats, Heartbeat
 from pykbroker.controller.command_queue import not_leader
-from pykbroker.controller.metadata.broker_elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import Command, CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage, Endpoint
@@ -48,7 +47,8 @@ class ActiveControllerSettings(NamedTuple):
         heartbeat_interval_ms: `broker.heartbeat.interval.ms`.
         balance_interval_ms: `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As
             in Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect.
-        unclean_interval_ms: `unclean.leader.election.interval.ms`.
+        unclean_interval_ms: `unclean.leader.election.interval.ms`. As in Kafka, a topic for which
+            `unclean.leader.election.enable` becomes true waits for the end of the interval.
         local_broker_id: id of the broker in the process of the only voter. The process that was registered under it
             before has ended and gets no session. None elsewhere.
     """
@@ -103,7 +103,6 @@ class ActiveController:
         self._epoch = -1
         self._heartbeats = BrokerHeartbeats(settings.session_timeout_ms)
         self._wakeup = trio.Event()
-        self._unclean_due_ms = NEVER_MS
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watches brokers and runs periodic elections while this node leads, until it is cancelled."""
@@ -115,13 +114,6 @@ class ActiveController:
                     nursery.start_soon(self._lead, self._of_this_term())
                 await self._node.leadership_changed()
                 nursery.cancel_scope.cancel()
-
-    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Makes unclean elections due now if unclean.leader.election.enable has changed. A subscriber of images."""
-        for key in new.delta.configs:
-            if new.configs.get(key, {}).get(UNCLEAN_KEY) != old.configs.get(key, {}).get(UNCLEAN_KEY):
-                self._unclean_due_ms = 0
-                self._wakeup.set()
 
     # Requests of brokers
 
@@ -213,17 +205,17 @@ class ActiveController:
         """Fences brokers at the end of their sessions, and runs periodic elections."""
         balance_ms = self._settings.balance_interval_ms
         balance_due_ms = self._now_ms() + balance_ms if balance_ms else NEVER_MS
-        self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
+        unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
         while True:
-            await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, self._unclean_due_ms))
+            await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, unclean_due_ms))
             await self._fence_expired(heartbeats)
             if self._now_ms() >= balance_due_ms:
                 has_more = await self._do(ElectPreferredLeaders())
                 balance_due_ms = self._now_ms() if has_more else self._now_ms() + balance_ms
-            if self._now_ms() >= self._unclean_due_ms:
-                self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
+            if self._now_ms() >= unclean_due_ms:
+                unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
                 if await self._do(ElectUncleanLeaders()):
-                    self._unclean_due_ms = self._now_ms()
+                    unclean_due_ms = self._now_ms()
 
     async def _sleep_until(self, due_ms: int) -> None:
         """Sleeps; returns earlier when another duty is due, or after a stall. The caller checks the time again."""

@@ -7,6 +7,7 @@ writer in steps is a generator with the same arguments and result, for messages 
 
 from __future__ import annotations
 
+import codecs
 import struct as struct_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,23 @@ class Malformed(Exception):  # control flow inside the codec, never seen outside
     """Raised by generated code for invalid bytes; `codec` turns it into a DecodeError."""
 
 
+JAVA_REPLACE = "java_replace"
+"""Error handler of decoding UTF-8: U+FFFD for each malformed sequence, as Java sees them."""
+
+
+def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for an encoded surrogate, of which Python makes one for each byte; else as Python's "replace"."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, start = error.object, error.start
+    if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
+        third = data[start + 2 : start + 3]
+        return "\ufffd", start + (3 if third and 0x80 <= third[0] <= 0xBF else 2)
+    return "\ufffd", error.end
+
+
+codecs.register_error(JAVA_REPLACE, _replace_as_java)
+
+
 def read_uvarint(b: Any, p: int, first: int) -> tuple[int, int]:
     """The rest of an unsigned varint whose first byte had its high bit set: value, position behind it."""
     # Two bytes or three, the sizes of nearly all batches, without the loop.
@@ -49,9 +67,8 @@ def read_uvarint(b: Any, p: int, first: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
-            return value, p
+            # As in Java, bits beyond an int's are lost.
+            return value & 0xFFFFFFFF, p
     raise Malformed("a varint of more than 32 bits")
 
 
@@ -258,7 +275,9 @@ def _read_sized(source: Source, indent: int, field: Field, version: int, is_flex
     source.add(indent, "e = p + n")
     source.add(indent, "if e > end: raise IndexError")
     # As in Java, bytes that are no UTF-8 read as U+FFFD.
-    value = {"string": "str(b[p:e], 'utf-8', 'replace')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}[field.kind]
+    value = {"string": f"str(b[p:e], 'utf-8', {JAVA_REPLACE!r})", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}[
+        field.kind
+    ]
     source.add(indent, f"{target} = {value}; p = e")
 
 
@@ -289,27 +308,34 @@ def _count_elements(source: Source, indent: int, count: str) -> None:
 
 
 def _read_tags(source: Source, message_type: type[Message], version: int) -> None:
+    """Reads tagged fields as Kafka's generated readers do.
+
+    Tags may come in any order and more than once; the last one counts. The size of a known field is not looked at. A
+    field that the struct has at other versions only is refused; a count beyond an int32 is negative in Java, so none.
+    """
     source.field = "tagged fields"
     _read_uvarint(source, 1, "tags")
     # Nearly always there are none.
-    source.add(1, "if not tags: return o, p")
+    source.add(1, "if not tags or tags > 0x7FFFFFFF: return o, p")
     _count_elements(source, 1, "tags")
-    source.add(1, "last = -1")
     source.add(1, "for _ in range(tags):")
     _read_uvarint(source, 2, "tag")
-    source.add(2, "if tag <= last: raise Malformed('tags are not in ascending order')")
-    source.add(2, "last = tag")
     _read_uvarint(source, 2, "size")
-    source.add(2, "stop = p + size")
-    source.add(2, "if stop > end: raise IndexError")
-    for number, field in enumerate(_tagged_fields(message_type, version)):
+    known = _tagged_fields(message_type, version)
+    for field in message_type.FIELDS:
+        if field.tag is None:
+            continue
         source.field = field.name
-        source.add(2, f"{'elif' if number else 'if'} tag == {field.tag}:")
-        _read_field(source, 3, field, version, True, f"o.{field.name}")
-        source.add(3, "if p != stop: raise Malformed('a tagged field whose size is not its content')")
+        source.add(2, f"if tag == {field.tag}:")
+        if field in known:
+            _read_field(source, 3, field, version, True, f"o.{field.name}")
+            source.add(3, "continue")
+        else:
+            source.add(3, f"raise Malformed('tag {field.tag} is not valid at version {version}')")
     source.field = "tagged fields"
     # Unknown tags are skipped by their size (P-6).
-    source.add(2, "p = stop")
+    source.add(2, "if size > end - p: raise IndexError")
+    source.add(2, "p += size")
 
 
 # ---------------------------------------------------------------------------------------------------- writers

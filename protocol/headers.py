@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.codec_source import Malformed, read_uvarint
+from pykbroker.protocol.codec_source import JAVA_REPLACE, Malformed, read_uvarint
 from pykbroker.protocol.errors import DecodeError
+
+INT_MAX = 0x7FFFFFFF
 
 TAGGED_FIELDS_MAX = 1000
 """Largest number of tagged fields of a header, which are skipped one by one; Kafka defines none."""
@@ -49,7 +51,7 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
         end = position + length
         if end > size:
             raise DecodeError("RequestHeader", 1, "client_id", 8, f"the bytes end too early: {size} bytes in all")
-        client_id = str(frame[position:end], "utf-8", "replace")
+        client_id = str(frame[position:end], "utf-8", JAVA_REPLACE)
         position = end
     if api_version >= flexible_from[api_key]:
         try:
@@ -68,6 +70,8 @@ def _skip_tags(frame: bytes | memoryview, position: int) -> int:
         return (first, at + 1) if first < 0x80 else read_uvarint(frame, at + 1, first)
 
     count, position = uvarint(position)
+    if count > INT_MAX:
+        return position  # a negative number for Kafka, which then skips none
     if count > TAGGED_FIELDS_MAX:
         raise Malformed(f"{count} tagged fields")
     for _ in range(count):

@@ -179,8 +179,9 @@ class LogValues(Frozen):
 
 
 class MetadataLogValues(Frozen):
-    """Segments and snapshots of __cluster_metadata."""
+    """Records, segments and snapshots of __cluster_metadata."""
 
+    max_idle_interval_ms: int
     max_record_bytes_between_snapshots: int
     max_snapshot_interval_ms: int
     segment_bytes: int

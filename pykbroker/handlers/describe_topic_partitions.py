@@ -13,6 +13,7 @@ from pykbroker.controller.metadata.image import NO_LEADER
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.turns import Turn
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
+from pykbroker.java_order import string_order
 from pykbroker.metadata.brokers_view import BrokersView
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.codec import encode_element
@@ -26,7 +27,7 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
 from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -48,8 +49,11 @@ async def handle_describe_topic_partitions(
     cursor = request.cursor
     is_all = not request.topics
     names = dict.fromkeys(image.topics_by_name if is_all else (topic.name for topic in request.topics))
+    # Existing topics have names of ASCII characters, for which the order of code points is Java's.
+    order: Callable[[str], Any] = str if is_all else string_order
     if cursor is not None:
-        names = dict.fromkeys(name for name in names if name >= cursor.topic_name)
+        first = order(cursor.topic_name)
+        names = dict.fromkeys(name for name in names if order(name) >= first)
         if not is_all and cursor.topic_name not in names:
             return _request_error(request)
         if cursor.partition_index < 0:
@@ -58,7 +62,7 @@ async def handle_describe_topic_partitions(
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
-    for name in sorted(names.keys() - hidden):
+    for name in sorted(names.keys() - hidden, key=order):
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break

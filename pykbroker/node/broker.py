@@ -153,6 +153,10 @@ async def _run_in_directory(
                 if stop is not None:
                     nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
                 await nursery.start(controller.run)
+                if config.is_controller and config.metadata_log.max_idle_interval_ms:
+                    from pykbroker.controller.idle_records import write_no_ops
+
+                    nursery.start_soon(write_no_ops, controller, config.metadata_log.max_idle_interval_ms)
                 if quorum.peers is not None:
                     nursery.start_soon(quorum.peers.run)
                     await nursery.start(local.server.run)

@@ -98,7 +98,6 @@ class ControllerServer:
         """Opens the ports, serves, and does the duties of the active controller, until it is cancelled."""
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
             if self._active is not None:
-                self._parts.controller.subscribe(self._active.on_metadata_change)
                 await accepting.start(self._active.run)
             for listener in self._listeners:
                 listener.open()

@@ -12,6 +12,7 @@ from tests.differential.runner import Pair
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "metadata.max.idle.interval.ms": "500",
     "controller.quorum.append.linger.ms": "0",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",

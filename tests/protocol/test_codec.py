@@ -25,6 +25,7 @@ from pykbroker.protocol.codec import (
 from pykbroker.protocol.codec_source import Malformed, read_uvarint, write_uvarint
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.headers import read_request_header
 from pykbroker.protocol.log_messages.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
@@ -32,6 +33,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
 from pykbroker.protocol.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from pykbroker.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -192,6 +194,34 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert decode(ApiVersionsResponse, 3, data) == decode(ApiVersionsResponse, 3, extended) == response
 
 
+@pytest.mark.parametrize(
+    ("tags", "cluster_id"),
+    [
+        (b"\1\0\2\2a", "a"),
+        (b"\3\x63\0\0\2\2a\x62\1x", "a"),
+        (b"\2\0\2\2a\0\2\2b", "b"),
+        (b"\1\0\x63\2a", "a"),
+        (b"\1\x80\x80\x80\x80\x10\2\2a", "a"),
+        (b"\xff\xff\xff\xff\x0f", None),
+    ],
+    ids=["one", "not in order", "twice", "a wrong size", "a tag beyond 32 bits", "a negative count"],
+)
+def test_tagged_fields_are_read_as_kafka_reads_them(tags: bytes, cluster_id: str | None) -> None:
+    """P-6: the readers of its messages look neither at the order of tags nor at the size of a field that they know."""
+    plain = encode(FetchRequest(), 12)[:-1]
+    read = decode(FetchRequest, 12, plain + tags)
+    assert (read.cluster_id, read.max_bytes) == (cluster_id, FetchRequest().max_bytes)
+
+
+def test_a_tag_of_another_version_is_refused() -> None:
+    """Kafka's reader fails on a field that its struct has at other versions only; P-6 is about unknown fields."""
+    plain = encode(FetchRequest(), 12)[:-1]
+    with pytest.raises(DecodeError, match="tag 1 is not valid at version 12"):
+        decode(FetchRequest, 12, plain + b"\1\1\0")
+    with pytest.raises(DecodeError, match="too early"):
+        decode(FetchRequest, 12, plain + b"\1\x63\x7f")
+
+
 def test_tags_are_written_in_ascending_order_and_defaults_left_out() -> None:
     """P-6."""
     partition = PartitionData(diverging_epoch=EpochEndOffset(epoch=1, end_offset=2), records=b"")
@@ -271,7 +301,34 @@ def test_a_varint_of_any_length_is_read_back(value: int) -> None:
             read_uvarint(data[:end], 7, data[6])
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x10", b"\x80\x80\x80\x80\x80\x01"], ids=["33 bits", "six bytes"])
-def test_a_varint_of_more_than_32_bits_is_malformed(data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"\xff\xfeab", "\ufffd\ufffdab"),
+        (b"\xe2\x82ab", "\ufffdab"),
+        (b"\xe0\x80\x80a", "\ufffd\ufffd\ufffda"),
+        (b"\xed\xa0\x80\xed\xb0\x80a", "\ufffd\ufffda"),
+        (b"\xed\xa0a", "\ufffda"),
+        (b"a\xed\xbf", "a\ufffd"),
+        (b"a\xed", "a\ufffd"),
+        (b"\xed\x9f\xbfa", "\ud7ffa"),
+    ],
+)
+def test_bytes_that_are_no_utf8_are_read_as_java_reads_them(sent: bytes, read: str) -> None:
+    """P-670: one U+FFFD for an encoded surrogate, where Python has three."""
+    name = bytes([len(sent) + 1]) + sent
+    request = decode(DescribeGroupsRequest, 5, b"\2" + name + b"\0\0")
+    assert request.groups == [read]
+    header = read_request_header(b"\x00\x12\x00\x02\x00\x00\x00\x07\x00" + bytes([len(sent)]) + sent, {18: 3})
+    assert header.client_id == read
+
+
+def test_bits_of_a_varint_beyond_32_are_lost() -> None:
+    """As in Java, where the fifth byte is shifted by 28 bits."""
+    assert read_uvarint(b"\xff\xff\xff\xff\x10", 1, 0xFF) == (0x0FFFFFFF, 5)
+
+
+@pytest.mark.parametrize("data", [b"\x80\x80\x80\x80\x80\x01"])
+def test_a_varint_of_six_bytes_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         read_uvarint(data, 1, data[0])

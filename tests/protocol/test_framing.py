@@ -160,6 +160,8 @@ def test_header_versions() -> None:
     assert read_request_header(plain, {18: 3}) == RequestHeader(18, 2, 7, "abc", len(plain))
     flexible = b"\x00\x12\x00\x03\x00\x00\x00\x07\x00\x03abc\x01\x05\x02xy"
     assert read_request_header(flexible + b"body", {18: 3}) == RequestHeader(18, 3, 7, "abc", len(flexible))
+    negative = b"\x00\x12\x00\x03\x00\x00\x00\x07\x00\x03abc\xff\xff\xff\xff\x0f"
+    assert read_request_header(negative + b"body", {18: 3}).body_position == len(negative)
     null = b"\x00\x12\x00\x02\x00\x00\x00\x07\xff\xff"
     assert read_request_header(memoryview(null), {18: 3}).client_id is None
     assert response_header(7, False) == b"\x00\x00\x00\x07"

@@ -107,7 +107,6 @@ async def replay(*, with_eligible_replicas: bool) -> tuple[list[Answer], list[An
             unclean_interval_ms=int(SETTINGS["unclean.leader.election.interval.ms"]),
         )
         active = ActiveController(node, settings)
-        node.subscribe(active.on_metadata_change)
         await nursery.start(active.run)
         services = services_of(node, active, Peers(node, links))
         steps = script.run()

@@ -129,6 +129,28 @@ def test_every_node_takes_commands_also_after_the_active_controller_died() -> No
     Cluster("three").run(scenario)
 
 
+def test_the_high_watermark_of_an_idle_quorum_moves() -> None:
+    """`metadata.max.idle.interval.ms`, 500 by default: 20 empty records in 10 s, also after the leader has died."""
+
+    async def moves(cluster: Cluster, node_id: int, down: int) -> None:
+        before = await cluster.quorum(node_id)
+        await trio.sleep(10)
+        after = await cluster.quorum(node_id)
+        assert after.high_watermark - before.high_watermark == pytest.approx(20, abs=2)
+        ends = {voter.replica_id: voter.log_end_offset for voter in after.current_voters}
+        assert all(end > before.high_watermark for voter, end in ends.items() if voter != down)
+
+    async def scenario(cluster: Cluster) -> None:
+        await moves(cluster, 1, down=0)
+        died = await cluster.controller(1)
+        cluster.world.machines[f"n{died}"].kill()
+        left = next(node_id for node_id in (1, 2, 3) if node_id != died)
+        await cluster.create(left, "t", 2)
+        await moves(cluster, left, down=died)
+
+    Cluster("three", metadata_max_idle_interval_ms="500").run(scenario)
+
+
 def test_nodes_with_empty_directories_agree_on_a_cluster_id() -> None:
     ids: list[set[str]] = []
 

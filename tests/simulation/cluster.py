@@ -65,6 +65,7 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.initial.task.delay.ms": "1000",
     "metadata.log.max.record.bytes.between.snapshots": "6000",
+    "metadata.max.idle.interval.ms": "0",
 }
 
 

@@ -35,6 +35,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "metadata.max.idle.interval.ms": "0",
 }
 
 

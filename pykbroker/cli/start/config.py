@@ -20,6 +20,8 @@ DEVELOPMENT_DEFAULTS = {
     # Kafka's 3000 waits for more members before a new group gets its first assignment: the first poll of every test
     # with a group takes 3 s. Kafka's own config/broker.properties sets 0 for development and tests, with that reason.
     "group.initial.rebalance.delay.ms": "0",
+    # Kafka's 500 writes to the disk of an idle machine twice a second.
+    "metadata.max.idle.interval.ms": "0",
 }
 """Settings of a broker that was started without a `--config` file. A file is read as Kafka reads it: settings that it
 does not have get Kafka's defaults. DescribeConfigs shows these as static settings, as if a file had them."""

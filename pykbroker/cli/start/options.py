@@ -73,6 +73,7 @@ Options:
 Settings are taken, later ones winning, from: Kafka's defaults, the --config file, the environment (KAFKA_* names as
 in Apache Kafka's container image, and CLUSTER_ID), --override, and the options above. Without --config,
 group.initial.rebalance.delay.ms is 0 (Kafka's default is 3000): a new consumer group has its partitions at once.
+So is metadata.max.idle.interval.ms (Kafka's default is 500): an idle node writes nothing to its disk.
 
 Examples:
   pykbroker start

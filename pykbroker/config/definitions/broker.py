@@ -114,7 +114,7 @@ BROKER_CONFIGS: dict[str, ConfigKey] = {
     "metadata.log.segment.ms": ConfigKey(LONG, "604800000", attribute="metadata_log.segment_ms"),
     "metadata.max.retention.bytes": ConfigKey(LONG, "104857600"),
     "metadata.max.retention.ms": ConfigKey(LONG, "604800000"),
-    "metadata.max.idle.interval.ms": ConfigKey(INT, "500", AT_LEAST_0),
+    "metadata.max.idle.interval.ms": ConfigKey(INT, "500", AT_LEAST_0, attribute="metadata_log.max_idle_interval_ms"),
     "listeners": ConfigKey(LIST, "PLAINTEXT://:9092", SOME_MEMBERS, PER_BROKER, part_of="network.listeners"),
     "advertised.listeners": ConfigKey(LIST, None, SOME_MEMBERS, part_of="network.advertised_listeners"),
     "listener.security.protocol.map": ConfigKey(

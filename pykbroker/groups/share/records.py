@@ -81,11 +81,13 @@ def state_record(
 ) -> Steps[LogRecord]:
     """The topics whose share partitions have a state or are about to get or to lose it.
 
+    The topics of each list come in the order of a HashMap, as Kafka writes them.
+
     Args:
         group_id: id of the group.
         initializing: topic id -> partitions that the share coordinator was asked to initialize.
         initialized: topic id -> partitions that it has initialized.
-        deleting: topic id -> name of topics that it was asked to forget; the record has them in the order of a HashMap.
+        deleting: topic id -> name of topics that it was asked to forget.
         now_ms: the time, with which the group keeps the states; None if it makes them of the record, at once.
     """
     initializing_topics, kept = yield from _topic_partitions(initializing, now_ms)
@@ -114,7 +116,8 @@ def _topic_partitions(
     """The partitions in the form of the record, and as a group keeps them that has read it."""
     found = []
     kept = {}
-    for count, (topic_id, state) in enumerate(topics.items(), 1):
+    for count, topic_id in enumerate(table_order(topics, uuid_hash), 1):
+        state = topics[topic_id]
         numbers = sorted(state.partitions)
         found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=numbers))
         if now_ms is not None:

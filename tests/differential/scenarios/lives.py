@@ -82,6 +82,7 @@ from tests.pykbroker.groups.driver import subscription
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "metadata.max.idle.interval.ms": "500",
     "controller.quorum.append.linger.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",

@@ -91,6 +91,17 @@ def test_unknown_topics_are_in_the_list() -> None:
     ]
 
 
+def test_names_are_in_the_order_of_javas_strings() -> None:
+    """P-32: by UTF-16 units, of which those of U+1F600 are below U+FFEE; only names that no topic has differ."""
+    names = ("a", "\uffee", "\U0001f600", "z")
+    ordered = [("a", [0, 1, 2]), ("z", []), ("\U0001f600", []), ("\uffee", [])]
+    context = _context()
+    assert [name for name, _ in _page(context, *names)[0]] == [name for name, _ in ordered]
+    assert _page(context, *names, cursor=("\U0001f600", 0))[0] == ordered[2:]
+    assert _page(context, *names, cursor=("\uffee", 0))[0] == ordered[3:]
+    assert _page(context, cursor=("\U0001f600", 0)) == ([], None)
+
+
 @pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
 def test_a_cursor_must_fit(cursor: tuple[str, int]) -> None:
     request = DescribeTopicPartitionsRequest(

@@ -22,6 +22,7 @@ def test_nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert properties([]) == {
         "group.initial.rebalance.delay.ms": "0",
+        "metadata.max.idle.interval.ms": "0",
         "listeners": "PLAINTEXT://localhost:9092",
         "log.dirs": str(tmp_path / "pykbroker-data"),
     }

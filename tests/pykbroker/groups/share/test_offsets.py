@@ -9,9 +9,12 @@ import pytest
 from pykbroker.groups import administration
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import DeletedTopics
+from pykbroker.groups.share.group import TopicState
 from pykbroker.groups.share.offsets import Alteration, Deletion, begin_deletion, begin_group_deletion
+from pykbroker.groups.share.records import state_record
 from pykbroker.java_order import table_order, uuid_hash
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import finished
 from tests.pykbroker.groups.shard_rig import GROUP, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig
 from tests.pykbroker.groups.share.test_share_groups import joined, snapshot
@@ -135,6 +138,16 @@ def test_deleted_topics_are_forgotten() -> None:
     assert rig.shard.share.with_topics(frozenset([T])) == []
     assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T])), 0).records == []
     assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U])), 0).records == []
+
+
+def test_topics_are_recorded_in_the_order_of_a_hash_map() -> None:
+    """As Kafka writes them, so that the records of `__consumer_offsets` have the same bytes."""
+    ids = [topic_id(f"t{number}") for number in range(40)]
+    states = {each: TopicState("t", frozenset({0, 1}), 0) for each in ids}
+    value: Any = finished(state_record(GROUP, states, dict(reversed(states.items())), {})).value
+    assert [topic.topic_id for topic in value.initializing_topics] == table_order(ids, uuid_hash)
+    assert [topic.topic_id for topic in value.initialized_topics] == table_order(reversed(ids), uuid_hash)
+    assert {tuple(topic.partitions) for topic in value.initialized_topics} == {(0, 1)}
 
 
 def test_topics_whose_state_is_being_deleted_are_recorded_in_the_order_of_a_hash_map() -> None:

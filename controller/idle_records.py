@@ -1,0 +1,61 @@
+"""Empty records of the active controller, by which the high watermark of an idle quorum moves (KIP-835)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol, TypeVar
+
+import trio
+
+from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import NoOpRecord
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+COMMAND_TIMEOUT_MS = 60_000
+
+PAUSE_AFTER_ERROR_S = 300.0
+"""Pause in seconds after a record that could not be written, as of Kafka's periodic tasks after an error."""
+
+
+class WriteNoOp(NamedTuple):
+    """Writes a record that changes nothing."""
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        return Plan([NoOpRecord()], None)
+
+
+class LeadingNode(Protocol):
+    """The part of `ControllerNode` that is used here."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    async def leadership_changed(self) -> None: ...
+
+    async def submit(self, command: Command[R], timeout_ms: int) -> R: ...
+
+
+async def write_no_ops(node: LeadingNode, interval_ms: int) -> None:
+    """Writes an empty record at each interval while the node leads, until it is cancelled.
+
+    As in Kafka, records that were written meanwhile make no difference. `interval_ms`: `metadata.max.idle.interval.ms`.
+    """
+    due = trio.current_time() + interval_ms / 1000
+    while True:
+        with trio.move_on_at(due if node.is_leader else float("inf")):
+            await node.leadership_changed()
+            due = trio.current_time() + interval_ms / 1000
+            continue
+        due = trio.current_time() + interval_ms / 1000
+        try:
+            await node.submit(WriteNoOp(), COMMAND_TIMEOUT_MS)
+        except CommandRefused as refused:
+            if refused.error.code != ErrorCode.NOT_CONTROLLER:
+                log.warning("an empty metadata record was not written: %s", refused)
+                due = trio.current_time() + PAUSE_AFTER_ERROR_S
