@@ -28,6 +28,7 @@ from pykbroker.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from pykbroker.protocol.steps import PIECE
+from pykbroker.replication.fetch_sessions import INITIAL_EPOCH
 from pykbroker.requests.share_requests import (
     RENEW_VERSION,
     Acknowledged,
@@ -42,7 +43,7 @@ from pykbroker.requests.share_requests import (
     watch_connection,
 )
 from pykbroker.share_partitions.fetch import Fetched, FetchLimits, ShareFetch
-from pykbroker.share_partitions.sessions import INITIAL_EPOCH, ShareFetchContext, TopicIdPartition
+from pykbroker.share_partitions.sessions import ShareFetchContext, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext

@@ -13,10 +13,11 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.replication.fetch_sessions import FINAL_EPOCH
 from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 from pykbroker.share_partitions.acknowledgement import NOT_FOUND, RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.leader import LeaderState, Outcome
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
+from pykbroker.share_partitions.sessions import SessionKey, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
