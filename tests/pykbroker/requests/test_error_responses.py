@@ -17,6 +17,7 @@ from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData
+from pykbroker.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -25,6 +26,7 @@ from pykbroker.protocol.messages.alter_user_scram_credentials import (
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
 from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -265,3 +267,12 @@ def test_an_exception_that_has_no_code_is_a_defect() -> None:
     """It is raised again, so that it is logged with its traceback."""
     with pytest.raises(ZeroDivisionError):
         error_code_for(ZeroDivisionError())
+
+
+@pytest.mark.parametrize("request_type", [AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest])
+def test_offsets_of_share_groups_have_a_text_with_every_error(request_type: type[Message]) -> None:
+    """P-191: that of the error code, if the error has none itself."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    for message, shown in ((None, "Group authorization failed."), ("why", "why")):
+        response: Any = error_response(request_type(), 0, code, message)
+        assert (response.error_code, response.error_message, response.responses) == (code, shown, [])
