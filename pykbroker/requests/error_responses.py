@@ -88,6 +88,9 @@ _TEXT_OF_CODE = (
 _TEXT_OF_CODE_WITHOUT_REASON = (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 """APIs whose error response has the text of the error code if the error has none."""
 
+_WITHOUT_TEXT = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+"""APIs whose error response has no text although it has a field for one."""
+
 
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
     """The response to `request` with the error in all its parts; None if the client expects no response (acks=0).
@@ -97,6 +100,8 @@ def error_response(request: Message, version: int, error_code: int, message: str
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
+    if key in _WITHOUT_TEXT:
+        message = None
     if key in _TEXT_OF_CODE:
         message = TEXTS.get(ErrorCode(error_code), message)
     if message is None and key in _TEXT_OF_CODE_WITHOUT_REASON:

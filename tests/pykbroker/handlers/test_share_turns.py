@@ -77,7 +77,7 @@ class Broker(ShareBroker):
                 **fields,
             }
         )
-        response = await self.call(handle_share_fetch, request, 2)
+        response = await self.answer(handle_share_fetch, request, 2)
         if response.error_code == ErrorCode.NONE:
             self.sessions[member] = epoch + 1
         return response

@@ -56,6 +56,8 @@ from pykbroker.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
+from pykbroker.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from pykbroker.protocol.messages.share_fetch import ShareFetchRequest
 from pykbroker.requests.api_table import APIS, camel_case
 from pykbroker.requests.error_responses import error_response
 from tests.support.message_strategies import random_message
@@ -276,3 +278,10 @@ def test_offsets_of_share_groups_have_a_text_with_every_error(request_type: type
     for message, shown in ((None, "Group authorization failed."), ("why", "why")):
         response: Any = error_response(request_type(), 0, code, message)
         assert (response.error_code, response.error_message, response.responses) == (code, shown, [])
+
+
+@pytest.mark.parametrize("request_type", [ShareFetchRequest, ShareAcknowledgeRequest])
+def test_share_fetch_and_acknowledge_have_no_text(request_type: type[Message]) -> None:
+    """Kafka logs the reason alone."""
+    response: Any = error_response(request_type(), 2, ErrorCode.SHARE_SESSION_NOT_FOUND, "why")
+    assert (response.error_code, response.error_message) == (ErrorCode.SHARE_SESSION_NOT_FOUND, None)
