@@ -361,10 +361,6 @@ class LogDirectories:
         """As `LogDirectory.write_log_starts`, for each directory."""
         yield from self._steps_of_each(LogDirectory.write_log_starts)
 
-    def checkpoint_log_start_offsets(self) -> None:
-        """As `LogDirectory.checkpoint_log_start_offsets`, for each directory."""
-        self._each(LogDirectory.checkpoint_log_start_offsets)
-
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks of the last checkpoints, without those that cannot be read."""
         return self._of_each(LogDirectory.high_watermarks)

@@ -62,11 +62,6 @@ _UINT32: Final = struct.Struct(">I")
 _INT64: Final = struct.Struct(">q")
 
 
-def increment_sequence(sequence: int, increment: int) -> int:
-    """A producer's sequence number `increment` records later; 2147483647 is followed by 0 (P-53)."""
-    return (sequence + increment) & SEQUENCE_MAX
-
-
 class RecordBatch:
     """One batch at `position` of `buffer`.
 
@@ -160,14 +155,6 @@ class RecordBatch:
         return value
 
     @property
-    def last_sequence(self) -> int:
-        """The last record's sequence number, wrapping behind 2147483647 (P-53); -1 without sequences."""
-        base_sequence = self.base_sequence
-        return (
-            NO_SEQUENCE if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, self.last_offset_delta)
-        )
-
-    @property
     def record_count(self) -> int:
         value: int = _INT32.unpack_from(self.buffer, self.position + RECORD_COUNT_POSITION)[0]
         return value
@@ -193,21 +180,9 @@ class RecordBatch:
     def has_delete_horizon(self) -> bool:
         return self.buffer[self.position + FLAGS_POSITION] & DELETE_HORIZON_FLAG != 0
 
-    def view(self) -> memoryview:
-        """The whole batch as a view. On a mapping it keeps the mapping from closing until it is released."""
-        return memoryview(self.buffer)[self.position : self.position + self.size_bytes]
-
     def to_bytes(self) -> bytes:
         """A copy of the whole batch."""
         return bytes(self.buffer[self.position : self.position + self.size_bytes])
-
-    def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Writes base offset and partition leader epoch in place; neither is covered by the CRC (P-42).
-
-        The buffer must be writable (else TypeError).
-        """
-        _INT64.pack_into(self.buffer, self.position, base_offset)
-        _INT32.pack_into(self.buffer, self.position + LEADER_EPOCH_POSITION, leader_epoch)
 
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
         """Writes timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).

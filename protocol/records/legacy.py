@@ -115,7 +115,7 @@ class LegacyBatch(RecordBatch):
     last_offset_delta = 0
     producer_id = NO_PRODUCER_ID
     producer_epoch = NO_PRODUCER_EPOCH
-    base_sequence = last_sequence = NO_SEQUENCE
+    base_sequence = NO_SEQUENCE
 
     @property
     def attributes(self) -> int:

@@ -132,10 +132,6 @@ class ValidatedBatch(NamedTuple):
     is_transactional: bool
     log_append_time_ms: int
 
-    @property
-    def last_offset_delta(self) -> int:
-        return self.record_count - 1
-
 
 def validate_client_batches(
     data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str, header: BatchHeader | None = None

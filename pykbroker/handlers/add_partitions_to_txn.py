@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pykbroker.controller.metadata.features import TV_0, TV_2
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import (
@@ -45,7 +46,7 @@ async def handle_add_partitions_to_txn(
         results = await _results(context, transaction)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     if not context.authorize_cluster(CLUSTER_ACTION):
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     answers = [
         AddPartitionsToTxnResult(
             transactional_id=transaction.transactional_id, topic_results=await _results(context, transaction)

@@ -12,15 +12,13 @@ import trio
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.turns import EachInTurns
-from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
-from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS
 from pykbroker.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     EntityDataResponse,
     EntryDataResponse,
 )
-from pykbroker.requests.controller_calls import submit
-from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,17 +31,13 @@ async def handle_alter_client_quotas(
     context: NodeContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Changes the quotas of each entity independently of the others."""
-    if not context.authorize_cluster(ALTER_CONFIGS):
-        return _all_refused(request.entries, AUTHORIZATION_FAILED[CLUSTER])
+    context.require_cluster(ALTER_CONFIGS)
     alterations = [
         QuotaAlteration(_entity(entry), [(each.key, None if each.remove else each.value) for each in entry.ops])
         async for entry in EachInTurns(request.entries)
     ]
     command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
-    results, error = await submit(context, command, context.services.config.request_timeout_ms)
-    if results is None:
-        # As in Kafka without the reason: the text is that of the code.
-        return _all_refused(request.entries, ApiError(error.code, TEXTS.get(error.code, error.message)))
+    results = await submit_command(context, command)
     return AlterClientQuotasResponse(
         entries=[_answer(entity, result) async for entity, result in EachInTurns(results.items())]
     )
@@ -77,12 +71,4 @@ def _answer(entity: Entity, result: ApiError) -> EntryDataResponse:
         error_code=result.code,
         error_message=result.message,
         entity=[EntityDataResponse(entity_type=kind, entity_name=name) for kind, name in entity],
-    )
-
-
-def _all_refused(entries: Iterable[EntryData], error: ApiError) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(
-        entries=[
-            _answer(tuple((part.entity_type, part.entity_name) for part in entry.entity), error) for entry in entries
-        ]
     )

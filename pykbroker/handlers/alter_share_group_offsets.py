@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.errors import KafkaError
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -30,9 +29,8 @@ async def handle_alter_share_group_offsets(
 ) -> AlterShareGroupOffsetsResponse:
     """Sets the offsets of partitions that exist; those that the client may not read come first, as in Kafka (P-191)."""
     if not share_groups_enabled(context.services.metadata.image):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, TEXTS[ErrorCode.UNSUPPORTED_VERSION])
-    if not context.authorize(READ, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    context.require(READ, GROUP, request.group_id)
     metadata = context.services.metadata
     refused = await context.refused_in_turns(READ, TOPIC, (topic.topic_name for topic in request.topics))
     wanted = [
@@ -40,10 +38,7 @@ async def handle_alter_share_group_offsets(
         for topic in request.topics
         if topic.topic_name not in refused and metadata.topic(topic.topic_name) is not None
     ]
-    try:
-        errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
-    except GroupError as refusal:
-        raise KafkaError(refusal.error_code, refusal.message or TEXTS.get(refusal.error_code)) from None
+    errors = await context.services.groups.share.alter_offsets(request.group_id, wanted)
     response = AlterShareGroupOffsetsResponse()
     existing = {name for name, _ in wanted}
     altered: list[AlterShareGroupOffsetsResponseTopic] = []

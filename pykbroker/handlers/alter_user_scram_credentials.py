@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.scram import AlterUserScramCredentials, Deletion, Upsertion
 from pykbroker.protocol.acl_codes import ALTER
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from pykbroker.requests.controller_calls import submit
-from pykbroker.security.authorization import refusal
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -27,10 +24,7 @@ async def handle_alter_user_scram_credentials(
     context: NodeContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Changes the credentials of each user independently of the others."""
-    users = sorted({deletion.name for deletion in request.deletions} | {change.name for change in request.upsertions})
-    if not context.authorize_cluster(ALTER):
-        error = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterUserScramCredentials", ALTER))
-        return _response(dict.fromkeys(users, error))
+    context.require_cluster(ALTER)
     command = AlterUserScramCredentials(
         [Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions],
         [
@@ -41,11 +35,7 @@ async def handle_alter_user_scram_credentials(
             for change in request.upsertions
         ],
     )
-    results, error = await submit(context, command, context.services.config.request_timeout_ms)
-    return _response(dict.fromkeys(users, error) if results is None else results)
-
-
-def _response(results: dict[str, ApiError]) -> AlterUserScramCredentialsResponse:
+    results = await submit_command(context, command)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)

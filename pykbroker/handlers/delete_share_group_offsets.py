@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.errors import KafkaError
-from pykbroker.groups.modern.errors import GroupError
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -28,15 +27,11 @@ async def handle_delete_share_group_offsets(
 ) -> DeleteShareGroupOffsetsResponse:
     """Deletes the offsets of topics (P-191)."""
     if not share_groups_enabled(context.services.metadata.image):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, TEXTS[ErrorCode.UNSUPPORTED_VERSION])
-    if not context.authorize(DELETE, GROUP, request.group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, TEXTS[ErrorCode.GROUP_AUTHORIZATION_FAILED])
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    context.require(DELETE, GROUP, request.group_id)
     refused = await context.refused_in_turns(READ, TOPIC, (topic.topic_name for topic in request.topics))
     names = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
-    try:
-        deleted, failed, without_offsets = await context.services.groups.share.delete_offsets(request.group_id, names)
-    except GroupError as error:
-        raise KafkaError(error.error_code, error.message or TEXTS.get(error.error_code)) from None
+    deleted, failed, without_offsets = await context.services.groups.share.delete_offsets(request.group_id, names)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
         DeleteShareGroupOffsetsResponseTopic(

@@ -35,13 +35,8 @@ async def handle_describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """Lists the entries that match all components of the filter; with `strict`, those without further entity types."""
     if not context.authorize_cluster(DESCRIBE_CONFIGS):
-        return DescribeClientQuotasResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None
-        )
-    try:
-        exact, specified = _filters(request)
-    except KafkaError as error:
-        return DescribeClientQuotasResponse(error_code=error.error_code, error_message=error.message, entries=None)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    exact, specified = _filters(request)
     entries: dict[Entity, list[ValueData]] = {}
     turn = Turn()
     for record in context.services.metadata.image.kept_records.values():

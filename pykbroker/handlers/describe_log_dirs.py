@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS
 from pykbroker.controller.turns import Turn
+from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import DESCRIBE
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describes the log directories and the requested logs in them; null means all logs (P-154, P-277)."""
     if not context.authorize_cluster(DESCRIBE):
-        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
         wanted = {}

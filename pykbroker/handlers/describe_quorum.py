@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
@@ -36,8 +37,7 @@ NOT_LEADER_TEXT = (
 async def handle_describe_quorum(context: NodeContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describes the current state of the quorum, if this node leads it."""
     if not context.authorize_cluster(DESCRIBE):
-        code, message = AUTHORIZATION_FAILED[CLUSTER]
-        return DescribeQuorumResponse(error_code=code, error_message=message)
+        raise KafkaError(*AUTHORIZATION_FAILED[CLUSTER])
     asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(

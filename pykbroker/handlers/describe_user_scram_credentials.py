@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pykbroker.errors import KafkaError
 from pykbroker.java_order import hash_order
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
@@ -28,9 +29,7 @@ async def handle_describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """Lists mechanisms and iterations of the users named; null or no users mean all."""
     if not context.authorize_cluster(DESCRIBE):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        results = [DescribeUserScramCredentialsResult(error_code=code, error_message=None) for _ in request.users or ()]
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     stored: dict[str, list[CredentialInfo]] = {}
     for record in context.services.metadata.image.kept_records.values():
         if isinstance(record, UserScramCredentialRecord):

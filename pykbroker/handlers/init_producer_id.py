@@ -25,21 +25,17 @@ if TYPE_CHECKING:
 
 
 async def handle_init_producer_id(context: BrokerContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Returns a new producer id or epoch, or an error code."""
+    """Returns a new producer id or epoch."""
     if request.transactional_id is None:
         if not _may_be_idempotent(context):
-            return _failure(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif not _may_use(context, request.transactional_id, two_phase_commit=request.enable2_pc):
-        return _failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        return _failure(ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(context, request, request.transactional_id)
-    try:
-        producer_id = await context.services.producer_ids.next()
-    except KafkaError as error:
-        return _failure(error.error_code)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await context.services.producer_ids.next(), producer_epoch=0)
 
 
 def _may_be_idempotent(context: BrokerContext) -> bool:
@@ -69,7 +65,3 @@ async def _transactional(
     return InitProducerIdResponse(
         error_code=error_for_producer(context, error), producer_id=producer_id, producer_epoch=producer_epoch
     )
-
-
-def _failure(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

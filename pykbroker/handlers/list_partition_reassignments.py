@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import DESCRIBE
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,21 +27,7 @@ async def handle_list_partition_reassignments(
     context: NodeContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Lists the partitions that are moving; null topics mean all. Unknown topics and partitions are left out."""
-    if not context.authorize_cluster(DESCRIBE):
-        return ListPartitionReassignmentsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            error_message=refusal("ListPartitionReassignments", DESCRIBE),
-            # Kafka's error response repeats the requested partitions.
-            topics=[
-                OngoingTopicReassignment(
-                    name=topic.name,
-                    partitions=[
-                        OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics or ()
-            ],
-        )
+    context.require_cluster(DESCRIBE)
     image = context.services.metadata.image
     asked: list[tuple[TopicImage, Iterable[int]]] = []
     if request.topics is None:

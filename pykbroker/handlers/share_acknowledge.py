@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.turns import EachInTurns
-from pykbroker.errors import KafkaError
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -21,9 +19,9 @@ from pykbroker.protocol.messages.share_acknowledge import (
 from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.share_requests import (
     Acknowledgements,
+    check_member,
     member_of,
     name_leader,
-    refusal,
     release_if_final,
 )
 
@@ -35,15 +33,10 @@ async def handle_share_acknowledge(
     context: BrokerContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
     """Acknowledges records; the response comes when the share coordinator has stored it (P-187)."""
-    error = refusal(context, request)
-    if error is not ErrorCode.NONE:
-        return ShareAcknowledgeResponse(error_code=error)
+    check_member(context, request)
     shares = context.services.shares.get()
     member = member_of(request)
-    try:
-        shares.sessions.acknowledge(member, request.share_session_epoch)
-    except KafkaError as refused:
-        return ShareAcknowledgeResponse(error_code=refused.error_code)
+    shares.sessions.acknowledge(member, request.share_session_epoch)
     with Acknowledgements(context, shares, request) as acknowledgements:
         await acknowledgements.begin(request.topics)
         await acknowledgements.store()

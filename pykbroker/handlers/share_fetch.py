@@ -28,21 +28,22 @@ from pykbroker.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from pykbroker.protocol.steps import PIECE
+from pykbroker.replication.fetch_sessions import INITIAL_EPOCH
 from pykbroker.requests.share_requests import (
     RENEW_VERSION,
     Acknowledged,
     Acknowledgements,
+    check_member,
     exists,
     member_of,
     name_leader,
-    refusal,
     refused_topics,
     release_if_final,
     topic_of,
     watch_connection,
 )
 from pykbroker.share_partitions.fetch import Fetched, FetchLimits, ShareFetch
-from pykbroker.share_partitions.sessions import INITIAL_EPOCH, ShareFetchContext, TopicIdPartition
+from pykbroker.share_partitions.sessions import ShareFetchContext, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -56,17 +57,11 @@ SIZE_BYTES = 4
 
 async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest) -> ShareFetchResponse:
     """Acquires records of the session's partitions (P-180 to P-186)."""
-    error = refusal(context, request)
+    check_member(context, request)
     is_renewal = context.api_version >= RENEW_VERSION and request.is_renew_ack
-    if (
-        error is ErrorCode.NONE
-        and is_renewal
-        and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
-    ):
+    if is_renewal and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         # Fetching may take longer than a renewed lock lasts.
-        error = ErrorCode.INVALID_REQUEST
-    if error is not ErrorCode.NONE:
-        return ShareFetchResponse(error_code=error)
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     shares = context.services.shares.get()
     member = member_of(request)
     named: dict[TopicIdPartition, str | None] = {}
@@ -84,16 +79,13 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
         if refused.error_code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             # The client would repeat the request at once.
             await trio.sleep(max(request.max_wait_ms, 0) / 1000)
-        return ShareFetchResponse(error_code=refused.error_code)
+        raise
     if request.share_session_epoch == INITIAL_EPOCH:
         watch_connection(context, shares)
     with Acknowledgements(context, shares, request) as acknowledgements:
         if acknowledges:
             await acknowledgements.begin(request.topics)
-        try:
-            fetched = {} if is_renewal else await _fetch(context, request, session, acknowledgements)
-        except KafkaError as refused:
-            return ShareFetchResponse(error_code=refused.error_code)
+        fetched = {} if is_renewal else await _fetch(context, request, session, acknowledgements)
         await acknowledgements.store()
         outcomes = await acknowledgements.outcomes()
     response = await _response(context, session, fetched, outcomes)

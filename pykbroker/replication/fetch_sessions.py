@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from pykbroker.replication.caught_up import CaughtUpConsumer, CaughtUpFollower
 
 INITIAL_EPOCH = 0
+"""Begins a session."""
+
 FINAL_EPOCH = -1
+"""Ends the session."""
+
 EVICTION_MS = 120_000
 """A session unused for so long may be evicted for any new one (P-75)."""
 
@@ -27,6 +31,11 @@ EVICTION_MS = 120_000
 PARTITIONS_MAX = 200_000
 """Largest number of partitions in all sessions together. Kafka limits only the number of sessions, and a session may
 name any partitions, also such that do not exist: a thousand sessions could take gigabytes."""
+
+
+def next_session_epoch(epoch: int) -> int:
+    """Epoch of the next request of a fetch session or share session; 2147483647 is followed by 1."""
+    return 1 if epoch == 0x7FFFFFFF else epoch + 1
 
 
 class PartitionKey(NamedTuple):
@@ -202,7 +211,7 @@ class FetchSessions:
         if not session.partitions:
             del self._sessions[session_id]
             return FetchContext({}, None, False, ErrorCode.NONE)
-        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        session.epoch = next_session_epoch(epoch)
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
         return FetchContext(session.partitions, session, True, ErrorCode.NONE)

@@ -14,6 +14,7 @@ from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from pykbroker.protocol.steps import Steps
+from pykbroker.replication.fetch_sessions import INITIAL_EPOCH, next_session_epoch
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from pykbroker.replication.throttle import ReplicationThrottle
 
 log = logging.getLogger(__name__)
-
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
-EPOCH_MAX = 0x7FFFFFFF
 
 Key = tuple[bytes, int]
 """Topic id and number of a partition."""
@@ -222,7 +219,7 @@ class FetchSessionHandler:
             self._begin_anew()
         else:
             self._session_id = session_id
-            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+            self._epoch = next_session_epoch(self._epoch)
 
     def on_failure(self, now: float) -> None:
         """Starts a new session after a request without response, as the leader's copy may differ from this one."""

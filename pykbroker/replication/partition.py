@@ -65,7 +65,6 @@ class Partition:
         "_environment",
         "_followed_epoch",
         "future",
-        "is_adding",
         "is_closed",
         "is_lost",
         "leader_epoch",
@@ -74,7 +73,6 @@ class Partition:
         "log",
         "partition",
         "replica",
-        "replicas",
         "topic",
         "topic_id",
     )
@@ -103,8 +101,7 @@ class Partition:
         self._followed_epoch = -1
         self.leadership: Leadership | None = None
         self.is_closed = False
-        self.replicas: tuple[int, ...] = ()
-        self.is_adding = self.is_lost = False
+        self.is_lost = False
         self.future: PartitionLog | None = None
         self._environment = environment
         self.update(image)
@@ -175,8 +172,6 @@ class Partition:
         if image.partition_epoch < known:
             return
         self.leader_id = image.leader
-        self.replicas = tuple(image.replicas)
-        self.is_adding = self._environment.node_id in image.adding_replicas
         self.is_lost = image.is_lost_on(self._environment.node_id)
         if image.leader == self._environment.node_id:
             self._lead(image)
@@ -546,16 +541,6 @@ class Partition:
         """True if a new leader's high watermark is below the beginning of its epoch."""
         leadership = self.leadership
         return leadership is not None and self.high_watermark < leadership.epoch_start_offset
-
-    def low_watermark(self) -> int:
-        """Offset below which no live replica has records (DeleteRecords).
-
-        Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER.
-        """
-        if self.leadership is None:
-            raise self._not_leader()
-        return self.leadership.low_watermark(self.log.log_start_offset)
 
     async def wait_deleted(self, offset: int, deadline: float) -> tuple[ErrorCode, int]:
         """Waits until no live replica has records below an offset.

@@ -77,20 +77,35 @@ _TEXT_OF_SERVER_ERROR = (
 )
 """APIs whose response to a handler that fails for no known reason has the text of UNKNOWN_SERVER_ERROR."""
 
-_TEXT_OF_CODE = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.CONTROLLER_REGISTRATION)
+_TEXT_OF_CODE = (
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.CONTROLLER_REGISTRATION,
+)
 """APIs whose error response has the text of the error code, whatever the reason was."""
+
+_TEXT_OF_CODE_WITHOUT_REASON = (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS)
+"""APIs whose error response has the text of the error code if the error has none."""
+
+_WITHOUT_TEXT = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+"""APIs whose error response has no text although it has a field for one."""
 
 
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
     """The response to `request` with the error in all its parts; None if the client expects no response (acks=0).
 
-    An error without a message has none in the response, but for UNKNOWN_SERVER_ERROR of some APIs.
+    An error without a message has none in the response, but for some APIs.
     """
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
+    if key in _WITHOUT_TEXT:
+        message = None
     if key in _TEXT_OF_CODE:
         message = TEXTS.get(ErrorCode(error_code), message)
+    if message is None and key in _TEXT_OF_CODE_WITHOUT_REASON:
+        message = TEXTS.get(ErrorCode(error_code))
     if message is None and error_code == ErrorCode.UNKNOWN_SERVER_ERROR and key in _TEXT_OF_SERVER_ERROR:
         message = SERVER_ERROR_MESSAGE
     response_type = response_class(type(request))
@@ -251,6 +266,7 @@ def _complete_list_partition_reassignments(response: Any, request: Any, *_: Any)
         OngoingTopicReassignment,
     )
 
+    # Kafka's response repeats the requested partitions.
     response.topics = [
         OngoingTopicReassignment(
             name=topic.name,

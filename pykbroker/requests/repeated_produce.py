@@ -75,11 +75,6 @@ class RepeatedProduce:
         # By the bytes before the records, without the correlation id.
         self._kinds: dict[bytes, KindOfRequest] = {}
 
-    @property
-    def count(self) -> int:
-        """Number of kinds that are kept."""
-        return len(self._kinds)
-
     def note(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
         """Keeps the kind of a request that was answered, if others of this kind can be served by `serve`."""
         if len(request.topic_data) != 1 or request.acks not in (1, ACKS_ALL):

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pykbroker.controller.metadata.features import share_groups_enabled
 from pykbroker.controller.turns import EachInTurns, Turn
+from pykbroker.errors import KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.replication.fetch_sessions import FINAL_EPOCH
 from pykbroker.requests.leader_hints import HINTED_ERRORS, add_endpoint, leader_of
 from pykbroker.share_partitions.acknowledgement import NOT_FOUND, RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.leader import LeaderState, Outcome
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
+from pykbroker.share_partitions.sessions import SessionKey, TopicIdPartition
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
@@ -44,17 +46,19 @@ class Acknowledged(NamedTuple):
     message: str | None = None
 
 
-def refusal(context: BrokerContext, request: MemberRequest) -> ErrorCode:
-    """The error of a request that is refused as a whole; NONE for one that is not."""
+def check_member(context: BrokerContext, request: MemberRequest) -> None:
+    """Checks group and member of a request.
+
+    Raises:
+        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED.
+    """
     if not share_groups_enabled(context.services.metadata.image):
-        return ErrorCode.UNSUPPORTED_VERSION
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if request.group_id is None:
-        return ErrorCode.INVALID_REQUEST
-    if not context.authorize(READ, GROUP, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    context.require(READ, GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def member_of(request: MemberRequest) -> SessionKey:

@@ -11,10 +11,7 @@ from collections.abc import Iterable, Mapping
 from pykbroker.errors import KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
-EPOCH_MAX = 2**31 - 1
+from pykbroker.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, next_session_epoch
 
 
 class TopicIdPartition(NamedTuple):
@@ -63,7 +60,7 @@ class ShareSession:
 
     def count_up(self) -> None:
         """Advances to the epoch of the next request."""
-        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+        self.epoch = next_session_epoch(self.epoch)
 
     def must_respond(self, partition: TopicIdPartition, *, has_records: bool, is_error: bool) -> bool:
         """True if a response must name a partition; one with records goes to the end of the order."""

@@ -14,8 +14,8 @@ from pykbroker.logstore.errors import (
 )
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.producer_state import Verification
-from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
-from pykbroker.protocol.records.control import ControlRecordType, control_record_key
+from pykbroker.protocol.records.batch import RecordBatch, build_batch
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
 from pykbroker.protocol.records.record import Record
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
 from tests.support.fake_filesystem import FakeFileSystem
@@ -282,10 +282,11 @@ def test_a_marker_that_could_not_be_synced_counts(is_leader: bool) -> None:
     log = Place(filesystem, "/logs").open(flush_messages=1)
     data = batch(3, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     log.append_as_leader(data, 0, NOW_MS)
-    ending = bytearray(marker(ABORT, 7, 0))
+    record = Record(3, NOW_MS, control_record_key(ABORT), end_transaction_value(0))
+    ending = build_batch(
+        [record], base_offset=3, leader_epoch=0, producer_id=7, producer_epoch=0, is_control=True, is_transactional=True
+    )
     filesystem.fault_clock, filesystem.faults, filesystem.fault_methods = 0, range(10), frozenset({"sync"})
-    (ended,) = iter_batches(ending)
-    ended.assign(3, 0)
     with pytest.raises(StorageError):  # noqa: PT012  one call, of either kind
         if is_leader:
             log.append_as_leader(ending, 0, NOW_MS, AppendOrigin.COORDINATOR, transaction_version=1)

@@ -107,12 +107,14 @@ class Replica:
     def append_as_leader(self, data: bytes, now_ms: int, *args: Any, **options: Any) -> None:
         if self.leadership is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
-        batch = RecordBatch(bytearray(data))
+        written = bytearray(data)
+        written[:8] = self.log.log_end_offset.to_bytes(8, "big")
+        written[12:16] = self.leader_epoch.to_bytes(4, "big")
+        batch = RecordBatch(written)
         if batch.is_control:
             self._check_marker(batch)
         elif batch.producer_id >= 0 and batch.producer_epoch < self.producer(batch.producer_id)[0]:
             raise InvalidProducerEpoch("old epoch")
-        batch.assign(self.log.log_end_offset, self.leader_epoch)
         self.log.batches.append(batch)
         self.advance()
 
@@ -140,7 +142,7 @@ class Replica:
         """As a follower: cuts what the leader does not have, takes some batches, and tells how far it is."""
         theirs, ours = leader.log.batches, self.log.batches
         same = min(len(ours), len(theirs))
-        while same and ours[same - 1].view() != theirs[same - 1].view():
+        while same and ours[same - 1].to_bytes() != theirs[same - 1].to_bytes():
             same -= 1  # a batch that is the same has the same before it
         del ours[same:]
         ours += theirs[same : same + count]

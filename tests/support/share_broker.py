@@ -133,7 +133,7 @@ class ShareBroker(CoordinatorRig):
                 **fields,
             }
         )
-        response = await self.call(handle_share_fetch, request, version)
+        response = await self.answer(handle_share_fetch, request, version)
         if not response.error_code:
             self.sessions[member] = epoch + 1
         return response
@@ -150,7 +150,7 @@ class ShareBroker(CoordinatorRig):
         request = share_acknowledge.ShareAcknowledgeRequest(
             **{"group_id": GROUP, "member_id": member, "share_session_epoch": epoch, "topics": [topic], **fields}
         )
-        response = await self.call(handle_share_acknowledge, request, version)
+        response = await self.answer(handle_share_acknowledge, request, version)
         if not response.error_code:
             self.sessions[member] = epoch + 1
         return response

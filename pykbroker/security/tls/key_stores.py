@@ -109,7 +109,7 @@ def read_trust_store(store: StoreSettings) -> str:
         ConfigError: the file cannot be read, the password is wrong, or there is no certificate.
     """
     if store.type == PEM:
-        certificates = _blocks(_text(store), _CERTIFICATE_LABELS)
+        certificates = _certificates(_text(store))
         if not certificates:
             raise _failed(store, "No matching CERTIFICATE entries in PEM file")
         return "\n".join(certificates)
@@ -149,7 +149,7 @@ def _pem_key(store: StoreSettings) -> KeyMaterial:
         certificate_text, key_text = store.certificates, store.key
     else:
         certificate_text = key_text = _text(store)
-    certificates = _blocks(certificate_text, _CERTIFICATE_LABELS)
+    certificates = _certificates(certificate_text)
     if not certificates:
         raise _failed(store, "No matching CERTIFICATE entries in PEM file")
     keys = [match.group() for match in _BLOCK.finditer(key_text) if match.group(1).endswith("PRIVATE KEY")]
@@ -164,8 +164,8 @@ def _pem_key(store: StoreSettings) -> KeyMaterial:
     return KeyMaterial("\n".join(certificates) + "\n", keys[0] + "\n", store.key_password, names)
 
 
-def _blocks(text: str, labels: tuple[str, ...]) -> list[str]:
-    return [match.group() for match in _BLOCK.finditer(text) if match.group(1) in labels]
+def _certificates(text: str) -> list[str]:
+    return [match.group() for match in _BLOCK.finditer(text) if match.group(1) in _CERTIFICATE_LABELS]
 
 
 def _material(certificates: list[bytes], key: str) -> KeyMaterial:

@@ -18,8 +18,6 @@ HIDDEN = "[hidden]"
 PEM = "PEM"
 STORE_TYPES = (PEM, "PKCS12", "JKS")
 
-CLIENT_AUTH = ("none", "requested", "required")
-
 _JAVA_ALONE = ("ssl.engine.factory.class", "ssl.provider")
 
 
@@ -51,7 +49,7 @@ class TlsSettings(NamedTuple):
     Attributes:
         key_store: None for a client without a certificate of its own.
         trust_store: None for the authorities that the system trusts.
-        client_auth: one of `CLIENT_AUTH`.
+        client_auth: none, requested or required.
         checks_host_names: True if a client compares the server's name with its certificate.
         protocols: allowed versions, such as ``TLSv1.3``.
         cipher_suites: allowed suites by Java's names; empty for OpenSSL's default.

@@ -44,11 +44,10 @@ def built_by_kafka_python(records: list[Record], codec: int) -> bytes:
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("records", [SMALL, LARGE], ids=["small", "large"])
 def test_kafka_python_reads_ours(codec: int, records: list[Record]) -> None:
-    data = bytearray(build_batch(records, codec=codec))
-    RecordBatch(data).assign(1000, 3)
+    data = build_batch(records, base_offset=1000, leader_epoch=3, codec=codec)
     expected = [record._replace(offset=1000 + index) for index, record in enumerate(records)]
-    assert read_by_kafka_python(bytes(data)) == expected
-    assert read_by_kafka_python(bytes(data * 2)) == expected * 2
+    assert read_by_kafka_python(data) == expected
+    assert read_by_kafka_python(data * 2) == expected * 2
 
 
 @pytest.mark.parametrize("codec", range(5))

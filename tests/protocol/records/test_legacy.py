@@ -45,7 +45,7 @@ def test_a_message_without_compression(magic: int) -> None:
     assert list(batch.records()) == [Record(41, timestamp, b"k", b"first" * 9)]
     assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.record_count) == (41, 41, 42, 1)
     assert (batch.base_timestamp, batch.max_timestamp, batch.is_log_append_time) == (timestamp, timestamp, False)
-    assert (batch.producer_id, batch.producer_epoch, batch.last_sequence, batch.partition_leader_epoch) == (-1,) * 4
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.partition_leader_epoch) == (-1,) * 4
     assert [batch.is_control, batch.is_transactional, batch.has_delete_horizon] == [False] * 3
 
 

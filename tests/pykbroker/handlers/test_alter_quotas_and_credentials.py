@@ -14,7 +14,7 @@ from pykbroker.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
 )
 from pykbroker.requests.context import RequestContext
-from tests.support.admin import call, make_context
+from tests.support.admin import answer, call, make_context
 from tests.support.services import Services
 
 
@@ -50,12 +50,12 @@ def failing_context() -> RequestContext[Services]:
 
 
 def test_a_controller_that_does_not_answer_is_everybodys_error() -> None:
-    (entry,) = call(handle_alter_client_quotas, failing_context(), of_address(None)).entries
+    (entry,) = answer(handle_alter_client_quotas, failing_context(), of_address(None)).entries
     assert (entry.error_code, entry.error_message) == (ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=name, mechanism=1) for name in ("b", "a", "b")]
     )
-    results = call(handle_alter_user_scram_credentials, failing_context(), request).results
+    results = answer(handle_alter_user_scram_credentials, failing_context(), request).results
     assert [(result.user, result.error_code) for result in results] == [
         ("a", ErrorCode.REQUEST_TIMED_OUT),
         ("b", ErrorCode.REQUEST_TIMED_OUT),
@@ -68,5 +68,5 @@ def test_too_many_changes_have_the_text_of_their_code() -> None:
     context.services.controller.failure = CommandRefused(  # type: ignore[attr-defined]
         ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
     )
-    (entry,) = call(handle_alter_client_quotas, context, of_address(None)).entries
+    (entry,) = answer(handle_alter_client_quotas, context, of_address(None)).entries
     assert entry.error_message == "Request parameters do not satisfy the configured policy."

@@ -14,7 +14,7 @@ from pykbroker.protocol.acl_codes import ALLOW, LITERAL, TRANSACTIONAL_ID, TWO_P
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.security.standard_authorizer import StandardAuthorizer
-from tests.support.admin import beside_tasks, call, make_context, make_services
+from tests.support.admin import answer, beside_tasks, call, make_context, make_services
 
 
 def test_every_call_without_a_transactional_id_gets_a_new_id() -> None:
@@ -68,7 +68,8 @@ def test_callers_at_the_same_time_share_a_block() -> None:
 def test_id_and_epoch_come_together(producer_id: int, epoch: int) -> None:
     """P-129."""
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
-    assert call(handle_init_producer_id, make_context(4), request).error_code == ErrorCode.INVALID_REQUEST
+    refused = answer(handle_init_producer_id, make_context(4), request)
+    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
 def test_a_two_phase_commit_needs_an_operation_of_its_own() -> None:
@@ -81,8 +82,8 @@ def test_a_two_phase_commit_needs_an_operation_of_its_own() -> None:
     services = make_services().replaced(authorizer=authorizer)
     for transactional_id in ("x", "y"):
         request = InitProducerIdRequest(transactional_id=transactional_id, enable2_pc=True)
-        answer = call(handle_init_producer_id, make_context(6, services=services), request)
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        refused = answer(handle_init_producer_id, make_context(6, services=services), request)
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_without_a_block_there_is_no_id(refusal: ErrorCode) -> None:
     """P-59: whatever the controller says, producers are to try again."""
     services = make_services()
     services.controller.failure = CommandRefused(refusal, "no")  # type: ignore[attr-defined]
-    answer = call(
+    refused = answer(
         handle_init_producer_id, make_context(4, services=services), InitProducerIdRequest(transactional_id=None)
     )
-    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -17,11 +17,12 @@ from pykbroker.protocol.acl_codes import ALLOW, LITERAL, READ
 from pykbroker.protocol.acl_codes import GROUP as GROUP_TYPE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.replication.fetch_sessions import FINAL_EPOCH
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from pykbroker.share_partitions.acknowledgement import ACCEPT, NOT_FOUND, REJECT, RELEASE, RENEW
 from pykbroker.share_partitions.fetch import ShareFetch
 from pykbroker.share_partitions.leader import LeaderState
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicIdPartition
+from pykbroker.share_partitions.sessions import SessionKey, TopicIdPartition
 from pykbroker.share_state.state import (
     ACKNOWLEDGED,
     ARCHIVED,

@@ -19,9 +19,10 @@ from pykbroker.protocol.messages import share_acknowledge, share_fetch
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.steps import PIECE
+from pykbroker.replication.fetch_sessions import FINAL_EPOCH
 from pykbroker.replication.partition import Partition
 from pykbroker.share_partitions.fetch import READS_PER_STEP
-from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey
+from pykbroker.share_partitions.sessions import SessionKey
 from pykbroker.share_state.state import ACQUIRED, SharePartitionKey
 from tests.support.data_path import NOW_MS, topic_id, topic_image
 from tests.support.share_broker import GROUP, ShareBroker
@@ -76,7 +77,7 @@ class Broker(ShareBroker):
                 **fields,
             }
         )
-        response = await self.call(handle_share_fetch, request, 2)
+        response = await self.answer(handle_share_fetch, request, 2)
         if response.error_code == ErrorCode.NONE:
             self.sessions[member] = epoch + 1
         return response

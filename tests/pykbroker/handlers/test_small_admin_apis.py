@@ -181,7 +181,7 @@ def test_quota_filters_that_make_no_sense(components: list[tuple[str, int, str |
     request = DescribeClientQuotasRequest(
         components=[ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
     )
-    response = call(handle_describe_client_quotas, make_context(1), request)
+    response = answer(handle_describe_client_quotas, make_context(1), request)
     assert (response.error_code, response.entries) == (code, None)
 
 

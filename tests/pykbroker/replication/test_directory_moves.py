@@ -104,6 +104,10 @@ class Rig:
         self.assigned = directory_id
         self.publish(self.new_image())
 
+    def checkpoint_log_start_offsets(self) -> None:
+        for directory in self.directories.online.values():
+            directory.checkpoint_log_start_offsets()
+
     def kill(self) -> None:
         """kill -9, and a new start."""
         self.directories.abandon()
@@ -502,13 +506,13 @@ async def test_histories_by_chance(seed: int) -> None:
 
     def kill() -> None:
         nonlocal epoch, model
-        rig.directories.checkpoint_log_start_offsets()
+        rig.checkpoint_log_start_offsets()
         rig.kill()
         epoch += 1
 
     def lose_power() -> None:
         nonlocal epoch, model
-        rig.directories.checkpoint_log_start_offsets()
+        rig.checkpoint_log_start_offsets()
         # The end of the log is lost, and not a segment in the middle, which the copy would still have.
         work = rig.partition.log.begin_flush(include_active=False)
         if work is not None:

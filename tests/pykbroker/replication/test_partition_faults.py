@@ -112,7 +112,6 @@ async def test_what_only_a_leader_does_is_refused_by_a_follower() -> None:
         lambda: follower.append_as_leader(batch, 1000),
         follower.check_enough_replicas,
         lambda: follower.follower(3, 0),
-        follower.low_watermark,
         lambda: leader.append_as_follower(batch, 1000, 0, 0, 0),
     ]
     for call in calls:

@@ -17,6 +17,7 @@ from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData
+from pykbroker.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -25,6 +26,7 @@ from pykbroker.protocol.messages.alter_user_scram_credentials import (
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
 from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -54,6 +56,8 @@ from pykbroker.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
+from pykbroker.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from pykbroker.protocol.messages.share_fetch import ShareFetchRequest
 from pykbroker.requests.api_table import APIS, camel_case
 from pykbroker.requests.error_responses import error_response
 from tests.support.message_strategies import random_message
@@ -265,3 +269,19 @@ def test_an_exception_that_has_no_code_is_a_defect() -> None:
     """It is raised again, so that it is logged with its traceback."""
     with pytest.raises(ZeroDivisionError):
         error_code_for(ZeroDivisionError())
+
+
+@pytest.mark.parametrize("request_type", [AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest])
+def test_offsets_of_share_groups_have_a_text_with_every_error(request_type: type[Message]) -> None:
+    """P-191: that of the error code, if the error has none itself."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    for message, shown in ((None, "Group authorization failed."), ("why", "why")):
+        response: Any = error_response(request_type(), 0, code, message)
+        assert (response.error_code, response.error_message, response.responses) == (code, shown, [])
+
+
+@pytest.mark.parametrize("request_type", [ShareFetchRequest, ShareAcknowledgeRequest])
+def test_share_fetch_and_acknowledge_have_no_text(request_type: type[Message]) -> None:
+    """Kafka logs the reason alone."""
+    response: Any = error_response(request_type(), 2, ErrorCode.SHARE_SESSION_NOT_FOUND, "why")
+    assert (response.error_code, response.error_message) == (ErrorCode.SHARE_SESSION_NOT_FOUND, None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.share_partitions.sessions import INITIAL_EPOCH, SessionKey, ShareSessions, TopicIdPartition
+from pykbroker.replication.fetch_sessions import INITIAL_EPOCH
+from pykbroker.share_partitions.sessions import SessionKey, ShareSessions, TopicIdPartition
 
 NAMED = {TopicIdPartition(b"t" * 16, 0): "clicks"}
 FIRST, SECOND = SessionKey("g", "first"), SessionKey("g", "second")
