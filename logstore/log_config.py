@@ -72,9 +72,14 @@ def _policy(text: str) -> frozenset[str]:
     return frozenset(item.strip() for item in text.split(",") if item.strip())
 
 
+def _double(text: str) -> float:
+    """A number as Java writes it, which may end with the letter of its type."""
+    return float(text.rstrip("dDfF"))
+
+
 _PARSERS: dict[type, Callable[[str], object]] = {
     int: int,
-    float: float,
+    float: _double,
     str: str,
     bool: lambda text: text.lower() == "true",
     frozenset: _policy,

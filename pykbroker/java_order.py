@@ -21,6 +21,9 @@ _POWERS = [31**exponent & 0xFFFFFFFF for exponent in reversed(range(_HASHED_PER_
 _KNOWN_LENGTH = 128  # of a text whose hash code is kept: ids of groups and members, with which it is asked often
 _FIBONACCI = 0x9E37_79B9_7F4A_7C15  # 2**64 divided by the golden ratio: the top bits of a product choose the slot
 
+_SPACES = "\t\n\x0b\f\r\x1c\x1d\x1e\x1f "
+_comma = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+
 TABLE_SIZE_DEFAULT = 16
 """The table of a `new HashMap<>()`."""
 
@@ -36,6 +39,20 @@ def split_at_commas(text: str) -> list[str]:
     while text and parts and not parts[-1]:
         parts.pop()
     return parts
+
+
+def trim(text: str) -> str:
+    """Java's ``String.trim``, for settings: Python's `strip` would take U+00A0 and other spaces, too.
+
+    Control characters that are no white space stay, and so are refused: Java takes them away, but `int` and `float`, by
+    which stored texts are read, do not.
+    """
+    return text.strip(_SPACES)
+
+
+def list_entries(text: str) -> list[str]:
+    """Kafka's split of a setting's list: at commas with Java's white space (``\\s``) around them."""
+    return _comma.split(text)
 
 
 def is_blank(text: str) -> bool:

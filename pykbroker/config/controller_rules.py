@@ -13,6 +13,7 @@ from pykbroker.config.definitions.topic import definition_of_topic_key
 from pykbroker.config.validation.pairs import BOUNDED, KINDS
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from pykbroker.java_order import trim
 from pykbroker.protocol.error_codes import ErrorCode
 
 CLIENT_METRICS_INTERVAL_MIN_MS = 100
@@ -58,7 +59,7 @@ class ServerConfigRules:
             elif resource_type == CLIENT_METRICS_RESOURCE:
                 return _check_client_metrics(resource_name, configs)
         except ConfigError as error:
-            return ApiError(ErrorCode.INVALID_CONFIG, str(error))
+            return ApiError(ErrorCode.INVALID_CONFIG, error.kafkas_text)
         except _Refused as refused:
             return ApiError(ErrorCode.INVALID_CONFIG, str(refused))
         return NO_ERROR
@@ -143,9 +144,9 @@ def _check_client_pattern(pattern: str) -> None:
     # Kafka splits at each equals sign and drops empty parts at the end; two parts must be left.
     selector, _, expression = pattern.partition("=")
     expression = expression.rstrip("=")
-    is_legal = bool(expression) and "=" not in expression and selector.strip() in CLIENT_SELECTORS
+    is_legal = bool(expression) and "=" not in expression and trim(selector) in CLIENT_SELECTORS
     try:
-        re.compile(expression.strip())
+        re.compile(trim(expression))
     except re.error:
         is_legal = False
     if not is_legal:

@@ -27,7 +27,7 @@ from pykbroker.config.update_modes import (
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
-from pykbroker.java_order import hash_order, java_int, split_at_commas
+from pykbroker.java_order import hash_order, java_int, split_at_commas, trim
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str
     found = dict(settings)
     for key in sorted(_BOUNDED_KEYS.intersection(settings)):
         kind = key.removesuffix(_BOUNDED)
-        value = java_int(settings[key].strip())
+        value = java_int(trim(settings[key]))
         least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))
         if value is not None and not least <= value <= most:
             found[key] = str(min(max(value, least), most))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.java_order import list_entries, trim
 from pykbroker.named_tuple import NamedTuple
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -180,7 +181,7 @@ def parse_protocol_map(
         ConfigError: an entry has another form or names no security protocol.
     """
     key = "listener.security.protocol.map"
-    parts = [part.strip() for part in text.split(",")]
+    parts = list_entries(text)
     while parts and not parts[-1]:
         parts.pop()
     # Of entries whose names are the same text the last one wins.
@@ -191,7 +192,7 @@ def parse_protocol_map(
             # Java's text for the cut that fails.
             kafkas_text = f"Error parsing configuration property '{key}': begin 0, end -1, length {len(entry)}"
             raise ConfigError(key, entry, _EXPECTED_ENTRY, kafkas_text)
-        entries[name.strip()] = protocol.strip()
+        entries[trim(name)] = trim(protocol)
     protocols: dict[str, str] = {}
     for name, protocol in entries.items():
         entry = f"{name}:{protocol}"

@@ -59,6 +59,7 @@ from pykbroker.config.values import (
     default_text,
     value_of,
 )
+from pykbroker.java_order import trim
 
 AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
@@ -69,7 +70,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
     Raises:
         ConfigError: a text is not of its key's type, is outside of the key's own bounds, or is malformed.
     """
-    texts = {key: text.strip() for key, text in properties.items()}
+    texts = {key: trim(text) for key, text in properties.items()}
     _agree_on_node_id(texts)
     plain = _plain_values(texts)
     top = plain[""]

@@ -15,7 +15,7 @@ from pykbroker.coordination.partitioning import (
     TRANSACTION_TOPIC,
     coordinator_partition,
 )
-from pykbroker.java_order import is_blank
+from pykbroker.java_order import is_blank, java_int
 from pykbroker.protocol import acl_codes
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
@@ -86,14 +86,15 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
 
 def _share_key(key: str) -> str | None:
     """The key of a share partition as its coordinator has it; None unless it is ``group id:topic id:partition``."""
-    rest, _, partition = key.rpartition(":")
+    # Java's split drops empty parts at the end.
+    rest, _, partition = key.rstrip(":").rpartition(":")
     group_id, _, topic_id = rest.rpartition(":")
+    number = java_int(partition)
     try:
         uuid_from_text(topic_id)
-        number = int(partition)
     except ValueError:
         return None
-    return f"{group_id}:{topic_id}:{number}" if not is_blank(group_id) else None
+    return f"{group_id}:{topic_id}:{number}" if number is not None and not is_blank(group_id) else None
 
 
 def _find_leader(

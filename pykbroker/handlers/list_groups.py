@@ -6,6 +6,7 @@ Without DESCRIBE on the cluster, a client sees the groups that it may DESCRIBE.
 
 from __future__ import annotations
 
+from pykbroker.java_order import trim
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykbroker.requests.context import BrokerContext
@@ -13,7 +14,7 @@ from pykbroker.requests.context import BrokerContext
 
 async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Lists the groups that this broker coordinates; the filters ignore case, that of states also blanks (P-106)."""
-    states = {name.strip().lower() for name in request.states_filter}
+    states = {trim(name.lower()) for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     response = await context.services.groups.list_groups(states, types)
     if not context.authorize_cluster(DESCRIBE):

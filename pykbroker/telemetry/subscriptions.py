@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from pykbroker.config.definitions import parse_value
 from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
-from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order
+from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order, trim
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.records.checksum import crc32c
 
@@ -31,13 +32,13 @@ class Subscription(NamedTuple):
     def from_configs(cls, configs: Mapping[str, str]) -> Subscription:
         """The subscription that these configs of a resource set; they were validated when they were stored."""
         values = {
-            name: definition.parse(name, configs.get(name, definition.default or ""))
+            name: parse_value(name, configs.get(name, definition.default or ""), definition.type)
             for name, definition in CLIENT_METRICS_CONFIGS.items()
         }
         match = {}
         for pattern in values["match"]:
             selector, _, expression = pattern.partition("=")
-            match[selector.strip()] = re.compile(expression.rstrip("=").strip())
+            match[trim(selector)] = re.compile(trim(expression.rstrip("=")))
         return cls(tuple(values["metrics"]), values["interval.ms"], match)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from tests.differential.runner import Pair
 from tests.differential.scenarios import data
 from tests.differential.scenarios.admin import administration
+from tests.differential.scenarios.odd_values import odd_values
 from tests.differential.scenarios.telemetry import client_telemetry
 from tests.differential.world import World
 
@@ -22,6 +23,7 @@ SCENARIOS: tuple[Callable[[World], None], ...] = (
     data.lives_of_a_topic,
     data.transactions,
     client_telemetry,
+    odd_values,
     # The last, as it changes settings and features of the cluster.
     administration,
 )
@@ -29,6 +31,6 @@ SCENARIOS: tuple[Callable[[World], None], ...] = (
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_answers_are_kafkas(both: Pair, scenario: Callable[[World], None]) -> None:
-    """P-34 to P-87, P-127 to P-149, P-153, P-158, P-202 as far as requests show them."""
+    """P-34 to P-87, P-127 to P-149, P-153, P-158, P-202, P-671 as far as requests show them."""
     found = both.play(scenario)
     assert not found, "\n".join(map(str, found[:20]))

@@ -37,6 +37,8 @@ def test_properties_are_read_by_their_kafka_names() -> None:
     )
     assert config.is_compacted
     assert config.is_deleted
+    # Java's doubles may end with the letter of their type.
+    assert LogConfig.from_properties({"min.cleanable.dirty.ratio": "0.5d"}).min_cleanable_dirty_ratio == 0.5
     empty = LogConfig.from_properties({"cleanup.policy": ""})
     assert not empty.is_compacted
     assert not empty.is_deleted

@@ -8,6 +8,7 @@ from pykbroker.java_order import (
     copied_order,
     copied_table_size,
     is_blank,
+    list_entries,
     number_order,
     partition_hash,
     partition_order,
@@ -16,6 +17,7 @@ from pykbroker.java_order import (
     table_order,
     table_size_of_items,
     timeline_order,
+    trim,
     uuid_hash,
 )
 
@@ -39,6 +41,14 @@ def test_the_order_of_a_timeline_hash_map(count: int) -> None:
 def test_blank_text_is_what_javas_trim_leaves_nothing_of() -> None:
     assert all(map(is_blank, ("", " ", "\t\r\n", "\0\x1f")))
     assert not any(map(is_blank, ("a", " a ", "\u00a0", "\u2003", "\x7f")))
+
+
+def test_texts_are_trimmed_as_java_does() -> None:
+    """White space up to U+0020 goes, and no other; lists are split with the white space of Java's patterns."""
+    assert trim("\r\n a b\x1f\t") == "a b"
+    assert trim("\0a") == "\0a"
+    assert trim("\u00a0a\u2003\x85") == "\u00a0a\u2003\x85"
+    assert list_entries("a \t,\r\nb,,c\u00a0,\x01d") == ["a", "b", "", "c\u00a0", "\x01d"]
 
 
 def test_hash_codes() -> None:

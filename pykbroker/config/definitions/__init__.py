@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
-from pykbroker.java_order import java_int
+from pykbroker.java_order import java_int, list_entries, trim
 from pykbroker.named_tuple import NamedTuple
 
 # Config types as DescribeConfigs numbers them.
@@ -249,7 +249,7 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
     Raises:
         ConfigError: the text is not of the type.
     """
-    trimmed = text.strip()
+    trimmed = trim(text)
     if config_type == BOOLEAN:
         folded = trimmed.lower()
         if folded not in ("true", "false"):
@@ -266,7 +266,7 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
             raise ConfigError(name, text, "Not a number of type DOUBLE")
         return float(trimmed.rstrip("dDfF"))
     if config_type == LIST:
-        return list(dict.fromkeys(part.strip() for part in trimmed.split(","))) if trimmed else []
+        return list(dict.fromkeys(list_entries(trimmed))) if trimmed else []
     if config_type == CLASS and not trimmed:
         raise class_not_found(name, text)
     return trimmed

@@ -10,6 +10,7 @@ from pykbroker.config.definitions import (
     LIST,
     STRING,
     ConfigKey,
+    ListOf,
     OneOf,
     Range,
     ShareOffsetReset,
@@ -41,6 +42,6 @@ GROUP_BROKER_SYNONYMS = {key: f"group.{key}" for key in GROUP_CONFIGS if f"group
 
 CLIENT_METRICS_CONFIGS: dict[str, ConfigKey] = {
     "interval.ms": ConfigKey(INT, "300000"),
-    "match": ConfigKey(LIST, ""),
-    "metrics": ConfigKey(LIST, ""),
+    "match": ConfigKey(LIST, "", ListOf()),
+    "metrics": ConfigKey(LIST, "", ListOf()),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.listener_addresses import is_host
 from pykbroker.config.values import ConfigValues
-from pykbroker.java_order import java_int
+from pykbroker.java_order import java_int, trim
 
 
 def check_request_memory(config: ConfigValues) -> None:
@@ -34,13 +34,13 @@ def check_limits_per_address(config: ConfigValues) -> None:
     given = text.rstrip(", ")
     for entry in given.split(",") if given else ():
         host, colon, count = entry.rpartition(":")
-        if not colon or java_int(count.strip()) is None:
+        if not colon or java_int(trim(count)) is None:
             # The texts of Java's exceptions.
             problem = f"Error parsing configuration property '{key}': begin 0, end -1, length {len(entry)}"
             if colon:
-                problem = f'For input string: "{count.strip()}"'
+                problem = f'For input string: "{trim(count)}"'
             raise ConfigError(key, text, f"{entry!r} is not of the form host:count", problem)
-        if not is_host(host.strip()):
+        if not is_host(trim(host)):
             raise ConfigError(key, text, f"{host!r} is not the name or address of a host")
     if config.connections.max_per_ip == 0 and not text:
         reason = f"can be zero only where {key} allows connections of an address"

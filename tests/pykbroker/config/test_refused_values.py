@@ -9,13 +9,14 @@ import pytest
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.config_providers import replace_variables
 from pykbroker.config.controller_rules import ServerConfigRules
-from pykbroker.config.definitions import CLASS, NonEmpty, parse_value
+from pykbroker.config.definitions import CLASS, LONG, NonEmpty, parse_value
 from pykbroker.config.descriptions import ConfigViews
 from pykbroker.config.dynamic_changes import check_settings, within_bounds
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.logstore.log_config import LogConfig
 from pykbroker.protocol.error_codes import ErrorCode
 
-TOPIC, GROUP = 2, 32
+TOPIC, CLIENT_METRICS, GROUP = 2, 16, 32
 DIRECTORY = {
     "config.providers": "d",
     "config.providers.d.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
@@ -155,6 +156,29 @@ def test_a_pattern_of_allowed_names_that_is_no_pattern() -> None:
         replace_variables(properties, {"NAME": "n"})
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        (TOPIC, "cleanup.policy", "compact,"),
+        (CLIENT_METRICS, "metrics", ","),
+        (CLIENT_METRICS, "metrics", "a,"),
+        (CLIENT_METRICS, "match", ","),
+    ],
+)
+def test_lists_with_empty_entries_are_refused_with_kafkas_text(kind: int, name: str, text: str) -> None:
+    error = ServerConfigRules(BrokerConfig.from_properties({})).validate(kind, "r", {name: text})
+    assert error == (ErrorCode.INVALID_CONFIG, f"Configuration '{name}' values must not be empty.")
+
+
+def test_every_number_that_is_taken_for_a_topic_can_be_used() -> None:
+    """A number that the controller takes and the log cannot read ends the broker, at every start."""
+    rules = ServerConfigRules(BrokerConfig.from_properties({}))
+    for text in ("0.5", ".5", "5.e-1", "0.5d", "0.5F", " 0.5\t", "1_0", "0x1p-1", "NaN", "inf", "\u0665", "\x000.5"):
+        for name in ("min.cleanable.dirty.ratio", "flush.messages", "segment.jitter.ms", "preallocate"):
+            if not rules.validate(TOPIC, "t", {name: text}).is_failure:
+                LogConfig.from_properties({name: text})
+
+
 def test_only_the_keys_of_groups_and_client_metrics_that_were_asked_for_are_described() -> None:
     config = BrokerConfig.from_properties({})
     views = ConfigViews(config, config, ClusterImage(), 1)
@@ -169,6 +193,22 @@ def test_only_the_keys_of_groups_and_client_metrics_that_were_asked_for_are_desc
 def test_settings_of_an_unknown_kind_of_resource_have_no_default() -> None:
     rules = ServerConfigRules(BrokerConfig.from_properties({}))
     assert rules.is_list(99, "any") is False
+
+
+@pytest.mark.parametrize("text", ["\t5\n", " 5\x1f"])
+def test_values_are_trimmed_as_java_trims_them(text: str) -> None:
+    """P-671."""
+    assert parse_value("flush.messages", text, LONG) == 5
+    assert BrokerConfig.from_properties({"num.partitions": text}).topics.num_partitions == 5
+
+
+@pytest.mark.parametrize("text", ["\u00a05", "5\u2003", "\x005"])
+def test_spaces_that_java_does_not_trim_are_refused(text: str) -> None:
+    """P-671; control characters, which Java trims, are refused here."""
+    with pytest.raises(ConfigError, match="Not a number of type LONG"):
+        parse_value("flush.messages", text, LONG)
+    with pytest.raises(ConfigError, match="Not a number of type INT"):
+        BrokerConfig.from_properties({"num.partitions": text})
 
 
 def test_an_empty_class_and_an_empty_text_are_refused() -> None:

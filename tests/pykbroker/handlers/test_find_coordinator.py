@@ -10,7 +10,7 @@ import trio
 from pykbroker.controller.metadata.image import BrokerImage, Endpoint
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
-from pykbroker.handlers.find_coordinator import handle_find_coordinator
+from pykbroker.handlers.find_coordinator import _share_key, handle_find_coordinator
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
@@ -106,6 +106,10 @@ async def test_a_partition_whose_leader_is_not_reachable(tmp_path: Path) -> None
         (5, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
         (6, "g", ErrorCode.INVALID_REQUEST),
         (6, "g:x:0", ErrorCode.INVALID_REQUEST),
+        # Java's Integer.parseInt: P-671.
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:2147483648", ErrorCode.INVALID_REQUEST),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA: 1", ErrorCode.INVALID_REQUEST),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:1_0", ErrorCode.INVALID_REQUEST),
         (6, ":AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
         (6, "g:AAAAAAAAAAAAAAAAAAAAAA:", ErrorCode.INVALID_REQUEST),
         (6, "g:AAAAAAAAAAAAAAAAAAAAAA:zero", ErrorCode.INVALID_REQUEST),
@@ -115,6 +119,13 @@ async def test_share_groups(tmp_path: Path, version: int, key: str, error: Error
     rig = Rig(tmp_path)
     async with rig.running():
         assert (await find(rig, version, key, key_type=2))[0].error_code == error
+
+
+@pytest.mark.parametrize("partition", ["2147483647", "+1", "-1", "1::"])
+def test_partitions_of_share_groups_that_java_reads(partition: str) -> None:
+    """P-671: a sign is taken, and empty parts at the end of the key are dropped."""
+    number = partition.strip("+:")
+    assert _share_key(f"a:g:AAAAAAAAAAAAAAAAAAAAAA:{partition}") == f"a:g:AAAAAAAAAAAAAAAAAAAAAA:{number}"
 
 
 async def test_an_unknown_key_type(tmp_path: Path) -> None:
