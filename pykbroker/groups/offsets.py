@@ -138,6 +138,17 @@ class CommittedOffsets:
             partitions = topics[topic] = {}
         partitions[partition] = committed
 
+    def put_all(self, group_id: str, topics: dict[str, dict[int, CommittedOffset]], first_offset: int) -> None:
+        """As `put` for the offsets of a batch, which it takes over; each `record_offset` counts from `first_offset`."""
+        known = self._groups.setdefault(group_id, {})
+        for topic, partitions in topics.items():
+            count_from(partitions, first_offset)
+            present = known.get(topic)
+            if present is None:
+                known[topic] = partitions
+            else:
+                present.update(partitions)
+
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""
         topics = self._groups.get(group_id)
@@ -149,6 +160,16 @@ class CommittedOffsets:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+
+
+_new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest
+
+
+def count_from(partitions: dict[int, CommittedOffset], first_offset: int) -> None:
+    """Adds the offset of a batch's first record to each `record_offset`, which is the number of a record so far."""
+    for number, (offset, epoch, metadata, at_ms, expires_ms, topic_id, index) in partitions.items():
+        fields = (offset, epoch, metadata, at_ms, expires_ms, topic_id, first_offset + index)
+        partitions[number] = _new_tuple(CommittedOffset, fields)
 
 
 def is_anonymous(request: OffsetCommitRequest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from pykbroker.groups.offsets import CommittedOffset, OffsetKey
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey, count_from
 
 
 class PendingOffsets:
@@ -43,6 +43,23 @@ class PendingOffsets:
             producers_of[topic, partition] = {producer_id}
         else:
             producers.add(producer_id)
+
+    def put_all(
+        self, producer_id: int, group_id: str, topics: dict[str, dict[int, CommittedOffset]], first_offset: int
+    ) -> None:
+        """As `put` for the offsets of a batch of one group; each `record_offset` counts from `first_offset`."""
+        pending = self._by_producer.setdefault(producer_id, {})
+        producers_of = self._waiting.setdefault(group_id, {})
+        for topic, partitions in topics.items():
+            count_from(partitions, first_offset)
+            for number, committed in partitions.items():
+                pending[group_id, topic, number] = committed
+                waiting = (topic, number)
+                producers = producers_of.get(waiting)
+                if producers is None:
+                    producers_of[waiting] = {producer_id}
+                else:
+                    producers.add(producer_id)
 
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""

@@ -305,6 +305,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        if result.offsets is not None:
+            self._keep_group(result.offsets.group_id, now_ms)
+            if producer_id == NO_PRODUCER_ID:
+                self.offsets.put_all(*result.offsets, first_offset)
+            else:
+                self.pending.put_all(producer_id, *result.offsets, first_offset)
+            return self._report(result, ErrorCode.NONE, now_ms)
         group_id = None  # of the last offset
         for record_offset, record in enumerate(result.records, first_offset):
             key: Any = record.key
