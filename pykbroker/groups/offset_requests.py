@@ -18,8 +18,8 @@ from pykbroker.groups.offset_log import (
     offset_tombstones,
     tombstones_in_steps,
 )
-from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
-from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, Tombstones
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
+from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, PreparedPending, Tombstones
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
@@ -105,7 +105,10 @@ def prepare_commit(
     result = yield from _accepted(request, now_ms, producer, metadata_max)
     if result.records:
         result.frames = yield from frames_in_steps(map(encode_record, result.records))
-        result.offsets = yield from _offsets_in_steps(request.group_id, result.records)
+        if producer is NO_PRODUCER:
+            result.offsets = yield from _offsets_in_steps(request.group_id, result.records)
+        else:
+            result.offsets = yield from _pending_in_steps(request.group_id, result.records, producer.producer_id)
     return result
 
 
@@ -121,6 +124,19 @@ def _offsets_in_steps(group_id: str, records: list[LogRecord]) -> Steps[Prepared
         if not number % PIECE:
             yield
     return PreparedOffsets(group_id, topics)
+
+
+def _pending_in_steps(group_id: str, records: list[LogRecord], producer_id: int) -> Steps[PreparedPending]:
+    offsets: dict[OffsetKey, CommittedOffset] = {}
+    producers: dict[tuple[str, int], set[int]] = {}
+    for number, record in enumerate(records):
+        key: Any = record.key
+        value: Any = record.value
+        offsets[group_id, key.topic, key.partition] = committed_offset_from(value, number)
+        producers[key.topic, key.partition] = {producer_id}
+        if not number % PIECE:
+            yield
+    return PreparedPending(group_id, offsets, producers)
 
 
 def _accepted(

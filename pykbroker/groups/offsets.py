@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -14,6 +15,8 @@ from pykbroker.protocol.uuids import ZERO_UUID
 
 MEMBER_EPOCH_VERSION = 9
 """From this version on OffsetCommit has the errors of member epochs."""
+
+Key = TypeVar("Key")
 
 OffsetKey = tuple[str, str, int]
 """Group id, topic and partition."""
@@ -165,11 +168,11 @@ class CommittedOffsets:
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest
 
 
-def count_from(partitions: dict[int, CommittedOffset], first_offset: int) -> None:
+def count_from(offsets: dict[Key, CommittedOffset], first_offset: int) -> None:
     """Adds the offset of a batch's first record to each `record_offset`, which is the number of a record so far."""
-    for number, (offset, epoch, metadata, at_ms, expires_ms, topic_id, index) in partitions.items():
+    for key, (offset, epoch, metadata, at_ms, expires_ms, topic_id, index) in offsets.items():
         fields = (offset, epoch, metadata, at_ms, expires_ms, topic_id, first_offset + index)
-        partitions[number] = _new_tuple(CommittedOffset, fields)
+        offsets[key] = _new_tuple(CommittedOffset, fields)
 
 
 def is_anonymous(request: OffsetCommitRequest) -> bool:

@@ -45,21 +45,31 @@ class PendingOffsets:
             producers.add(producer_id)
 
     def put_all(
-        self, producer_id: int, group_id: str, topics: dict[str, dict[int, CommittedOffset]], first_offset: int
+        self,
+        producer_id: int,
+        group_id: str,
+        offsets: dict[OffsetKey, CommittedOffset],
+        producers: dict[tuple[str, int], set[int]],
+        first_offset: int,
     ) -> None:
-        """As `put` for the offsets of a batch of one group; each `record_offset` counts from `first_offset`."""
-        pending = self._by_producer.setdefault(producer_id, {})
-        producers_of = self._waiting.setdefault(group_id, {})
-        for topic, partitions in topics.items():
-            count_from(partitions, first_offset)
-            for number, committed in partitions.items():
-                pending[group_id, topic, number] = committed
-                waiting = (topic, number)
-                producers = producers_of.get(waiting)
-                if producers is None:
-                    producers_of[waiting] = {producer_id}
-                else:
-                    producers.add(producer_id)
+        """As `put` for the offsets of a batch of one group, which it takes over.
+
+        Each `record_offset` counts from `first_offset`. `producers` has this producer for each topic and partition.
+        """
+        count_from(offsets, first_offset)
+        pending = self._by_producer.get(producer_id)
+        if pending is None:
+            self._by_producer[producer_id] = offsets
+        else:
+            pending.update(offsets)
+        producers_of = self._waiting.get(group_id)
+        if producers_of is None:
+            self._waiting[group_id] = producers
+            return
+        for waiting, producer in producers.items():
+            known = producers_of.setdefault(waiting, producer)
+            if known is not producer:
+                known.add(producer_id)
 
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""

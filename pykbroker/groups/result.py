@@ -67,6 +67,17 @@ class PreparedOffsets(NamedTuple):
     topics: dict[str, dict[int, Any]]  # `CommittedOffset`, whose module imports this one
 
 
+class PreparedPending(NamedTuple):
+    """As `PreparedOffsets` for a commit within a transaction, whose offsets are pending.
+
+    `offsets`: (group id, topic, partition) -> `CommittedOffset`; `producers`: (topic, partition) -> the producer's id.
+    """
+
+    group_id: str
+    offsets: dict[tuple[str, str, int], Any]
+    producers: dict[tuple[str, int], set[int]]
+
+
 class Tombstones(NamedTuple):
     """The records that delete offsets, given by group, topic and partition, encoded beforehand."""
 
@@ -234,7 +245,7 @@ class GroupResult(CoordinatorResult):
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False
     group: object | None = None
-    offsets: PreparedOffsets | None = None
+    offsets: PreparedOffsets | PreparedPending | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

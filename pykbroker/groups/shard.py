@@ -51,6 +51,7 @@ from pykbroker.groups.result import (
     GroupResult,
     Initialization,
     LogRecord,
+    PreparedOffsets,
     Requester,
     StaticMemberStored,
     Tombstones,
@@ -307,7 +308,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         producer_id = result.producer.producer_id
         if result.offsets is not None:
             self._keep_group(result.offsets.group_id, now_ms)
-            if producer_id == NO_PRODUCER_ID:
+            if isinstance(result.offsets, PreparedOffsets):
                 self.offsets.put_all(*result.offsets, first_offset)
             else:
                 self.pending.put_all(producer_id, *result.offsets, first_offset)
