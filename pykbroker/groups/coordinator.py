@@ -405,12 +405,14 @@ class GroupCoordinator:
         from pykbroker.groups import offset_requests
 
         prepared: GroupResult | None = None
+        turn: Turn | None = None
         if offset_requests.is_large(request):
             prepared = await in_turns(
                 offset_requests.prepare_commit(
                     request, self._runtime.now_ms(), producer, self._config.groups.offset_metadata_max_bytes
                 )
             )
+            turn = Turn()
         try:
             write = self._runtime.begin_write(
                 request.group_id,
@@ -428,6 +430,8 @@ class GroupCoordinator:
                 await self._runtime.settled(request.group_id, write)
         except CoordinatorError as error:
             return offset_requests.commit_response(request, error.error_code)
+        if turn is not None:
+            await turn.end_if_over()  # the request and thousands of records are freed in the next one
         return response
 
     def offsets_partition(self, group_id: str) -> Any:
@@ -494,11 +498,15 @@ class GroupCoordinator:
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         prepared: PreparedDeletion | None = None
+        turn: Turn | None = None
         if offset_requests.is_large(request):
             _, shard = self._runtime.find(request.group_id)
             prepared = await in_turns(offset_requests.prepare_deletion(shard, request))
+            turn = Turn()
         write = self._runtime.begin_write(request.group_id, offset_requests.delete_offsets, request, prepared)
         response: OffsetDeleteResponse = await self._runtime.confirmed(request.group_id, write)
+        if turn is not None:
+            await turn.end_if_over()  # the request and thousands of records are freed in the next one
         return response
 
     # Administration

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import compress
+from typing import Any
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.offset_log import encode_record, offset_record, offset_tombstones, tombstones_in_steps
+from pykbroker.groups.offset_log import (
+    committed_offset_from,
+    encode_record,
+    offset_record,
+    offset_tombstones,
+    tombstones_in_steps,
+)
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
-from pykbroker.groups.result import GroupResult, LogRecord, Tombstones
+from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, PreparedPending, Tombstones
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.groups.streams.group import StreamsGroup
@@ -39,7 +47,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from pykbroker.protocol.records.batch import frames_in_steps
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps, finished, list_in_steps
 from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
@@ -90,14 +98,45 @@ def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
 def prepare_commit(
     request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer, metadata_max: int
 ) -> Steps[GroupResult]:
-    """Result of a large commit if its group accepts it, with the records encoded.
+    """Result of a large commit if its group accepts it, with encoded records and the offsets as the shard keeps them.
 
     It does not depend on the group, which may change between the steps: `commit` decides if it takes the result.
     """
     result = yield from _accepted(request, now_ms, producer, metadata_max)
     if result.records:
         result.frames = yield from frames_in_steps(map(encode_record, result.records))
+        if producer is NO_PRODUCER:
+            result.offsets = yield from _offsets_in_steps(request.group_id, result.records)
+        else:
+            result.offsets = yield from _pending_in_steps(request.group_id, result.records, producer.producer_id)
     return result
+
+
+def _offsets_in_steps(group_id: str, records: list[LogRecord]) -> Steps[PreparedOffsets]:
+    topics: dict[str, dict[int, CommittedOffset]] = {}
+    for number, record in enumerate(records):
+        key: Any = record.key
+        value: Any = record.value
+        partitions = topics.get(key.topic)
+        if partitions is None:
+            partitions = topics[key.topic] = {}
+        partitions[key.partition] = committed_offset_from(value, number)
+        if not number % PIECE:
+            yield
+    return PreparedOffsets(group_id, topics)
+
+
+def _pending_in_steps(group_id: str, records: list[LogRecord], producer_id: int) -> Steps[PreparedPending]:
+    offsets: dict[OffsetKey, CommittedOffset] = {}
+    producers: dict[tuple[str, int], set[int]] = {}
+    for number, record in enumerate(records):
+        key: Any = record.key
+        value: Any = record.value
+        offsets[group_id, key.topic, key.partition] = committed_offset_from(value, number)
+        producers[key.topic, key.partition] = {producer_id}
+        if not number % PIECE:
+            yield
+    return PreparedPending(group_id, offsets, producers)
 
 
 def _accepted(
@@ -341,8 +380,13 @@ def _unstable(partition: int) -> OffsetFetchResponsePartitions:
 
 
 class PreparedDeletion(NamedTuple):
-    """A large request to delete offsets, as it is answered if no topic is subscribed to."""
+    """A large request to delete offsets, as it is answered if no topic is subscribed to.
 
+    `named` are the topics and partitions of the request; `are_known` says of each if there was an offset to be deleted.
+    """
+
+    named: list[tuple[str, int]]
+    are_known: list[bool]
     tombstones: Tombstones
     response: OffsetDeleteResponse
 
@@ -352,17 +396,23 @@ def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[P
 
     The group and its offsets may change between the steps: `delete_offsets` takes them if these are the offsets then.
     """
-    offsets: list[OffsetKey] = []
+    group_id = request.group_id
+    named: list[tuple[str, int]] = []
+    are_known: list[bool] = []
     topics: list[OffsetDeleteResponseTopic] = []
-    uncommitted = _uncommitted(shard, request.group_id)
+    uncommitted = _uncommitted(shard, group_id)
     for start in range(0, len(request.topics), PIECE):
         piece = request.topics[start : start + PIECE]
-        offsets += _known_offsets(shard, request.group_id, piece, uncommitted)
+        named_here = _named(piece)
+        named += named_here
+        are_known += _are_known(shard, group_id, named_here, uncommitted)
         topics += [_deleted(topic, ErrorCode.NONE) for topic in piece]
         yield
-    if not offsets:
+    if not any(are_known):
         return None
-    return PreparedDeletion((yield from tombstones_in_steps(offsets)), OffsetDeleteResponse(topics=topics))
+    offsets = yield from list_in_steps((group_id, *each) for each in compress(named, are_known))
+    tombstones = yield from tombstones_in_steps(offsets)
+    return PreparedDeletion(named, are_known, tombstones, OffsetDeleteResponse(topics=topics))
 
 
 def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
@@ -370,21 +420,24 @@ def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
     return {*shard.pending.of_group(group_id), *shard.in_flight.of_group(group_id)}
 
 
-def _known_offsets(
-    shard: GroupShard, group_id: str, topics: Iterable[OffsetDeleteRequestTopic], uncommitted: set[tuple[str, int]]
-) -> list[OffsetKey]:
-    """The offsets that topics of a request name and that are committed, or `uncommitted`; each topic's once."""
+def _named(topics: Iterable[OffsetDeleteRequestTopic]) -> list[tuple[str, int]]:
+    """Topics and partitions that topics of a request name; each topic's once."""
+    return [
+        (topic.name, number)
+        for topic in topics
+        for number in dict.fromkeys([partition.partition_index for partition in topic.partitions])
+    ]
+
+
+def _are_known(
+    shard: GroupShard, group_id: str, named: Iterable[tuple[str, int]], uncommitted: set[tuple[str, int]]
+) -> list[bool]:
+    """True for each topic and partition whose offset is committed, or `uncommitted`."""
     committed = shard.offsets.of_group(group_id)
-    found: list[OffsetKey] = []
-    for topic in topics:
-        name = topic.name
-        of_topic = committed.get(name, ())
-        found += [
-            (group_id, name, number)
-            for number in dict.fromkeys([partition.partition_index for partition in topic.partitions])
-            if number in of_topic or (uncommitted and (name, number) in uncommitted)
-        ]
-    return found
+    none: dict[int, CommittedOffset] = {}
+    if not uncommitted:
+        return [number in committed.get(topic, none) for topic, number in named]
+    return [number in committed.get(topic, none) or (topic, number) in uncommitted for topic, number in named]
 
 
 def _deleted(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
@@ -415,12 +468,18 @@ def delete_offsets(
         assert group is not None
         is_subscribed = group.is_subscribed_to
     free = [topic for topic in request.topics if not is_subscribed(topic.name)]
-    offsets = _known_offsets(shard, group_id, free, _uncommitted(shard, group_id))
-    if prepared is not None and prepared.tombstones.offsets == offsets and len(free) == len(request.topics):
+    uncommitted = _uncommitted(shard, group_id)
+    if (
+        prepared is not None
+        and len(free) == len(request.topics)
+        and _are_known(shard, group_id, prepared.named, uncommitted) == prepared.are_known
+    ):
         _, records, frames = prepared.tombstones
         return GroupResult(records=records, response=prepared.response, frames=frames)
+    named = _named(free)
+    known = compress(named, _are_known(shard, group_id, named, uncommitted))
     response = OffsetDeleteResponse()
     for topic in request.topics:
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
         response.topics.append(_deleted(topic, error))
-    return GroupResult(records=offset_tombstones(offsets), response=response)
+    return GroupResult(records=offset_tombstones((group_id, *each) for each in known), response=response)

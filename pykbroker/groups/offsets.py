@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
 from pykbroker.groups.consumer.group import ConsumerGroup
@@ -14,6 +15,8 @@ from pykbroker.protocol.uuids import ZERO_UUID
 
 MEMBER_EPOCH_VERSION = 9
 """From this version on OffsetCommit has the errors of member epochs."""
+
+Key = TypeVar("Key")
 
 OffsetKey = tuple[str, str, int]
 """Group id, topic and partition."""
@@ -138,6 +141,17 @@ class CommittedOffsets:
             partitions = topics[topic] = {}
         partitions[partition] = committed
 
+    def put_all(self, group_id: str, topics: dict[str, dict[int, CommittedOffset]], first_offset: int) -> None:
+        """As `put` for the offsets of a batch, which it takes over; each `record_offset` counts from `first_offset`."""
+        known = self._groups.setdefault(group_id, {})
+        for topic, partitions in topics.items():
+            count_from(partitions, first_offset)
+            present = known.get(topic)
+            if present is None:
+                known[topic] = partitions
+            else:
+                present.update(partitions)
+
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""
         topics = self._groups.get(group_id)
@@ -149,6 +163,16 @@ class CommittedOffsets:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+
+
+_new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest
+
+
+def count_from(offsets: dict[Key, CommittedOffset], first_offset: int) -> None:
+    """Adds the offset of a batch's first record to each `record_offset`, which is the number of a record so far."""
+    for key, (offset, epoch, metadata, at_ms, expires_ms, topic_id, index) in offsets.items():
+        fields = (offset, epoch, metadata, at_ms, expires_ms, topic_id, first_offset + index)
+        offsets[key] = _new_tuple(CommittedOffset, fields)
 
 
 def is_anonymous(request: OffsetCommitRequest) -> bool:

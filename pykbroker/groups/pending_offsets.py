@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from pykbroker.groups.offsets import CommittedOffset, OffsetKey
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey, count_from
 
 
 class PendingOffsets:
@@ -43,6 +43,33 @@ class PendingOffsets:
             producers_of[topic, partition] = {producer_id}
         else:
             producers.add(producer_id)
+
+    def put_all(
+        self,
+        producer_id: int,
+        group_id: str,
+        offsets: dict[OffsetKey, CommittedOffset],
+        producers: dict[tuple[str, int], set[int]],
+        first_offset: int,
+    ) -> None:
+        """As `put` for the offsets of a batch of one group, which it takes over.
+
+        Each `record_offset` counts from `first_offset`. `producers` has this producer for each topic and partition.
+        """
+        count_from(offsets, first_offset)
+        pending = self._by_producer.get(producer_id)
+        if pending is None:
+            self._by_producer[producer_id] = offsets
+        else:
+            pending.update(offsets)
+        producers_of = self._waiting.get(group_id)
+        if producers_of is None:
+            self._waiting[group_id] = producers
+            return
+        for waiting, producer in producers.items():
+            known = producers_of.setdefault(waiting, producer)
+            if known is not producer:
+                known.add(producer_id)
 
     def discard(self, key: OffsetKey) -> None:
         """Removes the pending offsets of all producers for a partition, for a tombstone."""

@@ -57,6 +57,27 @@ class LogRecord:
     state: Any = None
 
 
+class PreparedOffsets(NamedTuple):
+    """The offsets of a large commit of one group, made beforehand as the shard keeps them.
+
+    `topics`: topic -> partition -> `CommittedOffset`, whose `record_offset` is the number of its record in the batch.
+    """
+
+    group_id: str
+    topics: dict[str, dict[int, Any]]  # `CommittedOffset`, whose module imports this one
+
+
+class PreparedPending(NamedTuple):
+    """As `PreparedOffsets` for a commit within a transaction, whose offsets are pending.
+
+    `offsets`: (group id, topic, partition) -> `CommittedOffset`; `producers`: (topic, partition) -> the producer's id.
+    """
+
+    group_id: str
+    offsets: dict[tuple[str, str, int], Any]
+    producers: dict[tuple[str, int], set[int]]
+
+
 class Tombstones(NamedTuple):
     """The records that delete offsets, given by group, topic and partition, encoded beforehand."""
 
@@ -208,6 +229,7 @@ class GroupResult(CoordinatorResult):
         changed_groups: ids of the groups that readers see otherwise when the records are replicated; set by the shard.
         have_groups_ended: True if the tombstones of groups among the records have taken effect.
         group: the classic group of `stored` when the records were appended; set by the shard.
+        offsets: of a large commit: what all of `records` say.
     """
 
     stored: Stored | None = None
@@ -223,6 +245,7 @@ class GroupResult(CoordinatorResult):
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False
     group: object | None = None
+    offsets: PreparedOffsets | PreparedPending | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

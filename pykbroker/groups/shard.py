@@ -33,6 +33,7 @@ from pykbroker.groups.result import (
     EmptyGroupStored,
     GroupResult,
     LogRecord,
+    PreparedOffsets,
     StaticMemberStored,
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
@@ -261,6 +262,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        if result.offsets is not None:
+            self._keep_group(result.offsets.group_id, now_ms)
+            if isinstance(result.offsets, PreparedOffsets):
+                self.offsets.put_all(*result.offsets, first_offset)
+            else:
+                self.pending.put_all(producer_id, *result.offsets, first_offset)
+            return self._report(result, ErrorCode.NONE, now_ms)
         group_id = None  # of the last offset
         for record_offset, record in enumerate(result.records, first_offset):
             key: Any = record.key

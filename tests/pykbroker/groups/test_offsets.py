@@ -66,6 +66,70 @@ class TestCommit:
         assert len(result.records) == 2 * offset_requests.FEW
         assert result.response == expected.response
 
+    @pytest.mark.parametrize("has_others", [False, True])
+    @pytest.mark.parametrize("is_replicated", [False, True])
+    @pytest.mark.parametrize("producer", [NO_PRODUCER, TransactionalProducer(7, 0)])
+    def test_offsets_that_were_made_before_are_those_of_the_records(
+        self, producer: TransactionalProducer, is_replicated: bool, has_others: bool
+    ) -> None:
+        """Also if the group has others and open transactions, and the request names topics and partitions twice.
+
+        The records get their place in the log when they are appended, some time after the offsets were made.
+        """
+        count = offset_requests.FEW + 1
+        request = OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name,
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=number % count,
+                            committed_offset=first + number,
+                            committed_metadata="m" * 5000 if name == "refused" or number == 3 else None,
+                        )
+                        for number in range(count + 2)
+                    ],
+                )
+                for name, first in (("t", 0), ("refused", 0), ("u", 10), ("t", 1000))
+            ],
+        )
+        shards = []
+        for is_prepared in (False, True):
+            driver = Driver()
+            shard = driver.shard
+            steps = offset_requests.prepare_commit(request, START_MS, producer, 4096)
+            next(steps)
+            for topic in ("t", "z") if has_others else ():
+                driver.commit(7, topic=topic, partition=5)
+            for producer_id in (7, 8) if has_others else ():
+                shard.pending.put(producer_id, ("g", "u", 1), CommittedOffset(9, -1, "", START_MS, record_offset=2))
+            prepared = finished(steps) if is_prepared else None
+            result = offset_requests.commit(shard, START_MS, request, 8, producer, prepared)
+            assert (result.offsets is not None) == is_prepared
+            if is_replicated:
+                shard.appended(result, START_MS, 50)
+                assert shard.replicated(result, START_MS, 50) is None
+            else:
+                assert shard.stored(result, ErrorCode.NONE, START_MS, 50) is None
+            shards.append(shard)
+        plain, made_before = shards
+        assert made_before.pending == plain.pending
+        for end in (lambda shard: None, lambda shard: shard.end_transaction(7, is_commit=True)):
+            for shard in shards:
+                end(shard)
+            found, expected = ([*shard.offsets.of_group("g").items()] for shard in (made_before, plain))
+            assert [name for name, _ in found] == [name for name, _ in expected]
+            for (_, partitions), (_, wanted) in zip(found, expected, strict=True):
+                assert [(number, *of) for number, of in partitions.items()] == [(n, *of) for n, of in wanted.items()]
+        assert {name: len(partitions) for name, partitions in found} == {
+            "t": count - 1,
+            "u": count - 1,
+            **({"z": 1} if has_others else {}),
+        }
+        assert made_before.unstable_offsets("g") == plain.unstable_offsets("g")
+
     def test_a_prepared_commit_is_refused_as_any_other(self) -> None:
         """The group has got members while it was prepared."""
         driver = Driver()

@@ -21,6 +21,7 @@ from pykbroker.handlers.describe_groups import handle_describe_groups
 from pykbroker.handlers.find_coordinator import handle_find_coordinator
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.handlers.offset_commit import handle_offset_commit
+from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
 from pykbroker.handlers.share_group_describe import handle_share_group_describe
 from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
@@ -35,6 +36,11 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -186,6 +192,43 @@ async def test_others_have_turns_while_the_topics_of_a_commit_are_looked_up(rig:
         assert codes == {name: 0 if name == "clicks" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in names}
         assert turns >= PIECE - 1
         assert await rig.fetch() == 3
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+async def test_many_offsets_change_at_once_and_others_have_a_turn_before_the_response(rig: Rig, deletes: bool) -> None:
+    """The change is one step; what was needed to make it is freed in another one."""
+    rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image("many", COUNT))
+    numbers = range(COUNT)
+    commits = [OffsetCommitRequestPartition(partition_index=number, committed_offset=3) for number in numbers]
+    deletions = [OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+    commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="many", partitions=commits)])
+    deletion = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="many", partitions=deletions)])
+    async with rig.running():
+        await rig.commit(7)
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        if deletes:
+            await rig.call(handle_offset_commit, commit, 9)
+        this_task = trio.lowlevel.current_task()
+        seen: list[int] = []
+
+        class Looks(trio.abc.Instrument):
+            """Counts the offsets before each step of this task."""
+
+            def before_task_step(self, task: trio.lowlevel.Task) -> None:
+                if task is this_task:
+                    seen.append(len(shard.offsets.of_group("g").get("many", ())))
+
+        looks = Looks()
+        trio.lowlevel.add_instrument(looks)
+        handle, request = (handle_offset_delete, deletion) if deletes else (handle_offset_commit, commit)
+        response = await rig.call(handle, request, 0 if deletes else 9)
+        trio.lowlevel.remove_instrument(looks)
+        before, after = (COUNT, 0) if deletes else (0, COUNT)
+        assert seen[-1] == after
+        assert len(seen) > COUNT / PIECE
+        assert set(seen[:-1]) == {before}
+        assert [partition.error_code for partition in response.topics[0].partitions] == [0] * COUNT
+        assert await rig.fetch() == 7
 
 
 @pytest.mark.parametrize("with_authorizer", [False, True])
