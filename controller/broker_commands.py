@@ -66,7 +66,6 @@ class ProcessHeartbeat(NamedTuple):
     cordoned_log_dirs: Sequence[bytes] | None = None
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[HeartbeatResult]]:
-        """The plan, in steps."""
         broker_id, epoch = self.heartbeat.broker_id, self.heartbeat.broker_epoch
         broker = registered_broker(image, broker_id, epoch)
         before = self.heartbeats.state_of(broker)
@@ -119,7 +118,6 @@ class AdmitBroker(NamedTuple):
     registration: RegisterBroker
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[tuple[int, bool]]]:
-        """The plan, in steps."""
         broker_id = self.registration.broker_id
         existing = image.brokers.get(broker_id)
         is_new = existing is None or existing.incarnation_id != self.registration.incarnation_id

@@ -317,7 +317,6 @@ class LogDirectories:
         return any(self._each(lambda directory: directory.finish_directories(now_ms, count_max)))
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """As `LogDirectory.delete_log`."""
         self._unreachable.discard((topic, partition))
         self._preferred.pop((topic, partition), None)
         self._each(lambda directory: directory.delete_log(topic, partition, now_ms))

@@ -274,7 +274,6 @@ class PartitionLog:
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
-        """The leader epoch cache."""
         return self.loaded.epochs
 
     @property

@@ -96,7 +96,6 @@ class CreateAcls(NamedTuple):
     acls: Sequence[Acl]
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[ApiError]]]:
-        """The plan, in steps."""
         existing = set(image.acls.values())
         results: list[ApiError] = []
         records: list[Any] = []
@@ -123,7 +122,6 @@ class DeleteAcls(NamedTuple):
     filters: Sequence[AclFilter]
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AclDeletion]]]:
-        """The plan, in steps."""
         results: list[AclDeletion] = []
         removed: dict[bytes, None] = {}
         by_name: dict[str, list[tuple[bytes, Acl]]] = {}

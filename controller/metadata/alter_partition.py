@@ -69,7 +69,6 @@ class AlterPartition(NamedTuple):
     topics: Sequence[tuple[bytes, Sequence[IsrChange]]]
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[Results]]:
-        """The plan, in steps."""
         registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[PartitionChangeRecord] = []
         results: Results = []

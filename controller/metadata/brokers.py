@@ -68,7 +68,6 @@ class RegisterBroker(NamedTuple):
     previous_epoch: int | None = None
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[int]]:
-        """The plan, in steps."""
         self._check(image)
         existing = image.brokers.get(self.broker_id)
         records: list[Any] = []
@@ -150,7 +149,6 @@ class UnfenceBroker(NamedTuple):
     broker_epoch: int
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if not broker.is_fenced:
             return Plan((), None)
@@ -172,7 +170,6 @@ class FenceBroker(NamedTuple):
     broker_epoch: int
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if broker.is_fenced:
             return Plan((), True)
@@ -194,7 +191,6 @@ class StartControlledShutdown(NamedTuple):
     broker_epoch: int
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """The plan, in steps."""
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[Any] = []
         if not broker.in_controlled_shutdown:
@@ -217,7 +213,6 @@ class UnregisterBroker(NamedTuple):
     broker_id: int
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[None]]:
-        """The plan, in steps."""
         broker = image.brokers.get(self.broker_id)
         if broker is None:
             raise CommandRefused(

@@ -64,7 +64,6 @@ class AlterClientQuotas(NamedTuple):
     unknown_hosts: frozenset[str] = frozenset()
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[dict[Entity, ApiError]]]:
-        """The plan, in steps."""
         records: list[Any] = []
         results: dict[Entity, ApiError] = {}
         for entity, operations in self.alterations:

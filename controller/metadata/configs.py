@@ -82,7 +82,6 @@ class IncrementalAlterConfigs(NamedTuple):
     is_checked: bool = True
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
-        """The plan, in steps."""
         return _plan_all(self, image, context)
 
 
@@ -94,7 +93,6 @@ class AlterConfigs(NamedTuple):
     is_checked: bool = True
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[AlterConfigResult]]]:
-        """The plan, in steps."""
         return _plan_all(self, image, context)
 
 

@@ -51,7 +51,6 @@ class AssignReplicasToDirs(NamedTuple):
     directories: Sequence[DirectoryReplicas]
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[list[ErrorCode]]]]:
-        """The plan, in steps."""
         if image.metadata_version < DIRECTORY_ASSIGNMENT:
             raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
         broker = registered_broker(image, self.broker_id, self.broker_epoch)

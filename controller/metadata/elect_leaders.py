@@ -50,7 +50,6 @@ class ElectLeaders(NamedTuple):
     def plan_in_steps(
         self, image: ClusterImage, context: PlanContext
     ) -> Steps[Plan[list[tuple[str, list[ElectionResult]]]]]:
-        """The plan, in steps."""
         if self.election_type not in (PREFERRED, UNCLEAN):
             raise CommandRefused(ErrorCode.INVALID_REQUEST, f"Unknown election type {self.election_type}")
         topics: Iterable[tuple[str, Iterable[int]]] = (

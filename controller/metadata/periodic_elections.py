@@ -23,7 +23,6 @@ class ElectPreferredLeaders(NamedTuple):
     """
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """The plan, in steps."""
         return _plan(image, context, _imbalanced(image), Election.PREFERRED)
 
 
@@ -34,7 +33,6 @@ class ElectUncleanLeaders(NamedTuple):
     """
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[bool]]:
-        """The plan, in steps."""
         return _plan(image, context, _leaderless(image, context), Election.UNCLEAN)
 
 

@@ -59,7 +59,6 @@ class AlterPartitionReassignments(NamedTuple):
     def plan_in_steps(
         self, image: ClusterImage, context: PlanContext
     ) -> Steps[Plan[list[tuple[str, list[ReassignmentResult]]]]]:
-        """The plan, in steps."""
         records: list[PartitionChangeRecord] = []
         results: list[tuple[str, list[ReassignmentResult]]] = []
         for name, reassignments in self.topics:

@@ -109,7 +109,6 @@ class CreateTopics(NamedTuple):
     charge: Charge = no_charge
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreateTopicResult]]]:
-        """The plan, in steps."""
         counts = Counter(topic.name for topic in self.topics)
         once = [topic for topic in self.topics if counts[topic.name] == 1]
         _refuse_too_many_partitions(once, context.partition_count_default)
@@ -158,7 +157,6 @@ class DeleteTopics(NamedTuple):
     charge: Charge = no_charge
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[DeleteTopicResult]]]:
-        """The plan, in steps."""
         counts = Counter(self.topics)
         # An id and a name of the same topic are an error, whichever came first; a name that comes twice has its own.
         targets = Counter(
@@ -217,7 +215,6 @@ class CreatePartitions(NamedTuple):
     charge: Charge = no_charge
 
     def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[CreatePartitionsResult]]]:
-        """The plan, in steps."""
         results: list[CreatePartitionsResult] = []
         records: list[Any] = []
         for topic in self.topics:

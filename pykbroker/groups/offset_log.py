@@ -72,7 +72,6 @@ def tombstones_in_steps(offsets: list[OffsetKey]) -> Steps[Tombstones]:
 
 
 def group_tombstone(group_id: str) -> LogRecord:
-    """The tombstone of a group."""
     return LogRecord(GroupMetadataKey(group=group_id), None)
 
 

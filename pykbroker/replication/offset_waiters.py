@@ -71,7 +71,6 @@ class OffsetWaiters(dict[OffsetWaiter, None]):
                 waiter.add(size_bytes)
 
     def add(self, waiter: OffsetWaiter) -> None:
-        """Adds a waiter."""
         self[waiter] = None
 
     def discard(self, waiter: OffsetWaiter) -> None:

@@ -275,7 +275,6 @@ class RequestContext(Generic[S_co]):
             raise KafkaError(_AUTHORIZATION_FAILED[resource_type])
 
     def may_describe_topic(self, name: str) -> bool:
-        """True if the client may DESCRIBE a topic."""
         return self.authorize(DESCRIBE, TOPIC, name)
 
     def authorize_cluster(self, operation: int) -> bool:

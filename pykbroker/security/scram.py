@@ -85,7 +85,6 @@ def salted_password(hash_name: str, password: bytes, salt: bytes, iterations: in
 
 
 def credential_of_salted(hash_name: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a salted password."""
     client_key = hmac.digest(salted, b"Client Key", hash_name)
     stored_key = hashlib.new(hash_name, client_key).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", hash_name), iterations)
@@ -94,7 +93,6 @@ def credential_of_salted(hash_name: str, salted: bytes, salt: bytes, iterations:
 def credential_of_password(
     hash_name: str, password: str, salt: bytes, iterations: int = ITERATIONS_MIN
 ) -> ScramCredential:
-    """The credential of a password."""
     salted = salted_password(hash_name, password.encode(), salt, iterations)
     return credential_of_salted(hash_name, salted, salt, iterations)
 

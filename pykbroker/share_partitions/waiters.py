@@ -71,7 +71,6 @@ class ShareWaiters:
         self._current: FetchWaiter | None = None
 
     def add(self, waiter: FetchWaiter) -> None:
-        """Adds a request."""
         if not self._waiters:
             self._on_use(True)
         self._waiters[waiter] = None

@@ -47,32 +47,7 @@ def assign_simple(
             yield
     results: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
     indices = {member_id: index for index, member_id in enumerate(members)}
-    if group.is_homogeneous:
-        everything = [partition for topic_id in subscribed for partition in targets[topic_id]]
-        present = {}
-        for member_id, member in members.items():
-            present[member_id] = yield from _present(member, targets)
-            results[member_id] = {topic_id: [] for topic_id in member.assigned if topic_id in targets}
-        yield from _share(everything, list(members), present, indices, results, partition_hash)
-    else:
-        subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
-        having: dict[bytes, list[str]] = {topic_id: [] for topic_id in subscribed}
-        for member_id, member in members.items():
-            for topic_id in member.topic_ids & targets.keys():
-                subscribers[topic_id].append(member_id)
-            for topic_id in member.assigned.keys() & targets.keys():
-                having[topic_id].append(member_id)
-        for count, topic_id in enumerate(subscribed, 1):
-            if not count % PIECE:
-                yield
-            present = {member_id: _present_of(members[member_id], topic_id) for member_id in having[topic_id]}
-            for member_id in present:
-                results[member_id][topic_id] = []
-            yield from _share(targets[topic_id], subscribers[topic_id], present, indices, results, _number)
-        for member_id, member in members.items():
-            for topic_id, present_partitions in member.assigned.items():
-                if topic_id not in targets:
-                    results[member_id][topic_id] = list(in_order(present_partitions))
+    yield from (_share_all if group.is_homogeneous else _share_each_topic)(members, targets, indices, results)
     assignments = {}
     for member_id, result in results.items():
         assigned = members[member_id].assigned
@@ -83,6 +58,48 @@ def assign_simple(
                 yield
         assignments[member_id] = yield from as_copied(changed, assigned)
     return assignments
+
+
+def _share_all(
+    members: Mapping[str, MemberSpec],
+    targets: Mapping[bytes, Sequence[_Partition]],
+    indices: Mapping[str, int],
+    results: dict[str, dict[bytes, list[int]]],
+) -> Steps[None]:
+    """Shares all partitions among all members, which subscribe to the same topics."""
+    present = {}
+    for member_id, member in members.items():
+        present[member_id] = yield from _present(member, targets)
+        results[member_id] = {topic_id: [] for topic_id in member.assigned if topic_id in targets}
+    everything = [partition for partitions in targets.values() for partition in partitions]
+    yield from _share(everything, list(members), present, indices, results, partition_hash)
+
+
+def _share_each_topic(
+    members: Mapping[str, MemberSpec],
+    targets: Mapping[bytes, Sequence[_Partition]],
+    indices: Mapping[str, int],
+    results: dict[str, dict[bytes, list[int]]],
+) -> Steps[None]:
+    """Shares each topic among its subscribers. A topic without any stays with the members that have it."""
+    subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in targets}
+    having: dict[bytes, list[str]] = {topic_id: [] for topic_id in targets}
+    for member_id, member in members.items():
+        for topic_id in member.topic_ids & targets.keys():
+            subscribers[topic_id].append(member_id)
+        for topic_id in member.assigned.keys() & targets.keys():
+            having[topic_id].append(member_id)
+    for count, (topic_id, partitions) in enumerate(targets.items(), 1):
+        if not count % PIECE:
+            yield
+        present = {member_id: _present_of(members[member_id], topic_id) for member_id in having[topic_id]}
+        for member_id in present:
+            results[member_id][topic_id] = []
+        yield from _share(partitions, subscribers[topic_id], present, indices, results, _number)
+    for member_id, member in members.items():
+        for topic_id, present_partitions in member.assigned.items():
+            if topic_id not in targets:
+                results[member_id][topic_id] = list(in_order(present_partitions))
 
 
 def _changed(present: frozenset[int] | None, partitions: list[int]) -> frozenset[int]:
@@ -119,10 +136,7 @@ def _share(
     room = _room(sharing * len(targets), subscribers)
     is_long = len(targets) > PIECE
     owned: dict[str, dict[_Partition, None]] = {}
-    had: dict[_Partition, list[str]] = {}
     for member_id, partitions in present.items():
-        for partition in partitions:
-            had.setdefault(partition, []).append(member_id)
         if is_long:
             yield
         # A member with too many gives up the first ones.
@@ -131,17 +145,7 @@ def _share(
         owned[member_id] = {partition: None for partition in partitions if partition not in lost}
     for member_id in subscribers:
         owned.setdefault(member_id, {})
-    holders: dict[_Partition, list[str]] = {}
-    for count, (partition, sharers) in enumerate(had.items(), 1):
-        holders[partition] = [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
-        if not count % PIECE:
-            yield
-    for partition, sharers in holders.items():
-        excess = len(sharers) - sharing
-        if excess > 0:
-            for member_id in sharers[:excess]:
-                del owned[member_id][partition]
-            del sharers[:excess]
+    holders = yield from _limited_holders(present, owned, sharing, indices)
     for partition in targets:
         holders.setdefault(partition, [])
     unfilled = [member_id for member_id in subscribers if len(owned[member_id]) < room[member_id]]
@@ -157,6 +161,31 @@ def _share(
         result = results[member_id]
         for topic_id, number in kept:
             result.setdefault(topic_id, []).append(number)
+
+
+def _limited_holders(
+    present: Mapping[str, Sequence[_Partition]],
+    owned: Mapping[str, dict[_Partition, None]],
+    sharing: int,
+    indices: Mapping[str, int],
+) -> Steps[dict[_Partition, list[str]]]:
+    """The members that keep each partition, at most `sharing`: the first ones lose it, also in `owned`."""
+    had: dict[_Partition, list[str]] = {}
+    for count, (member_id, partitions) in enumerate(present.items(), 1):
+        for partition in partitions:
+            had.setdefault(partition, []).append(member_id)
+        if not count % PIECE or len(partitions) > PIECE:
+            yield
+    holders: dict[_Partition, list[str]] = {}
+    for count, (partition, sharers) in enumerate(had.items(), 1):
+        keeping = [sharer for sharer in _in_order(sharers, indices) if partition in owned[sharer]]
+        excess = max(0, len(keeping) - sharing)
+        for member_id in keeping[:excess]:
+            del owned[member_id][partition]
+        holders[partition] = keeping[excess:]
+        if not count % PIECE:
+            yield
+    return holders
 
 
 def _present(member: MemberSpec, targets: Mapping[bytes, object]) -> Steps[list[_Partition]]:

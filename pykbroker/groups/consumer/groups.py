@@ -61,7 +61,6 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
     def context(
         self, group_id: str, now_ms: int, client_id: str, client_host: str, may_describe: Callable[[str], bool]
     ) -> HeartbeatContext:
-        """The context of a heartbeat."""
         return HeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host, may_describe)
 
     def beat(

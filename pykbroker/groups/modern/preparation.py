@@ -39,8 +39,7 @@ class GroupsOfType(Protocol):
     topics: GroupTopics
     group_class: ClassVar[type[Any]]
 
-    def settings_of(self, group_id: str) -> Any:
-        """The settings of a group."""
+    def settings_of(self, group_id: str) -> Any: ...
 
     def get_or_make(self, group_id: str, other: object | None, *, is_joining: bool) -> Any:
         """The group; raises GroupError if it does not exist and the request is no join."""

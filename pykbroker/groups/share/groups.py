@@ -59,7 +59,6 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         return result
 
     def context(self, group_id: str, now_ms: int, client_id: str, client_host: str) -> ShareHeartbeatContext:
-        """The context of a heartbeat."""
         return ShareHeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host)
 
     def beat(
@@ -163,5 +162,4 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
     # Time
 
     def remove_member(self, group: ShareGroup, member: ShareMember, now_ms: int) -> GroupResult:
-        """Records that remove a member."""
         return heartbeats.remove_member(group, member, self.topics)

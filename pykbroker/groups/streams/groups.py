@@ -173,5 +173,4 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         return (yield from heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms)))
 
     def remove_member(self, group: StreamsGroup, member: StreamsMember, now_ms: int) -> GroupResult:
-        """Records that remove a member."""
         return heartbeats.remove_member(group, member)

@@ -69,7 +69,6 @@ class Issued(NamedTuple):
 
     @property
     def certificate_pem(self) -> str:
-        """The certificate in PEM."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return str(self.certificate.public_bytes(Encoding.PEM).decode())
