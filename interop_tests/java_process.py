@@ -83,7 +83,8 @@ class JavaProcess:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.startswith("{"):
+            # A killed program may leave the beginning of an event, which is no JSON.
+            if line.startswith("{") and line.endswith("\n"):
                 self.events.append(json.loads(line))
             else:
                 with self._log.open("a") as log:

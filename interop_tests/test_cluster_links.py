@@ -21,32 +21,34 @@ NOBODY_COMES_S = 0.3
 MENDED_S = 20.0
 
 AGENT = """
-import socket, sys, threading
+import os, socket, sys, threading
 ends = []
+def say(text):
+    os.write(1, (text + "\\n").encode())  # `print` of two threads may mix their lines
 def take(end):
     try:
         while text := end.recv(1000):
-            print("got", text.decode(), flush=True)
-        print("end", flush=True)
+            say("got " + text.decode())
+        say("end")
     except OSError:
-        print("end", flush=True)
+        say("end")
 def use(end):
     ends.append(end)
     threading.Thread(target=take, args=[end], daemon=True).start()
 def accept(server):
     while True:
         use(server.accept()[0])
-        print("taken", flush=True)
+        say("taken")
 server = socket.create_server((sys.argv[1], int(sys.argv[2])))
 threading.Thread(target=accept, args=[server], daemon=True).start()
-print("ready", flush=True)
+say("ready")
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "connect":
         try:
             use(socket.create_connection((rest[0], int(rest[1])), 60))
         except OSError as error:
-            print("refused", flush=True)
+            say("refused")
     else:
         ends[-1].sendall(rest[0].encode())
 """

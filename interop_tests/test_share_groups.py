@@ -27,7 +27,7 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "3",
 }
-WAIT_S = 40.0
+WAIT_S = 90.0
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
@@ -75,8 +75,16 @@ def acknowledged(consumer: Consumer) -> int:
 
 
 def from_earliest(tools: JavaTools, group: str, **configs: str) -> None:
-    """Has a share group without a position begin at the beginning; and further configs of the group."""
-    settings = {"share_auto_offset_reset": "earliest", **configs}
+    """Has a share group without a position begin at the beginning; and further configs of the group.
+
+    Its locks and sessions are long: the records of a consumer that stands still for a while do not go to another one.
+    """
+    settings = {
+        "share_auto_offset_reset": "earliest",
+        "share_record_lock_duration_ms": "45000",
+        "share_session_timeout_ms": "45000",
+        **configs,
+    }
     pairs = ",".join(f"{key.replace('_', '.')}={value}" for key, value in settings.items())
     tools.check(CONFIGS, "--alter", "--entity-type", "groups", "--entity-name", group, "--add-config", pairs)
 
@@ -92,17 +100,18 @@ def console(tools: JavaTools, topic: str, group: str, count: int, *options: str)
         "--max-messages",
         str(count),
         "--timeout-ms",
-        "15000",
+        "60000",
         *options,
     )
     return output.lines
 
 
 def test_two_share_consumers_have_one_partition(
-    quick: BrokerProcess, topic: str, java: Callable[..., Consumer], unique: Unique
+    quick: BrokerProcess, topic: str, tools: JavaTools, java: Callable[..., Consumer], unique: Unique
 ) -> None:
     """Two consumers share one partition: each record goes to one of them, and all are acknowledged."""
     group = unique("group")
+    from_earliest(tools, group)
     consumers = [java(group, topic, "--acknowledgement-mode", mode) for mode in ("auto", "sync")]
     wait_until(lambda: all(c.named("startup_complete") for c in consumers), "both run", timeout_s=WAIT_S)
     count = 0

@@ -77,7 +77,10 @@ class Tool:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.startswith("{"):
+            if not line.endswith("\n"):
+                # A killed tool may leave the beginning of an event, which is no JSON.
+                self._other.append(line)
+            elif line.startswith("{"):
                 self.events.append(json.loads(line))
             else:
                 self._other.append(line)

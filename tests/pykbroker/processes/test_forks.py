@@ -97,7 +97,8 @@ def test_the_descriptors_are_closed_where_no_process_can_be_made(
     stdin, output = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY)
     with pytest.raises(BlockingIOError, match="no more processes"):
         fork(lambda: 0, stdin=stdin, output=output, leave=lambda: None)
-    assert descriptors() == before
+    # The garbage collector may have closed others meanwhile, of earlier tests.
+    assert descriptors() <= before
 
 
 def test_the_end_in_words() -> None:

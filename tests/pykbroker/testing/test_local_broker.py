@@ -18,7 +18,7 @@ from pykbroker.cli import main
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError, _environment
 from pykbroker.testing.local_cluster import LocalCluster
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

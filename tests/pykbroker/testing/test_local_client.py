@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,27 @@ def test_what_is_not_there_yet_is_waited_for(broker: LocalBroker, topic: str) ->
     assert [record.value for record in found] == [b"a", b"b", b"c"]
 
 
+def refused(call: Callable[[float], object], expected: Callable[[float], str]) -> None:
+    """Calls with a timeout in seconds, which must end with an error that begins as expected.
+
+    A busy machine may not come so far in the shortest time, so there are longer ones.
+    """
+    errors = []
+    for timeout_s in (0.5, 4.0, 30.0):
+        with pytest.raises(LocalBrokerError) as caught:
+            call(timeout_s)
+        errors.append(str(caught.value))
+        if errors[-1].startswith(expected(timeout_s)):
+            return
+    pytest.fail("\n".join(errors))
+
+
 def test_records_that_do_not_come_are_counted(broker: LocalBroker, topic: str) -> None:
     broker.produce(topic, "a")
-    with pytest.raises(LocalBrokerError, match=rf"^1 of 2 records of {topic} came within 3 s; the last was Record"):
-        broker.consume(topic, 2, timeout_s=3.0)
+    refused(
+        lambda timeout_s: broker.consume(topic, 2, timeout_s=timeout_s),
+        lambda timeout_s: f"1 of 2 records of {topic} came within {timeout_s:g} s; the last was Record",
+    )
 
 
 def test_only_new_records(broker: LocalBroker, topic: str) -> None:
@@ -142,14 +159,18 @@ def member_of(broker: LocalBroker, group: str, topic: str) -> Iterator[None]:
 def test_a_group_is_waited_for(broker: LocalBroker, topic: str) -> None:
     broker.create_topic(topic, 2)
     group = f"group-of-{topic}"
-    with pytest.raises(LocalBrokerError, match=rf"group {group} is dead with 0 members after 0.2 s"):
-        broker.wait_for_group(group, timeout_s=0.2)
+    refused(
+        lambda timeout_s: broker.wait_for_group(group, timeout_s=timeout_s),
+        lambda timeout_s: f"group {group} is dead with 0 members after {timeout_s:g} s",
+    )
     with member_of(broker, group, topic):
         broker.wait_for_group(group)
         with member_of(broker, group, topic):
             broker.wait_for_group(group, 2)
-            with pytest.raises(LocalBrokerError, match=r"stable with 2 members after 0\.2 s, and not"):
-                broker.wait_for_group(group, 3, timeout_s=0.2)
+            refused(
+                lambda timeout_s: broker.wait_for_group(group, 3, timeout_s=timeout_s),
+                lambda timeout_s: f"group {group} is stable with 2 members after {timeout_s:g} s, and not",
+            )
 
 
 def test_read_committed(broker: LocalBroker, topic: str) -> None:

@@ -79,7 +79,7 @@ def test_settings_by_ini_and_marker(suite: pytest.Pytester) -> None:
         @pytest.fixture(scope="session")
         def big(kafka_broker):
             try:
-                kafka_broker.produce("any", "x" * 6000, timeout_s=5)
+                kafka_broker.produce("any", "x" * 6000, timeout_s=60)
             except Exception as error:
                 return str(error)
             return "taken"
@@ -88,7 +88,7 @@ def test_settings_by_ini_and_marker(suite: pytest.Pytester) -> None:
             count = 0
             while True:
                 try:
-                    broker.produce(topic, "x", partition=count, timeout_s=2)
+                    broker.produce(topic, "x", partition=count, timeout_s=60)
                 except Exception:
                     return count
                 count += 1
