@@ -207,7 +207,7 @@ def test_full_disk_on_one_node(
         if writer.acks == "1":
             writer.finish()
     elect_preferred(cluster, topics)
-    wait_until(lambda: leads(cluster, full, topics) == led, f"node {full} to lead again", timeout_s=30)
+    wait_until(lambda: leads(cluster, full, topics) == led, f"node {full} to lead again", timeout_s=90)
     time.sleep(1)
     for writer in writers:
         writer.finish()

@@ -33,13 +33,13 @@ def cluster(start_cluster: StartCluster, request: pytest.FixtureRequest) -> Iter
 def write(cluster: Cluster, topic: str) -> None:
     """Records for each of three partitions, acknowledged by all that are in sync."""
     errors: list[object] = []
-    settings = {"bootstrap.servers": cluster.bootstrap, "acks": "all", "message.timeout.ms": 20_000}
+    settings = {"bootstrap.servers": cluster.bootstrap, "acks": "all", "message.timeout.ms": 60_000}
     producer = confluent_kafka.Producer(settings)
     for number in range(RECORDS):
         producer.produce(
             topic, str(number), partition=number % 3, on_delivery=lambda error, _: keep_failure(errors, error)
         )
-    left = producer.flush(30)
+    left = producer.flush(90)
     assert (left, errors) == (0, [])
 
 
