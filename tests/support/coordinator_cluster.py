@@ -118,6 +118,14 @@ class Replica:
         self.log.batches.append(batch)
         self.advance()
 
+    @property
+    def replica(self) -> Replica:
+        """The part with the log and the high watermark, which is the whole here."""
+        return self
+
+    def forget_ended_transactions(self) -> None:
+        """Forgets nothing: no ended transactions are kept beside the log."""
+
     def producer(self, producer_id: int) -> tuple[int, int]:
         """Epoch, and coordinator epoch of the last marker; -1 for none."""
         epoch = -1
