@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.start.node_process import raise_expected
+from pykbroker.cli.start.node_process import SWITCH_INTERVAL_S, raise_expected
 from pykbroker.cli.start.options import TopicSpec
 from pykbroker.cli.start.run import start
 from pykbroker.cli.start.tls import stream_opener, write_client_files
@@ -94,6 +94,19 @@ def test_the_end_of_standard_input_ends_it(
         os.close(writing)
         use_broker(broker_until_stopped)
         assert run("start", "--stop-with-stdin")[0] == 0
+
+
+def test_other_threads_keep_the_interpreter_for_a_short_time(run: Run, use_broker: Callable[[Broker], None]) -> None:
+    intervals = [sys.getswitchinterval()]
+
+    async def broker(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+        intervals.append(sys.getswitchinterval())
+        on_ready(Address("localhost", 4711))
+
+    use_broker(broker)
+    assert run("start", "--port", "0")[0] == 0
+    assert intervals[1] == pytest.approx(SWITCH_INTERVAL_S) != intervals[0]
+    assert sys.getswitchinterval() == intervals[0]
 
 
 def test_settings_reach_the_broker(
