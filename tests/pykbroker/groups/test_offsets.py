@@ -525,3 +525,27 @@ class TestAdministration:
         assert driver.fetch() == -1
         assert not driver.shard.groups
         assert not driver.replayed().groups
+
+
+def test_the_offsets_of_many_topics_are_captured_in_steps() -> None:
+    driver = Driver()
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    for name in names:
+        driver.commit(7, topic=name)
+    steps = offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
+    next(steps)
+    driver.commit(8, topic=names[0])
+    response = finished(steps)
+    assert {topic.name: topic.partitions[0].committed_offset for topic in response.topics} == dict.fromkeys(names, 7)
+
+
+def test_a_deletion_of_unknown_offsets_is_not_prepared() -> None:
+    driver = Driver()
+    driver.commit(7)
+    topics = [
+        OffsetDeleteRequestTopic(name=f"t{number}", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        for number in range(2 * PIECE)
+    ]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    assert finished(offset_requests.prepare_deletion(driver.shard, request)) is None
+    assert offset_requests.delete_offsets(driver.shard, START_MS, request).records == []

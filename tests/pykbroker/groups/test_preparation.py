@@ -8,21 +8,29 @@ from typing import Any
 
 import pytest
 
+from pykbroker.groups import modern_writes
 from pykbroker.groups.assignors.spec import in_order
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.modern import preparation
 from pykbroker.groups.modern.preparation import PreparedWrite
 from pykbroker.groups.offset_log import encode_record
+from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, Subtopology, TopicInfo, Topology
+from pykbroker.protocol.messages.streams_group_heartbeat import (
+    Endpoint,
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 from pykbroker.protocol.records.batch import frames_of
 from pykbroker.protocol.steps import PIECE, Steps
 from tests.pykbroker.groups.consumer.rig import Client, Rig
 from tests.pykbroker.groups.shard_rig import GROUP, ShardRig
 from tests.pykbroker.groups.share.rig import ShareRig
-from tests.pykbroker.groups.streams.rig import StreamsRig, Thread
+from tests.pykbroker.groups.streams.rig import StreamsRig, Thread, settle
 
 TOPICS = [f"t{number}" for number in range(PIECE + 8)]
 COUNTS = {name: number % 3 + 1 for number, name in enumerate(TOPICS)}
@@ -248,6 +256,39 @@ def test_a_heartbeat_that_a_group_refuses_is_refused_when_it_is_carried_out() ->
     assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert results == [None]
     assert GROUP in rig.shard.consumer.by_id
+
+
+def test_a_first_assignment_that_was_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group changed at each attempt, or is gone."""
+    monkeypatch.setattr("pykbroker.groups.streams.groups.LARGE", PIECE)
+    rig = StreamsRig(COUNTS, initial_rebalance_delay_ms=3_000)
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=name, source_topics=[name]) for name in TOPICS])
+    thread = Thread(rig, "a", topology)
+    thread.join()
+    thread.beat()
+    rig.advance(3_500)
+    assert sum(map(len, rig.group.targets["a"].active.values())) == sum(COUNTS.values())
+    assert modern_writes.first_assignment(rig.shard, rig.now_ms, FirstAssignment("gone")).records == []
+
+
+def test_heartbeats_that_change_a_large_streams_group_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykbroker.groups.streams.groups.LARGE", PIECE)
+    rig = StreamsRig(COUNTS)
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=name, source_topics=[name]) for name in TOPICS])
+    thread = Thread(rig, "a", topology)
+    settle(thread, Thread(rig, "b", topology))
+
+    def is_long(member_id: str, epoch: int, **fields: Any) -> bool:
+        unchanged = {"topology": None, "active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
+        identity = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
+        request = StreamsGroupHeartbeatRequest(**{**unchanged, **identity, **fields})
+        return rig.groups.is_long_heartbeat(request, rig.now_ms)
+
+    assert rig.group.configured is not None
+    assert not is_long("a", thread.epoch)
+    assert not is_long("a", -1, topology=topology)
+    assert is_long("a", thread.epoch, topology=topology)
+    assert is_long("c", 0, topology=topology)
 
 
 @pytest.mark.parametrize("disturbance", ["", "join", "leave", "a new delay"])

@@ -75,6 +75,26 @@ async def test_others_have_turns_while_the_topics_of_a_commit_are_looked_up(
         assert turns >= PIECE - 1
 
 
+async def test_others_have_turns_while_a_large_commit_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=3)]
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image(OFFSETS_TOPIC, 5), *map(topic_image, names))
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=PRODUCER_ID,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name in names],
+        )
+        response, turns = await with_turns(rig.call(handle_txn_offset_commit, request, NEWEST))
+        assert {topic.name: topic.partitions[0].error_code for topic in response.topics} == dict.fromkeys(names, 0)
+        assert turns > 2 * len(names) - PIECE
+
+
 class TransactionRig(Rig):
     """One broker whose transaction coordinator answers as a test says."""
 
