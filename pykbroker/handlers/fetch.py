@@ -471,8 +471,12 @@ class FetchSteps:
 
     async def respond(self, read: ReadPass) -> FetchResponse:
         """The response with the partitions of the last pass."""
+        if self._fetch.is_overtaken(self._request.session_epoch):
+            read.release()
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self._fetch.session_id)
         if read.refused_count:
             read.partitions.sort(key=self._place)
+            self._fetch.note_order(partition.asked for partition in read.partitions)
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._is_replica:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]

@@ -14,6 +14,7 @@ from pykbroker.protocol.steps import PIECE, Steps
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterable
 
     from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
     from pykbroker.replication.caught_up import CaughtUpConsumer, CaughtUpFollower
@@ -139,6 +140,15 @@ class FetchContext(NamedTuple):
     def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
         """True if the response carries the partition."""
         return not self.is_incremental or partition.changes_response(data)
+
+    def is_overtaken(self, epoch: int) -> bool:
+        """True if the session's next request came before this one, of `epoch`, was answered (P-73)."""
+        return self.is_incremental and self.session is not None and self.session.epoch != next_session_epoch(epoch)
+
+    def note_order(self, partitions: Iterable[FetchedPartition]) -> None:
+        """Gives a new session the order of its first response, whose refused partitions are last (P-72)."""
+        if self.session is not None and not self.is_incremental:
+            self.session.partitions = {partition.key: partition for partition in partitions}
 
     def note_answer(self, partition: FetchedPartition, data: PartitionData) -> None:
         """Updates the session by a partition that is in the response. One that is not has nothing new to be noted."""

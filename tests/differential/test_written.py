@@ -19,6 +19,7 @@ SCENARIOS: tuple[Callable[[World], None], ...] = (
     data.every_version,
     data.damaged_batches,
     data.fetch_sessions,
+    data.orders_of_fetch_sessions,
     data.idempotent_producers,
     data.lives_of_a_topic,
     data.transactions,

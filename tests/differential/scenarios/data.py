@@ -146,6 +146,20 @@ def fetch_sessions(world: World) -> None:
         fetch(world, "~s", version=version, session_id=4711, session_epoch=1)
 
 
+def orders_of_fetch_sessions(world: World) -> None:
+    """P-72: a session begun with refused partitions, before and after its topic is deleted."""
+    for version in (7, 12, NEWEST_FETCH):
+        topic = f"~o{version}"
+        create(world, topic)
+        session: Any = Ref("session_id", "", world.session_count)
+        fetch(world, topic, (7, 0), (1, 0), (9, 0), (0, 0), version=version, session_epoch=0)
+        fetch(world, topic, (8, 0), version=version, session_id=session, session_epoch=1)
+        produce(world, topic, Batch(), partition=1)
+        fetch(world, topic, version=version, session_id=session, session_epoch=2)
+        world.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 1)
+        fetch(world, topic, version=version, session_id=session, session_epoch=3)
+
+
 def idempotent_producers(world: World) -> None:
     """P-51 to P-58."""
     create(world, "~i")

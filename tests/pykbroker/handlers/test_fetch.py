@@ -382,6 +382,35 @@ async def test_partitions_that_returned_data_go_to_the_end(path: DataPath) -> No
     assert with_data == [1]
 
 
+async def test_a_session_has_the_order_of_its_first_response(path: DataPath) -> None:
+    """P-72: in the first response a refused partition is last; in the second one both are refused."""
+    full = await fetch(path, asked(at(partition=9), at(), session_epoch=0))
+    change_topics(path)
+    again = await fetch(path, asked(session_id=full.session_id, session_epoch=1))
+    for response in (full, again):
+        assert [data.partition_index for data in response.responses[0].partitions] == [0, 9]
+
+
+async def test_a_request_that_waits_is_overtaken_by_the_next_one_of_its_session(path: DataPath) -> None:
+    """P-73."""
+    session = (await fetch(path, asked(at(), session_epoch=0))).session_id
+    answers = []
+
+    async def wait() -> None:
+        answers.append(await fetch(path, asked(session_id=session, session_epoch=1, max_wait_ms=60_000)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        await fetch(path, asked(session_id=session, session_epoch=2))
+        put(path)
+    (overtaken,) = answers
+    assert overtaken.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert (overtaken.session_id, overtaken.responses) == (session, [])
+    news = await fetch_one(path, asked(session_id=session, session_epoch=3))
+    assert offsets(news.records) == [0]
+
+
 async def test_session_errors(path: DataPath) -> None:
     """P-73, and P-71: a session made with topic ids is not continued without."""
     session = (await fetch(path, asked(at(), session_epoch=0))).session_id
