@@ -91,23 +91,32 @@ class LeaderEpochs:
         if self._entries is not self._entries_in_file:
             self._write(self._entries)
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest known epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""
+    def end_offset_for(self, epoch: int, log_start_offset: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest known epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87).
+
+        Epochs that ended at or below the log start are unknown, though the file may have them until their segments
+        are deleted.
+        """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
             return epoch, log_end_offset
-        number = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        first = max(0, self._count_to(log_start_offset) - 1)
+        number = bisect_right(self._entries, epoch, lo=first, key=lambda entry: entry[0])
         if number == len(self._entries):
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
-        end_offset = self._entries[number][1]
-        if number == 0:
+        end_offset = max(self._entries[number][1], log_start_offset)
+        if number == first:
             return epoch, end_offset
         return self._entries[number - 1][0], end_offset
 
+    def _count_to(self, offset: int) -> int:
+        """Number of epochs that begin at or below `offset`."""
+        return bisect_right(self._entries, offset, key=lambda entry: entry[1])
+
     def epoch_for(self, offset: int) -> int:
         """The epoch in which `offset` was or will be written, -1 when unknown."""
-        number = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        number = self._count_to(offset)
         return self._entries[number - 1][0] if number else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
@@ -124,7 +133,7 @@ class LeaderEpochs:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drops epochs that ended before `start_offset`; the one that holds it now begins there."""
-        number = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        number = self._count_to(start_offset)
         if number and self._entries[number - 1][1] != start_offset:
             self._write([(self._entries[number - 1][0], start_offset), *self._entries[number:]])
         elif number > 1:

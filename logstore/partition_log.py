@@ -374,7 +374,7 @@ class PartitionLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known leader epoch at or below `epoch`, its end offset), (-1, -1) if unknown (P-87)."""
         loaded = self.loaded
-        return loaded.epochs.end_offset_for(epoch, loaded.log_end_offset)
+        return loaded.epochs.end_offset_for(epoch, loaded.log_start_offset, loaded.log_end_offset)
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
         """Aborted transactions in `records`, which were read at `offset`, for a read_committed consumer (P-67).

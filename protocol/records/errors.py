@@ -88,3 +88,9 @@ class CompressionFailed(RecordError):
     """
 
     error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class UnknownCodec(CompressionFailed):
+    """An unknown codec id below Produce v7, where the codec is looked at before the log (P-38)."""
+
+    reports_log_start_offset = False

@@ -13,6 +13,7 @@ from pykbroker.protocol.records.compression import Buffer
 from pykbroker.protocol.records.errors import (
     CorruptRecord,
     InvalidProduceRecords,
+    UnknownCodec,
     UnsupportedCompressionType,
 )
 from pykbroker.protocol.records.layout import (
@@ -74,11 +75,11 @@ class ProducedRecords:
 
     def is_zstd_before(self, api_version: int) -> bool:
         """True if the batch is compressed with zstd, which this version of Produce does not allow."""
-        return (
-            api_version < ZSTD_VERSION
-            and self.header is not None
-            and self.header.attributes & CODEC_MASK == compression.ZSTD
-        )
+        return api_version < ZSTD_VERSION and self._codec == compression.ZSTD
+
+    @property
+    def _codec(self) -> int:
+        return compression.NONE if self.header is None else self.header.attributes & CODEC_MASK
 
     def check_head(self) -> None:
         """Raises CorruptRecord if length and format of the first batch cannot be those of a batch.
@@ -104,6 +105,7 @@ class ProducedRecords:
         Raises:
             InvalidProduceRecords: no batch, two batches, or another format.
             UnsupportedCompressionType: zstd below Produce v7.
+            UnknownCodec: an unknown codec below Produce v7.
             CorruptRecord: length or format cannot be those of a batch.
         """
         header, data = self.header, self.data
@@ -115,6 +117,8 @@ class ProducedRecords:
             raise UnsupportedCompressionType(
                 f"Produce requests with version {api_version} are not allowed to use ZStandard compression"
             )
+        if api_version < ZSTD_VERSION and self._codec > compression.ZSTD:
+            raise UnknownCodec(f"unknown codec {self._codec}")
         if size_bytes != len(data) and batch_size(data, size_bytes) is not None:
             raise InvalidProduceRecords(
                 "Produce requests are only allowed to contain exactly one record batch per partition"

@@ -103,7 +103,25 @@ def epochs(place: Place, *entries: tuple[int, int]) -> LeaderEpochs:
 )
 def test_end_offset_for_an_epoch(place: Place, asked: int, answer: tuple[int, int]) -> None:
     """P-87: the current epoch ends at the log end, unknown later ones are undefined, others end at the next start."""
-    assert epochs(place, (2, 10), (4, 20), (7, 30)).end_offset_for(asked, 44) == answer
+    assert epochs(place, (2, 10), (4, 20), (7, 30)).end_offset_for(asked, 0, 44) == answer
+
+
+@pytest.mark.parametrize(
+    ("log_start", "answers"),
+    [
+        (9, [(0, 10), (2, 20), (4, 30)]),
+        (12, [(0, 12), (2, 20), (4, 30)]),
+        (20, [(0, 20), (2, 20), (4, 30)]),
+        (25, [(0, 25), (2, 25), (4, 30)]),
+        (44, [(0, 44), (2, 44), (4, 44)]),
+    ],
+)
+def test_epochs_before_the_log_start_are_unknown(place: Place, log_start: int, answers: list[tuple[int, int]]) -> None:
+    """P-87: also while their segments are there."""
+    known = epochs(place, (2, 10), (4, 20), (7, 30))
+    assert [known.end_offset_for(asked, log_start, 44) for asked in (0, 2, 4)] == answers
+    known.truncate_from_start(log_start)
+    assert [known.end_offset_for(asked, log_start, 44) for asked in (0, 2, 4)] == answers
 
 
 def test_epochs_are_assigned_at_the_first_append(place: Place) -> None:

@@ -86,7 +86,7 @@ def look(world: World, topic: str) -> None:
                     topics=[ListOffsetsTopic(name=topic, partitions=asked)],
                 )
                 world.call(request, version)
-    for epoch in (-1, 0, 1):
+    for epoch in (-7, -1, 0, 1):
         asked_epochs = [OffsetForLeaderPartition(partition=n, leader_epoch=epoch) for n in range(2)]
         topics = [OffsetForLeaderTopic(topic=topic, partitions=asked_epochs)]
         world.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), 4)
@@ -111,7 +111,7 @@ def damaged_batches(world: World) -> None:
     """P-35 to P-43."""
     create(world, "~d")
     for damage in DAMAGES:
-        for version in (3, 7, NEWEST_PRODUCE):
+        for version in (3, 6, 7, NEWEST_PRODUCE):
             produce(world, "~d", Batch(record_count=3, damage=damage), version=version)
     for batches in (
         (),

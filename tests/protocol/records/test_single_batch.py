@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from pykbroker.protocol.records.errors import CorruptRecord, InvalidProduceRecords, RecordError
+from pykbroker.protocol.records.errors import CorruptRecord, InvalidProduceRecords, RecordError, UnknownCodec
 from pykbroker.protocol.records.layout import HEADER_SIZE, read_header
 from pykbroker.protocol.records.single_batch import ProducedRecords, header_of_single
 from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
@@ -53,6 +53,16 @@ def test_a_second_batch_is_refused_and_a_partial_one_behind_the_first_is_cut_off
         records.check_single(NEWEST)
         validated = validate_client_batches(records.data, AppendPolicy(), NOW_MS, "t-0", records.header)
         assert bytes(validated.data) == data
+
+
+def test_an_unknown_codec_is_seen_before_the_log_below_version_7() -> None:
+    """P-38: the response then has no log start offset."""
+    data = batch(1)
+    records = ProducedRecords(data[:22] + bytes([data[22] | 7]) + data[23:])
+    records.check_single(7)
+    with pytest.raises(UnknownCodec) as raised:
+        records.check_single(6)
+    assert not raised.value.reports_log_start_offset
 
 
 @pytest.mark.parametrize("magic", [0, 1])
