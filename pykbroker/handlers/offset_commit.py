@@ -7,6 +7,7 @@ GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION. v10 topics by id (KIP-848).
 from __future__ import annotations
 
 from pykbroker.controller.turns import Turn
+from pykbroker.groups.offset_commit import commit_offsets
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -43,7 +44,7 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
     if not accepted:
         return OffsetCommitResponse(topics=list(refused.values()))
     request.topics = accepted
-    response = await context.services.groups.commit_offsets(request, context.api_version)
+    response = await commit_offsets(context.services.groups, request, context.api_version)
     response.topics = _merge(context, refused, response.topics)
     return response
 

@@ -20,7 +20,7 @@ from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.coordination.transaction_marker import WrittenMarker
-from pykbroker.groups import offset_requests
+from pykbroker.groups import offset_commit
 from pykbroker.groups.consumer import leaving, target
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import NO_OWNER_EPOCH, ConsumerGroup
@@ -258,7 +258,7 @@ def _duplicates_are_appended() -> list[Patch]:
 
 
 def _old_members_commit() -> list[Patch]:
-    return [(offset_requests, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
+    return [(offset_commit, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
 
 
 # Consumer groups (KIP-848)

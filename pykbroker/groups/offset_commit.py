@@ -1,30 +1,20 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete on one shard (P-107 to P-114)."""
+"""OffsetCommit and TxnOffsetCommit (P-108 to P-114, P-139)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
-from pykbroker.groups.consumer.group import ConsumerGroup
-from pykbroker.groups.consumer.member import ConsumerMember
-from pykbroker.groups.offset_log import (
-    committed_offset_from,
-    encode_record,
-    offset_record,
-    offset_tombstones,
-    tombstones_in_steps,
-)
+from pykbroker.groups.offset_log import committed_offset_from, encode_record, offset_record
 from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
-from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, PreparedPending, Tombstones
+from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, PreparedPending
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
-from pykbroker.groups.streams.group import StreamsGroup
-from pykbroker.java_order import string_hash, timeline_number_order, timeline_order, to_signed_long
-from pykbroker.named_tuple import NamedTuple
+from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,26 +23,63 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from pykbroker.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
-from pykbroker.protocol.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from pykbroker.protocol.messages.offset_delete import OffsetDeleteRequest
 from pykbroker.protocol.records.batch import frames_in_steps
-from pykbroker.protocol.steps import PIECE, Steps, finished, list_in_steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from pykbroker.groups.coordinator import GroupCoordinator
+    from pykbroker.logstore.producer_state import Verification
 
 NO_RETENTION_TIME = -1
 GROUP_ID_NOT_FOUND_VERSION = 9
 """From this version on OffsetCommit gets this error for a missing group, earlier versions get ILLEGAL_GENERATION."""
+FEW = 64
+"""Topics, or partitions of one topic, up to which a commit is made in one step."""
+
+
+async def commit_offsets(
+    coordinator: GroupCoordinator,
+    request: OffsetCommitRequest,
+    api_version: int,
+    producer: TransactionalProducer = NO_PRODUCER,
+    verification: Verification | None = None,
+) -> OffsetCommitResponse:
+    """Commits offsets of existing topics; every topic of the request has its name and its id.
+
+    With a `producer` they belong to the transaction that it has open, and so have a `verification` (P-139). A commit
+    without anything to store waits for earlier records, unless the group has refused it (P-392).
+    """
+    prepared: GroupResult | None = None
+    turn: Turn | None = None
+    if is_large(request):
+        prepared = await in_turns(
+            prepare_commit(
+                request, coordinator.runtime.now_ms(), producer, coordinator.config.groups.offset_metadata_max_bytes
+            )
+        )
+        turn = Turn()
+    try:
+        write = coordinator.runtime.begin_write(
+            request.group_id,
+            commit,
+            request,
+            api_version,
+            producer,
+            prepared,
+            verification=verification,
+        )
+        response: OffsetCommitResponse = write.result.response
+        if write.result.records or is_refused(response):
+            await write.wait()
+        else:
+            await coordinator.runtime.settled(request.group_id, write)
+    except CoordinatorError as error:
+        return commit_response(request, error.error_code)
+    if turn is not None:
+        await turn.end_if_over()  # the request and thousands of records are freed in the next one
+    return response
 
 
 def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
@@ -79,10 +106,6 @@ def is_refused(response: OffsetCommitResponse) -> bool:
         for topic in response.topics
         for partition in topic.partitions
     )
-
-
-FEW = 64
-"""Topics, or partitions of one topic, up to which a commit is made in one step."""
 
 
 def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
@@ -284,202 +307,3 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     if error is ErrorCode.NONE and generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
-
-
-def _check_fetch(group: ConsumerGroup | StreamsGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
-    """Error of an OffsetFetch; one without a member is from an administrator or an older client."""
-    if member_id is None:
-        # With an epoch, Kafka looks for the member null, and its table of members fails.
-        return ErrorCode.NONE if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
-    member = group.members.get(member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if member_epoch == member.member_epoch:
-        return ErrorCode.NONE
-    return member.epoch_error if isinstance(member, ConsumerMember) else ErrorCode.STALE_MEMBER_EPOCH
-
-
-def fetch(
-    shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
-) -> Steps[OffsetFetchResponseGroup]:
-    """Committed offsets of a group, all of them if `topics` is None, as they are in the first of the steps.
-
-    A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
-    offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113). All of them come in the order of the hash
-    tables in which Kafka keeps them (P-652).
-    """
-    group_id = request.group_id
-    group = shard.any_group(group_id) if require_stable else shard.committed_group(group_id)
-    error = ErrorCode.NONE
-    if isinstance(group, ConsumerGroup | StreamsGroup):
-        error = _check_fetch(group, request.member_id, request.member_epoch)
-    if error is not ErrorCode.NONE:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    # Offsets may be left of a group that was forgotten without tombstones (P-381).
-    committed_topics = {} if group is None else shard.offsets.of_group(group_id)
-    unstable = shard.unstable_offsets(group_id) if require_stable else ()
-    found: Iterable[tuple[str, bytes, list[tuple[int, CommittedOffset | None]]]]
-    if request.topics is None:
-        captured = {name: dict(partitions) for name, partitions in committed_topics.items()}
-        # A hash takes 2 us when it is computed first, and is known from then on.
-        for number, name in enumerate(captured, 1):
-            string_hash(name)
-            if not number % PIECE:
-                yield
-        found = (
-            (name, ZERO_UUID, [(number, captured[name][number]) for number in timeline_number_order(captured[name])])
-            for name in timeline_order(captured)
-        )
-    else:
-        listed = []
-        for topic in request.topics:
-            partitions = committed_topics.get(topic.name, {})
-            listed.append(
-                (topic.name, topic.topic_id, [(number, partitions.get(number)) for number in topic.partition_indexes])
-            )
-        found = listed
-    topics = []
-    count = 0
-    for name, topic_id, offsets in found:
-        answered = []
-        for number, committed in offsets:
-            if (name, number) in unstable:
-                answered.append(_unstable(number))
-            else:
-                answered.append(_fetched(number, _same_topic(committed, topic_id)))
-            count += 1
-            if not count % PIECE:
-                yield
-        topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answered))
-    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
-
-
-def _same_topic(committed: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
-    """The committed offset; None if it was for an earlier topic of the same name."""
-    if committed is None or ZERO_UUID in (topic_id, committed.topic_id) or committed.topic_id == topic_id:
-        return committed
-    return None
-
-
-def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
-    if committed is None:
-        return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="")
-    return OffsetFetchResponsePartitions(
-        partition_index=partition,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-    )
-
-
-def _unstable(partition: int) -> OffsetFetchResponsePartitions:
-    """The error for an offset that an open transaction may change."""
-    return OffsetFetchResponsePartitions(
-        partition_index=partition, committed_offset=-1, metadata="", error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
-    )
-
-
-class PreparedDeletion(NamedTuple):
-    """A large request to delete offsets, as it is answered if no topic is subscribed to.
-
-    `named` are the topics and partitions of the request; `are_known` says of each if there was an offset to be deleted.
-    """
-
-    named: list[tuple[str, int]]
-    are_known: list[bool]
-    tombstones: Tombstones
-    response: OffsetDeleteResponse
-
-
-def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[PreparedDeletion | None]:
-    """The tombstones for a large request, encoded in steps, and its response; None if there is nothing to delete now.
-
-    The group and its offsets may change between the steps: `delete_offsets` takes them if these are the offsets then.
-    """
-    group_id = request.group_id
-    named: list[tuple[str, int]] = []
-    are_known: list[bool] = []
-    topics: list[OffsetDeleteResponseTopic] = []
-    uncommitted = _uncommitted(shard, group_id)
-    for start in range(0, len(request.topics), PIECE):
-        piece = request.topics[start : start + PIECE]
-        named_here = _named(piece)
-        named += named_here
-        are_known += _are_known(shard, group_id, named_here, uncommitted)
-        topics += [_deleted(topic, ErrorCode.NONE) for topic in piece]
-        yield
-    if not any(are_known):
-        return None
-    offsets = yield from list_in_steps((group_id, *each) for each in compress(named, are_known))
-    tombstones = yield from tombstones_in_steps(offsets)
-    return PreparedDeletion(named, are_known, tombstones, OffsetDeleteResponse(topics=topics))
-
-
-def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
-    """Topics and partitions of a group with offsets that are pending or in flight."""
-    return {*shard.pending.of_group(group_id), *shard.in_flight.of_group(group_id)}
-
-
-def _named(topics: Iterable[OffsetDeleteRequestTopic]) -> list[tuple[str, int]]:
-    """Topics and partitions that topics of a request name; each topic's once."""
-    return [
-        (topic.name, number)
-        for topic in topics
-        for number in dict.fromkeys([partition.partition_index for partition in topic.partitions])
-    ]
-
-
-def _are_known(
-    shard: GroupShard, group_id: str, named: Iterable[tuple[str, int]], uncommitted: set[tuple[str, int]]
-) -> list[bool]:
-    """True for each topic and partition whose offset is committed, or `uncommitted`."""
-    committed = shard.offsets.of_group(group_id)
-    none: dict[int, CommittedOffset] = {}
-    if not uncommitted:
-        return [number in committed.get(topic, none) for topic, number in named]
-    return [number in committed.get(topic, none) or (topic, number) in uncommitted for topic, number in named]
-
-
-def _deleted(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
-    partitions = [
-        OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
-        for partition in topic.partitions
-    ]
-    return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
-
-
-def delete_offsets(
-    shard: GroupShard, now_ms: int, request: OffsetDeleteRequest, prepared: PreparedDeletion | None = None
-) -> GroupResult:
-    """Deletes offsets of topics that no member of the group consumes (P-107).
-
-    `prepared` is the result of `prepare_deletion`.
-    """
-    group_id = request.group_id
-    group, modern_group = shard.groups.get(group_id), shard.modern_group(group_id)
-    if group is None and (modern_group is None or group_id in shard.share.by_id):
-        return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
-    if group is not None and group.state is not EMPTY and not group.is_consumer_group:
-        return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
-    is_subscribed: Callable[[str], bool]
-    if modern_group is not None:
-        is_subscribed = modern_group.consumes_topic
-    else:
-        assert group is not None
-        is_subscribed = group.is_subscribed_to
-    free = [topic for topic in request.topics if not is_subscribed(topic.name)]
-    uncommitted = _uncommitted(shard, group_id)
-    if (
-        prepared is not None
-        and len(free) == len(request.topics)
-        and _are_known(shard, group_id, prepared.named, uncommitted) == prepared.are_known
-    ):
-        _, records, frames = prepared.tombstones
-        return GroupResult(records=records, response=prepared.response, frames=frames)
-    named = _named(free)
-    known = compress(named, _are_known(shard, group_id, named, uncommitted))
-    response = OffsetDeleteResponse()
-    for topic in request.topics:
-        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
-        response.topics.append(_deleted(topic, error))
-    return GroupResult(records=offset_tombstones((group_id, *each) for each in known), response=response)
