@@ -19,6 +19,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -76,27 +77,24 @@ async def commit_offsets(
         else:
             await coordinator.runtime.settled(request.group_id, write)
     except CoordinatorError as error:
-        return commit_response(request, error.error_code)
+        return refused_commit(request, error.error_code)
     if turn is not None:
         await turn.end_if_over()  # the request and thousands of records are freed in the next one
     return response
 
 
-def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+def refused_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
     """Response with the same error for every partition of the request."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return OffsetCommitResponse(topics=[refused_topic(topic, error) for topic in request.topics])
+
+
+def refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    """A topic of a response with the same error for every partition."""
+    partitions = [
+        OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+        for partition in topic.partitions
+    ]
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def is_refused(response: OffsetCommitResponse) -> bool:
@@ -237,7 +235,7 @@ def commit(
             consumer_group, request, metadata_max, is_transactional=producer is not NO_PRODUCER
         )
     if error is not ErrorCode.NONE:
-        return GroupResult(response=commit_response(request, error), producer=producer)
+        return GroupResult(response=refused_commit(request, error), producer=producer)
     return prepared or finished(_accepted(request, now_ms, producer, metadata_max))
 
 

@@ -101,7 +101,7 @@ def fetch(
         answered = []
         for number, committed in offsets:
             if (name, number) in unstable:
-                answered.append(_unstable(number))
+                answered.append(without_offset(number, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 answered.append(_fetched(number, _same_topic(committed, topic_id)))
             count += 1
@@ -133,7 +133,7 @@ def _same_topic(committed: CommittedOffset | None, topic_id: bytes) -> Committed
 
 def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
     if committed is None:
-        return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="")
+        return without_offset(partition, ErrorCode.NONE)
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
@@ -142,8 +142,6 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
     )
 
 
-def _unstable(partition: int) -> OffsetFetchResponsePartitions:
-    """The error for an offset that an open transaction may change."""
-    return OffsetFetchResponsePartitions(
-        partition_index=partition, committed_offset=-1, metadata="", error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
-    )
+def without_offset(partition: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    """A partition of a response that has no offset; NONE if none is committed."""
+    return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="", error_code=error)
