@@ -51,11 +51,11 @@ async def join_group(
 
     `may_describe` returns True if the client may DESCRIBE a topic that a regular expression of the group matches.
     """
-    member_id, settings = request.member_id, coordinator.config.groups
+    member_id, groups = request.member_id, coordinator.config.groups
     if request.group_id == "":
         return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=member_id)
-    longest_ms = settings.max_session_timeout_ms
-    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
+    longest_ms = groups.max_session_timeout_ms
+    if not groups.min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
         return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
     parked = Parked()
     fresh_uuid = random_uuid(coordinator.random)
