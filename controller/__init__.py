@@ -6,7 +6,7 @@ raft_storage.py   the files of a replica: the log, quorum_state_file.py, snapsho
 settings.py       settings of a node, fixed at its start
 node.py           one node in trio: drives the two pure parts with timers, disk and peers; its parts are raft_driver.py,
                   command_queue.py, image_publisher.py, snapshot_generator.py and snapshot_installer.py
-active_controller.py   the duties of the node that leads: broker_heartbeats.py, broker_commands.py
+active_controller.py   the duties of the node that leads: broker_heartbeats.py, broker_session_commands.py
 peers.py          raft's messages to other nodes, as Kafka's requests: peer_links.py, raft_wire.py, node_client.py
 running_time.py, running_clock.py   time without the stalls of this process
 

@@ -1,8 +1,8 @@
 """ActiveController: sessions of brokers and periodic elections, on the node that leads the quorum.
 
 It runs on every controller, acts while its node leads, and keeps no state from one epoch to the next. The decisions are
-in commands (`broker_commands`, `metadata.periodic_elections`) and in `broker_heartbeats`, which is pure; this module
-has the timers and the order of the duties.
+in commands (`broker_session_commands`, `metadata.periodic_elections`) and in `broker_heartbeats`, which is pure; this
+module has the timers and the order of the duties.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from pykbroker.controller.broker_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import NEVER_MS, BrokerHeartbeats, Heartbeat
+from pykbroker.controller.broker_session_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.command_queue import not_leader
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import Command, CommandRefused

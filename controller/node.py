@@ -18,7 +18,7 @@ import trio
 from pykbroker.controller.command_queue import TIMEOUT_MIN_MS, CommandQueue, not_leader, not_written, stopping
 from pykbroker.controller.formatting import first_command
 from pykbroker.controller.image_publisher import LARGE, ImageCallback, ImagePreparer, ImagePublisher
-from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
+from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext
 from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import ClusterImage, InconsistentMetadata
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
@@ -47,6 +47,7 @@ from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.steps import Steps, finished
 
 if TYPE_CHECKING:
+    from pykbroker.controller.random_source import RandomSource
     from pykbroker.run_in_thread import RunInThread
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ On each of them a message replaces an unsent older one of its kind, which is out
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -188,6 +189,18 @@ class PeerLinks(Transport):
         client_id = f"raft-client-{self.node_id}"
         return NodeClient(address, self._open_stream, client_id=client_id, software_version=self._software_version)
 
+    @asynccontextmanager
+    async def _own_client(self, address: NodeAddress) -> AsyncIterator[NodeClient]:
+        """A client for the requests of one block, which raises NoResponse if there is no usable response."""
+        client = self.client(address)
+        try:
+            yield client
+        except (NodeUnreachable, ProtocolError) as error:
+            raise NoResponse(str(error)) from error
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
     async def run(self, step: Step) -> None:
         """Sends requests and passes their responses to `step`, until it is cancelled."""
         try:
@@ -224,41 +237,30 @@ class PeerLinks(Transport):
         address = self.address_of(leader_id)
         if address is None:
             raise NoResponse(f"the address of node {leader_id}, which leads, is not known")
-        client = self.client(address)
         try:
-            return await download_snapshot(
-                client,
-                snapshot,
-                epoch,
-                replica,
-                self.cluster_id,
-                self.request_timeout_ms,
-                max_bytes=self._snapshot_piece_bytes,
-                on_piece=lambda: step(local.SnapshotBytesFetched(leader_id)),
-            )
+            async with self._own_client(address) as client:
+                return await download_snapshot(
+                    client,
+                    snapshot,
+                    epoch,
+                    replica,
+                    self.cluster_id,
+                    self.request_timeout_ms,
+                    max_bytes=self._snapshot_piece_bytes,
+                    on_piece=lambda: step(local.SnapshotBytesFetched(leader_id)),
+                )
         except SnapshotUnavailable as refusal:
             if refusal.known is not None:
                 known_leader, known_epoch = refusal.known
                 step(raft.FetchResponse(leader_id, known_epoch, known_leader, error=refusal.error))
             raise NoResponse(str(refusal)) from refusal
-        except (NodeUnreachable, ProtocolError) as error:
-            raise NoResponse(str(error)) from error
-        finally:
-            with trio.CancelScope(shield=True):
-                await client.close()
 
     async def supported_versions(self, voter: Voter) -> KRaftVersions | None:
         endpoint = voter.endpoint(self.listener_name)
         if endpoint is None:
             raise NoResponse(f"node {voter.key.node_id} has no listener {self.listener_name}")
-        client = self.client(NodeAddress(endpoint.host, endpoint.port))
-        try:
+        async with self._own_client(NodeAddress(endpoint.host, endpoint.port)) as client:
             return (await client.features(self.request_timeout_ms)).get(KRAFT_VERSION)
-        except (NodeUnreachable, ProtocolError) as error:
-            raise NoResponse(str(error)) from error
-        finally:
-            with trio.CancelScope(shield=True):
-                await client.close()
 
     async def ask(self, voter: int, client: NodeClient, asked: Request | VoterRequest, step: Step) -> None:
         """Sends one request, and passes the message in its response to `step`.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import ConfigRules, PlanContext, RandomSource
+from pykbroker.controller.metadata.commands import ConfigRules, PlanContext
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from pykbroker.controller.random_source import RandomSource
 
 
 class ControllerSettings(NamedTuple):

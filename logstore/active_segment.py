@@ -11,7 +11,7 @@ from pykbroker.logstore.filesystem import Buffer
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
-from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
+from pykbroker.logstore.segment import SealedSegment, Segment, producer_snapshot_path
 from pykbroker.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 
 
@@ -197,7 +197,7 @@ class ActiveSegment(Segment):
             return
         self.filesystem.sync(self.file.descriptor())
         paths = [self.offset_index.path, self.time_index.path, self.aborted.path, epochs_path]
-        for path in (*paths, *(segment_path(self.directory, offset, SNAPSHOT_SUFFIX) for offset in snapshots)):
+        for path in (*paths, *(producer_snapshot_path(self.directory, offset) for offset in snapshots)):
             self.filesystem.sync_file(path)
         self.filesystem.sync_directory(self.directory)
 

@@ -10,7 +10,7 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.recovery import LastBatches, replay_producers
-from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_path
+from pykbroker.logstore.segment import DELETED_SUFFIX, Segment, producer_snapshot_path
 
 NOT_RECOVERED: Final = 1 << 63
 """Above every offset: no segment was scanned."""
@@ -129,7 +129,7 @@ class ProducerHistory:
         self.snapshots.remove(offset)
 
     def _path_of(self, offset: int) -> str:
-        return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)
+        return producer_snapshot_path(self._directory, offset)
 
     def paths_above(self, offset: int) -> list[str]:
         """Paths of the snapshots above an offset."""

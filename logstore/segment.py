@@ -60,9 +60,9 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """Path of one of a segment's files: the base offset in 20 digits."""
-    return f"{directory}/{base_offset:020d}{suffix}"
+def producer_snapshot_path(directory: str, offset: int) -> str:
+    """Path of the producer snapshot at an offset, in 20 digits."""
+    return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
 class Segment:

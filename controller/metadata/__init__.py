@@ -8,7 +8,7 @@ record_framing.py  records as bytes; snapshot.py: the image as records
 
 Commands, with their result types:
 topics.py, configs.py, features.py, acls.py, scram.py, delegation_tokens.py, client_quotas.py, producer_id_blocks.py
-brokers.py, with registrations.py; directory_assignments.py
+brokers.py, with endpoints_and_features.py; directory_assignments.py
 alter_partition.py, elect_leaders.py, reassignments.py
 
 Rules that several commands share:

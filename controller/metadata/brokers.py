@@ -13,6 +13,7 @@ from pykbroker.controller.metadata.broker_elections import (
     changes_when_broker_serves,
 )
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.endpoints_and_features import endpoints_as, features_as
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
 from pykbroker.controller.metadata.metadata_versions import (
     CONTROLLER_REGISTRATION,
@@ -20,7 +21,6 @@ from pykbroker.controller.metadata.metadata_versions import (
     DIRECTORY_ASSIGNMENT,
     METADATA_VERSION,
 )
-from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (

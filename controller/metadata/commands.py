@@ -7,7 +7,7 @@ that it was not given. An error of one item of a request is data in the result (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pykbroker.named_tuple import NamedTuple
@@ -16,6 +16,7 @@ from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.controller.random_source import RandomSource
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -72,16 +73,6 @@ def plan_in_steps(command: Command[R], image: ClusterImage, context: PlanContext
     if hasattr(command, "plan_in_steps"):
         return (yield from command.plan_in_steps(image, context))
     return command.plan(image, context)
-
-
-class RandomSource(Protocol):
-    """The part of `random.Random` that planning uses; a seeded one makes the whole controller repeatable."""
-
-    def randrange(self, stop: int, /) -> int: ...
-
-    def shuffle(self, items: MutableSequence[Any], /) -> None: ...
-
-    def randbytes(self, count: int, /) -> bytes: ...
 
 
 class ConfigRules(Protocol):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from pykbroker.controller.metadata.endpoints_and_features import read_endpoints, read_features
 from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
     Acl,
@@ -24,7 +25,6 @@ from pykbroker.controller.metadata.image import (
     quota_key,
 )
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_known, not_supported
-from pykbroker.controller.metadata.registrations import read_endpoints, read_features
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
 from pykbroker.protocol.steps import PIECE, Steps, finished

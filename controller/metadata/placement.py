@@ -8,12 +8,16 @@ than partition n-1. The rings start at random brokers: otherwise topics with one
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, RandomSource
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+
+if TYPE_CHECKING:
+    from pykbroker.controller.random_source import RandomSource
 
 
 class InvalidReplicationFactor(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pykbroker.controller.raft.local_messages import (
     AddVoter,
@@ -22,9 +22,12 @@ from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.messages import NO_LEADER, Entries, FetchRequest, FetchResponse, Message, VoteResponse
 from pykbroker.controller.raft.output import Envelope, Leadership, Output, QuorumState
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
-from pykbroker.controller.raft.roles import NEVER_MS, RaftSettings, RandomSource, ReplicaDescription, Role
+from pykbroker.controller.raft.roles import NEVER_MS, RaftSettings, ReplicaDescription, Role
 from pykbroker.controller.raft.voter_history import ControlRecord, VoterHistory
 from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.controller.random_source import RandomSource
 
 
 class RoleState:

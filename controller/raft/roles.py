@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
 
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.named_tuple import NamedTuple
 
 NEVER_MS = 1 << 62
 """A deadline that is never reached."""
-
-
-class RandomSource(Protocol):
-    """The part of `random.Random` that is used here."""
-
-    def randrange(self, stop: int, /) -> int: ...
 
 
 class RaftSettings(NamedTuple):

@@ -12,14 +12,18 @@
     shard.py          the groups and offsets of one partition of `__consumer_offsets`: its state, replay and timers
     result.py         the result of an operation on them
     in_flight.py      records that are appended and not replicated yet; committed.py: modern groups without them
-    member_requests.py   JoinGroup, SyncGroup, Heartbeat and LeaveGroup on a shard
+    coordinator.py    the shards of one broker on the coordinator runtime; expiry of offsets
+    member_requests.py   JoinGroup, SyncGroup, Heartbeat and LeaveGroup; requests that wait for their group
     modern_writes.py  heartbeats of modern groups on a shard, and what follows from them
-    offset_requests.py   OffsetCommit, OffsetFetch and OffsetDelete on a shard
+    offset_commit.py, offset_fetch.py, offset_delete.py   one API each
     offset_cleanup.py    deletion of offsets that have expired, or whose topic is deleted
-    administration.py    DescribeGroups, ListGroups and DeleteGroups on a shard
-    coordinator.py    the requests, each an operation on a shard; parked requests, expiry
+    administration.py    DescribeGroups, ListGroups and DeleteGroups
 
-Everything but the coordinators is synchronous and gets the time as an argument: events in, `GroupResult`s out.
+A function for a request comes in two parts: one with the coordinator as its first argument, which waits, and one with
+a shard as its first argument, which decides.
+
+The second parts, and all that is below them, are synchronous and get the time as an argument: events in,
+`GroupResult`s out.
 """
 
 from __future__ import annotations

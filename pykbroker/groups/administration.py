@@ -1,23 +1,167 @@
-"""DescribeGroups, ListGroups and DeleteGroups on one shard."""
+"""DescribeGroups, ListGroups and DeleteGroups, and the descriptions of modern groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from pykbroker.controller.turns import Turn, in_turns
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.errors import CoordinatorError
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import encode_record, offset_tombstones, tombstones_in_steps
 from pykbroker.groups.offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, Tombstones
 from pykbroker.groups.shard import GroupShard
-from pykbroker.java_order import timeline_order
+from pykbroker.java_order import copied_order, partition_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from pykbroker.protocol.messages.list_groups import ListedGroup
+from pykbroker.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from pykbroker.protocol.records.batch import frames_with
 from pykbroker.protocol.steps import PIECE, Steps
+
+if TYPE_CHECKING:
+    from pykbroker.coordination.runtime import Write
+    from pykbroker.groups.coordinator import GroupCoordinator
+    from pykbroker.groups.modern.groups import ModernGroups
+
+Described = TypeVar("Described")
 
 CLASSIC_GROUP_TYPE = "classic"
 
 GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
+
+
+def in_described_order(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> list[str]:
+    """Groups of a request in the order in which Kafka describes them: by partition (P-651)."""
+    return [group_id for some in coordinator.runtime.by_partition([*group_ids]) for group_id in some]
+
+
+def describe_group(coordinator: GroupCoordinator, group_id: str, api_version: int) -> DescribedGroup:
+    """Describes one group, for DescribeGroups."""
+    try:
+        _, shard = coordinator.runtime.find(group_id)
+    except CoordinatorError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.error_code)
+    return describe(shard, group_id, api_version)
+
+
+async def describe_modern_group(
+    coordinator: GroupCoordinator,
+    group_id: str,
+    groups_of: Callable[[GroupShard], ModernGroups[Any, Any]],
+    response: Callable[..., Described],
+    *,
+    has_texts: bool,
+) -> Described:
+    """Describes one modern group, as it is now, in turns with other requests.
+
+    Args:
+        group_id: id of the group.
+        groups_of: the groups of the type in a shard.
+        response: makes a description with an error; the class of the descriptions of this type.
+        has_texts: True if an error of the coordinator comes with its general text.
+    """
+    if not group_id:
+        return response(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        _, shard = coordinator.runtime.find(group_id)
+        steps = groups_of(shard).describe(group_id, shard.committed_group(group_id))
+        found: Described = await in_turns(steps)
+    except CoordinatorError as error:
+        text = TEXTS.get(error.error_code) if has_texts else None
+        return response(group_id=group_id, error_code=error.error_code, error_message=text)
+    except GroupError as error:
+        return response(group_id=group_id, error_code=error.error_code, error_message=error.message)
+    return found
+
+
+async def list_groups(coordinator: GroupCoordinator, states: set[str], types: set[str]) -> ListGroupsResponse:
+    """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded.
+
+    Other requests have turns between the shards. Kafka's coordinator asks its threads for each shard, too.
+    """
+    if coordinator.runtime.is_loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    coordinator.runtime.expire_due()
+    groups: list[ListedGroup] = []
+    turn = Turn()
+    shards = {**coordinator.runtime.shards}
+    for number in partition_order(OFFSETS_TOPIC, shards):
+        groups += listed(shards[number], states, types)
+        await turn.end_if_over()
+    return ListGroupsResponse(groups=groups)
+
+
+async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+    """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
+    wanted = [group_id for some in coordinator.runtime.by_partition([*group_ids]) for group_id in copied_order(some)]
+    codes = await _prepare_deletions(coordinator, wanted)
+    writes: dict[str, Write[GroupResult]] = {}
+    turn = Turn()
+    for group_id in wanted:
+        if group_id not in codes:
+            try:
+                _, shard = coordinator.runtime.find(group_id)
+                tombstones = await in_turns(prepare_deletion(shard, group_id))
+                writes[group_id] = coordinator.runtime.begin_write(group_id, delete, group_id, tombstones)
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
+        await turn.end_if_over()
+    for group_id, write in writes.items():
+        try:
+            await coordinator.runtime.settled(group_id, write)
+            codes[group_id] = write.result.response
+        except CoordinatorError as error:
+            codes[group_id] = error.error_code
+        await turn.end_if_over()
+    return {group_id: codes[group_id] for group_id in wanted}
+
+
+async def _prepare_deletions(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+    """Waits until earlier records are replicated, and deletes the states of share groups.
+
+    Returns the codes of groups that can therefore not be deleted.
+    """
+    codes: dict[str, ErrorCode] = {}
+    by_partition: dict[int, list[str]] = {}
+
+    async def delete_states(group_id: str) -> None:
+        try:
+            error = await coordinator.share.delete_states(group_id)
+        except CoordinatorError as failure:
+            error = failure.error_code
+        if error is not ErrorCode.NONE:
+            codes[group_id] = error
+
+    async def wait_replicated(number: int, ids: list[str]) -> None:
+        try:
+            await coordinator.runtime.wait_replicated(number)
+        except CoordinatorError as error:
+            codes.update(dict.fromkeys(ids, error.error_code))
+
+    turn = Turn()
+    # All at once: with a share coordinator that does not answer each of them takes half a minute.
+    async with trio.open_nursery() as nursery:
+        for group_id in group_ids:
+            try:
+                number, shard = coordinator.runtime.find(group_id)
+            except CoordinatorError as error:
+                codes[group_id] = error.error_code
+                continue
+            if group_id in shard.share.by_id:
+                nursery.start_soon(delete_states, group_id)
+            else:
+                by_partition.setdefault(number, []).append(group_id)
+            await turn.end_if_over()
+        for number, ids in by_partition.items():
+            nursery.start_soon(wait_replicated, number, ids)
+    return codes
 
 
 def describe(shard: GroupShard, group_id: str, api_version: int) -> DescribedGroup:
@@ -85,7 +229,7 @@ def prepare_deletion(shard: GroupShard, group_id: str) -> Steps[Tombstones | Non
     return None if len(offsets) <= PIECE else (yield from tombstones_in_steps(offsets))
 
 
-def delete(shard: GroupShard, group_id: str, tombstones: Tombstones | None = None) -> GroupResult:
+def delete(shard: GroupShard, now_ms: int, group_id: str, tombstones: Tombstones | None = None) -> GroupResult:
     """Deletes an Empty group with all its offsets (P-107); the response is an error code.
 
     `tombstones` is the result of `prepare_deletion`.

@@ -5,7 +5,8 @@ expiry when it is Empty and has no offsets left. Consumer groups are in `consume
 `share/groups.py`, Streams groups in `streams/groups.py`; a group id belongs to one group of one type.
 
 This module has the state, how records change it, and the timers. Requests are functions with a shard as their first
-argument: `member_requests`, `modern_writes`, `offset_requests`, `offset_cleanup`, `administration`.
+argument: `member_requests`, `modern_writes`, `offset_commit`, `offset_fetch`, `offset_delete`, `offset_cleanup`,
+`administration`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
-from pykbroker.controller.metadata.registrations import read_endpoints, read_features
+from pykbroker.controller.metadata.endpoints_and_features import read_endpoints, read_features
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import RegisterController
-from pykbroker.controller.metadata.registrations import read_endpoints, read_features
+from pykbroker.controller.metadata.endpoints_and_features import read_endpoints, read_features
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
 from pykbroker.requests.controller_calls import submit_command

@@ -5,6 +5,7 @@ The versions differ in encoding only. Needs DELETE on each group.
 
 from __future__ import annotations
 
+from pykbroker.groups.administration import delete_groups
 from pykbroker.protocol.acl_codes import DELETE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -19,7 +20,7 @@ async def handle_delete_groups(context: BrokerContext, request: DeleteGroupsRequ
     group_ids = dict.fromkeys(request.groups_names)
     refused = await context.refused_in_turns(DELETE, GROUP, group_ids)
     allowed = [group_id for group_id in group_ids if group_id not in refused]
-    results: dict[str, ErrorCode] = await context.services.groups.delete_groups(allowed)
+    results = await delete_groups(context.services.groups, allowed)
     results.update((g, ErrorCode.GROUP_AUTHORIZATION_FAILED) for g in group_ids if g in refused)
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in results.items()]

@@ -7,6 +7,7 @@ v3 authorized operations (KIP-430). v4 group.instance.id. v6 a missing group is 
 from __future__ import annotations
 
 from pykbroker.controller.turns import Turn
+from pykbroker.groups.administration import describe_group, in_described_order
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -23,8 +24,8 @@ async def handle_describe_groups(context: BrokerContext, request: DescribeGroups
     ]
     turn = Turn()
     allowed = [group_id for group_id in request.groups if group_id not in refused]
-    for group_id in context.services.groups.in_described_order(allowed):
-        group = context.services.groups.describe_group(group_id, context.api_version)
+    for group_id in in_described_order(context.services.groups, allowed):
+        group = describe_group(context.services.groups, group_id, context.api_version)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
         groups.append(group)

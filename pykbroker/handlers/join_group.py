@@ -10,6 +10,7 @@ answers it.
 
 from __future__ import annotations
 
+from pykbroker.groups.member_requests import join_group
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -27,8 +28,8 @@ async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -
         request.rebalance_timeout_ms = request.session_timeout_ms
     if context.authorize(READ, GROUP, request.group_id):
         host = java_address(context.client_host)
-        response = await context.services.groups.join_group(
-            request, context.client_id, host, version, context.may_describe_topic
+        response = await join_group(
+            context.services.groups, request, context.client_id, host, version, context.may_describe_topic
         )
     else:
         response = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

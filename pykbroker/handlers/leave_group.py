@@ -6,6 +6,7 @@ v0-2 one member, whose error is the response's. v3 several, by member id or grou
 
 from __future__ import annotations
 
+from pykbroker.groups.member_requests import leave_group
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from pykbroker.requests.context import BrokerContext
@@ -18,7 +19,7 @@ async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest)
     context.require(READ, GROUP, request.group_id)
     groups = context.services.groups
     if context.api_version >= SEVERAL_MEMBERS_VERSION:
-        return await groups.leave_group(request)
+        return await leave_group(groups, request)
     members = [MemberIdentity(member_id=request.member_id)]
-    response = await groups.leave_group(LeaveGroupRequest(group_id=request.group_id, members=members))
+    response = await leave_group(groups, LeaveGroupRequest(group_id=request.group_id, members=members))
     return LeaveGroupResponse(error_code=response.members[0].error_code)

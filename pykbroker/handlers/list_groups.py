@@ -6,6 +6,7 @@ Without DESCRIBE on the cluster, a client sees the groups that it may DESCRIBE.
 
 from __future__ import annotations
 
+from pykbroker.groups.administration import list_groups
 from pykbroker.java_order import trim
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -16,7 +17,7 @@ async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest)
     """Lists the groups that this broker coordinates; the filters ignore case, that of states also blanks (P-106)."""
     states = {trim(name.lower()) for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    response = await context.services.groups.list_groups(states, types)
+    response = await list_groups(context.services.groups, states, types)
     if not context.authorize_cluster(DESCRIBE):
         hidden = await context.refused_in_turns(DESCRIBE, GROUP, (group.group_id for group in response.groups))
         response.groups = [group for group in response.groups if group.group_id not in hidden]

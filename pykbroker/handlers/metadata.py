@@ -24,7 +24,7 @@ from pykbroker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.topic_creation import create_missing_topics
+from pykbroker.requests.auto_topic_creation import create_missing_topics
 from pykbroker.requests.topic_encoder import TOPIC_OPERATIONS_VERSION, TopicEncoder
 
 if TYPE_CHECKING:

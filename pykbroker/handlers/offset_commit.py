@@ -7,6 +7,7 @@ GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION. v10 topics by id (KIP-848).
 from __future__ import annotations
 
 from pykbroker.controller.turns import Turn
+from pykbroker.groups.offset_commit import commit_offsets, refused_commit, refused_topic
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -29,9 +30,7 @@ Refused = dict[str | bytes, OffsetCommitResponseTopic]
 async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commits offsets of existing partitions (P-111); the others get an error, P-108 to P-110, P-115."""
     if not context.authorize(READ, GROUP, request.group_id):
-        return OffsetCommitResponse(
-            topics=[_failed(topic, ErrorCode.GROUP_AUTHORIZATION_FAILED) for topic in request.topics]
-        )
+        return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     # In the order in which Kafka answers: one entry for each topic, also for one that the request names twice.
     refused: Refused = {}
     accepted: list[OffsetCommitRequestTopic] = []
@@ -43,7 +42,7 @@ async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequ
     if not accepted:
         return OffsetCommitResponse(topics=list(refused.values()))
     request.topics = accepted
-    response = await context.services.groups.commit_offsets(request, context.api_version)
+    response = await commit_offsets(context.services.groups, request, context.api_version)
     response.topics = _merge(context, refused, response.topics)
     return response
 
@@ -65,7 +64,7 @@ def _sort_out(
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = topic.name if found is None else found.name
     if (found is not None or not by_id) and not context.authorize(READ, TOPIC, name):
-        _add(context, refused, _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        _add(context, refused, refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return
     existing = {} if found is None else found.partitions
     unknown = [
@@ -91,14 +90,6 @@ def _add(context: BrokerContext, topics: Refused, topic: OffsetCommitResponseTop
     known = topics.setdefault(key, topic)
     if known is not topic:
         known.partitions += topic.partitions
-
-
-def _failed(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
-    partitions = [
-        OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-        for partition in topic.partitions
-    ]
-    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _merge(

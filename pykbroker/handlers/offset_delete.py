@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.groups.offset_delete import delete_offsets
 from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
@@ -39,7 +40,7 @@ async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequ
         if known:
             accepted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
     accepted_request = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
-    response = await context.services.groups.delete_offsets(accepted_request)
+    response = await delete_offsets(context.services.groups, accepted_request)
     if response.error_code != ErrorCode.NONE or not refused:
         return response
     async for topic_response in EachInTurns(response.topics):

@@ -9,6 +9,7 @@ member id and epoch, which are ignored for classic groups. v10 topics by id.
 from __future__ import annotations
 
 from pykbroker.controller.turns import Turn, in_turns
+from pykbroker.groups.offset_fetch import fetch_offsets, fetch_stable_offsets, without_offset
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_fetch import (
@@ -18,7 +19,6 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
@@ -90,8 +90,7 @@ async def _authorized_offsets(
                 refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             else:
                 group.topics.append(topic)
-    groups = context.services.groups
-    response = await groups.fetch_stable_offsets(group) if require_stable else await groups.fetch_offsets(group)
+    response = await (fetch_stable_offsets if require_stable else fetch_offsets)(context.services.groups, group)
     if requested is None:
         hidden = await context.refused_in_turns(DESCRIBE, TOPIC, (topic.name for topic in response.topics))
         response.topics = [topic for topic in response.topics if topic.name not in hidden]
@@ -99,10 +98,7 @@ async def _authorized_offsets(
 
 
 def _failed(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
-    partitions = [
-        OffsetFetchResponsePartitions(partition_index=p, committed_offset=-1, metadata="", error_code=error)
-        for p in topic.partition_indexes
-    ]
+    partitions = [without_offset(p, error) for p in topic.partition_indexes]
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 

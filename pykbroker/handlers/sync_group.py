@@ -10,6 +10,7 @@ whose member leaves meanwhile gets UNKNOWN_MEMBER_ID; Kafka answers neither.
 from __future__ import annotations
 
 from pykbroker.errors import KafkaError
+from pykbroker.groups.member_requests import sync_group
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -24,4 +25,4 @@ async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -
     if context.api_version >= PROTOCOL_REQUIRED_VERSION and is_incomplete:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     context.require(READ, GROUP, request.group_id)
-    return await context.services.groups.sync_group(request)
+    return await sync_group(context.services.groups, request)

@@ -16,6 +16,7 @@ from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.errors import CoordinatorError
+from pykbroker.groups.offset_commit import commit_offsets
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -145,7 +146,7 @@ async def _commit(
     )
     producer = TransactionalProducer(request.producer_id, request.producer_epoch)
     groups = context.services.groups
-    response = await groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
+    response = await commit_offsets(groups, commit, context.api_version, producer, verification)
     turn = Turn() if len(response.topics) > PIECE else None
     for answered in response.topics:
         results.setdefault(answered.name, []).extend(

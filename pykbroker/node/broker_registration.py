@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.endpoints_and_features import endpoints_as, features_as
 from pykbroker.controller.metadata.features import supported_features
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
-from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_directory import METADATA_TOPIC

@@ -515,7 +515,7 @@ def _throttle(metadata: MetadataCache, config: BrokerConfig, side: str) -> Repli
 async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopic) -> None:
     # Imported at the first FindCoordinator, which makes a start faster.
     from pykbroker.controller.metadata.topics import NewTopic
-    from pykbroker.requests.topic_creation import create_request
+    from pykbroker.requests.auto_topic_creation import create_request
 
     new = NewTopic(topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items()))
     answer = await channel.request(create_request([new], INTERNAL_TOPIC_TIMEOUT_MS), INTERNAL_TOPIC_TIMEOUT_MS)

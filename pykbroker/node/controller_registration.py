@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.metadata.endpoints_and_features import endpoints_as, features_as
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
-from pykbroker.controller.metadata.registrations import endpoints_as, features_as
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.uuids import random_uuid

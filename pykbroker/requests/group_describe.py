@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.controller.turns import EachInTurns, Turn
+from pykbroker.groups.administration import describe_modern_group, in_described_order
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -64,9 +65,9 @@ async def described_groups(
     turn = Turn()
     allowed = [group_id for group_id in request.group_ids if group_id not in refused]
     empty = [group_id for group_id in allowed if not group_id]
-    for group_id in empty + context.services.groups.in_described_order(filter(None, allowed)):
+    for group_id in empty + in_described_order(context.services.groups, filter(None, allowed)):
         await turn.end_if_over()
-        group = await context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
+        group = await describe_modern_group(context.services.groups, group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
         if await _hides_topics(context, topics_of(group)):

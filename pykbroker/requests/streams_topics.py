@@ -13,7 +13,7 @@ from pykbroker.groups.streams.configured import InternalTopic, StatusCode
 from pykbroker.protocol.acl_codes import CREATE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
-from pykbroker.requests.topic_creation import create_topics
+from pykbroker.requests.auto_topic_creation import create_topics
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext

@@ -145,6 +145,14 @@ class InFlightBatch:
         states += [InFlightState(AVAILABLE, self.state.delivery_count - 1) for _ in range(len(self) - acquired)]
         self.offset_states = states
 
+    def ranges(self) -> Iterator[tuple[int, int, InFlightState]]:
+        """(first offset, last offset, state): the whole batch, or each offset of one that was split."""
+        if self.offset_states is None:
+            yield self.first_offset, self.last_offset, self.state
+        else:
+            for offset, state in enumerate(self.offset_states, self.first_offset):
+                yield offset, offset, state
+
     def states_between(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, InFlightState]]:
         """Offsets in a range, bounds included, with their states; the batch is split."""
         assert self.offset_states is not None

@@ -121,13 +121,9 @@ class SharePartition:
                     return gap_start
                 # Offsets that do not exist, of a compacted topic, may be between two batches.
                 gap_start = max(batch.last_offset + 1, gap_start)
-            if batch.offset_states is None:
-                if batch.state.can_be_acquired:
-                    return batch.first_offset
-                continue
-            for index, state in enumerate(batch.offset_states):
+            for offset, _, state in batch.ranges():
                 if state.can_be_acquired:
-                    return batch.first_offset + index
+                    return offset
         return None
 
     @property
@@ -234,18 +230,11 @@ class SharePartition:
                     # Between them are records that were never delivered.
                     break
                 gap_start = max(gap_start, batch.last_offset + 1)
-            if batch.offset_states is None:
-                if batch.state.is_in_transition or not is_terminal(batch.state.state):
-                    break
-                last_done = batch.last_offset
-                count += self.count_from_start(batch.first_offset, batch.last_offset)
-                continue
-            for index, state in enumerate(batch.offset_states):
+            for first_offset, last_offset, state in batch.ranges():
                 if state.is_in_transition or not is_terminal(state.state):
                     return last_done, count
-                last_done = batch.first_offset + index
-                if last_done >= self.start_offset:
-                    count += 1
+                last_done = last_offset
+                count += self.count_from_start(first_offset, last_offset)
         return last_done, count
 
     # Locks
@@ -354,12 +343,9 @@ class SharePartition:
         for batch in self.batches:
             if batch.first_offset >= end_offset:
                 break
-            if batch.offset_states is None:
-                if is_terminal(batch.state.state):
-                    count += self.count_from_start(batch.first_offset, min(batch.last_offset, end_offset - 1))
-                continue
-            for _, state in batch.states_between(self.start_offset, end_offset - 1):
-                count += is_terminal(state.state)
+            for first_offset, last_offset, state in batch.ranges():
+                if is_terminal(state.state):
+                    count += self.count_from_start(first_offset, min(last_offset, end_offset - 1))
         return count
 
 

@@ -3,6 +3,7 @@
     transaction.py    one transactional id: states, epochs, timeouts, under both protocol generations
     states.py         the states, and the fields that a record has for a transactional id
     shard.py          the ids of one partition of `__transaction_state`
+    events.py         requests and timeouts, as a shard applies them
     state_log.py      a state as a record of `__transaction_state`, and back
     marker_queue.py   markers that wait to be written, and the outcome of each error of a marker
     coordinator.py    the requests, each an event on a shard; fresh producer ids, timeouts, expiry

@@ -65,106 +65,6 @@ class Answer(NamedTuple):
     producer_epoch: int = -1
 
 
-class InitializeProducer:
-    """InitProducerId as an event: a fresh epoch, or the end of the ongoing transaction.
-
-    Args:
-        timeout_ms: of the producer's transactions.
-        expected: producer id and epoch in the request; None if it has none.
-        level: the finalized transaction.version.
-
-    Attributes:
-        is_fencing: True if the event has aborted an ongoing transaction; the client then has to ask again (P-128).
-    """
-
-    __slots__ = ("_expected", "_level", "_timeout_ms", "is_fencing")
-
-    def __init__(self, timeout_ms: int, expected: tuple[int, int] | None, level: int) -> None:
-        self._timeout_ms = timeout_ms
-        self._expected = expected
-        self._level = level
-        self.is_fencing = False
-
-    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-        """Initializes the id, or aborts its transaction."""
-        self.is_fencing = transaction.may_be_fenced_by(self._expected)
-        if self.is_fencing:
-            return transaction.fence_and_abort(self._level, now_ms, fresh_id)
-        return transaction.initialize(self._timeout_ms, self._expected, now_ms, fresh_id)
-
-
-class AddPartitions(NamedTuple):
-    """AddPartitionsToTxn of one transaction as an event; `level` is the finalized transaction.version."""
-
-    producer_id: int
-    producer_epoch: int
-    partitions: frozenset[TopicPartition]
-    client_version: int
-    level: int
-
-    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-        """Adds the partitions."""
-        outcome = transaction.add(self.producer_id, self.producer_epoch, self.partitions, self.client_version, now_ms)
-        return _storable(transaction, outcome, self.client_version, self.level)
-
-
-class EndTransaction(NamedTuple):
-    """EndTxn as an event; `level` is the finalized transaction.version."""
-
-    producer_id: int
-    producer_epoch: int
-    is_commit: bool
-    client_version: int
-    level: int
-
-    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-        """Decides the transaction."""
-        outcome = transaction.end(
-            self.producer_id, self.producer_epoch, self.is_commit, self.client_version, now_ms, fresh_id
-        )
-        return _storable(transaction, outcome, self.client_version, self.level)
-
-
-def _storable(transaction: Transaction, outcome: Outcome, client_version: int, level: int) -> Outcome:
-    """The outcome, or UNSUPPORTED_VERSION if records of this level cannot hold the client's version (P-433).
-
-    In Kafka the transactional id then stays busy until the broker's next start.
-    """
-    if outcome.state is None or client_version < TV_2 or level != TV_0:
-        return outcome
-    from pykbroker.transactions.transaction import Outcome
-
-    transaction.fail()
-    return Outcome(ErrorCode.UNSUPPORTED_VERSION)
-
-
-class AbortLate(NamedTuple):
-    """Abort of a transaction that had timed out at `late_ms`; `level` is the finalized transaction.version."""
-
-    late_ms: int
-    level: int
-
-    def apply(self, transaction: Transaction, now_ms: int, fresh_id: int | None) -> Outcome:
-        """Aborts it, unless it has ended, and the next one begun, while a producer id was awaited."""
-        if transaction.has_timed_out(self.late_ms):
-            return transaction.fence_and_abort(self.level, now_ms, fresh_id)
-        from pykbroker.transactions.transaction import Outcome
-
-        return Outcome(ErrorCode.INVALID_TXN_STATE)
-
-
-def _handle(
-    shard: TransactionShard,
-    now_ms: int,
-    transactional_id: str,
-    event: TransactionEvent,
-    fresh_id: int | None,
-    after_reply: AfterReply | None,
-) -> TransactionResult:
-    # The module of the shard is imported late.
-    return shard.handle(now_ms, transactional_id, event, fresh_id, after_reply)
-
-
 class TransactionCoordinator:
     """All transactional ids whose partition of `__transaction_state` this broker leads.
 
@@ -259,6 +159,8 @@ class TransactionCoordinator:
             await self._create_if_new(transactional_id, timeout_ms)
         except KafkaError as error:
             return Answer(error.error_code)
+        from pykbroker.transactions.events import InitializeProducer
+
         event = InitializeProducer(timeout_ms, expected, self.level)
         answer = await self._carry_out(transactional_id, event)
         if answer.error is ErrorCode.NONE and event.is_fencing:
@@ -286,6 +188,8 @@ class TransactionCoordinator:
             _, shard = self._runtime.find(transactional_id)
             if shard.must_prepare(transactional_id, added):
                 await in_turns(shard.prepare_partitions(transactional_id, added))
+        from pykbroker.transactions.events import AddPartitions
+
         event = AddPartitions(producer_id, epoch, added, client_version, self.level)
         return (await self._carry_out(transactional_id, event)).error
 
@@ -362,6 +266,8 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
+        from pykbroker.transactions.events import EndTransaction
+
         event = EndTransaction(producer_id, producer_epoch, is_commit, client_version, self.level)
         answer = await self._carry_out(transactional_id, event, after_reply)
         return answer if client_version >= TV_2 else Answer(answer.error)
@@ -430,9 +336,13 @@ class TransactionCoordinator:
         Raises:
             KafkaError: this broker does not coordinate the id, or there is no producer id.
         """
+        from pykbroker.transactions.shard import TransactionShard
+
         fresh_id: int | None = None
         while True:
-            write = self._runtime.begin_write(transactional_id, _handle, transactional_id, event, fresh_id, after_reply)
+            write = self._runtime.begin_write(
+                transactional_id, TransactionShard.handle, transactional_id, event, fresh_id, after_reply
+            )
             if not write.result.response.needs_producer_id:
                 return write
             fresh_id = await self._next_producer_id()
@@ -475,6 +385,8 @@ class TransactionCoordinator:
 
     async def _abort_timed_out(self) -> None:
         """Aborts transactions that have timed out, and fences their producers (P-140)."""
+        from pykbroker.transactions.events import AbortLate
+
         now_ms = self._runtime.now_ms()
         late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
         for transaction in late:

@@ -98,7 +98,7 @@ EXCEPTIONS = {
         "transactions.coordinator.TransactionCoordinator._deliver",
     },
     "an administrator's request": {
-        "groups.coordinator.GroupCoordinator._prepare_deletions",
+        "groups.administration._prepare_deletions",
         "groups.share.requests.ShareGroupRequests._administer",
         "groups.share.requests.ShareGroupRequests._delete_partitions",
         "groups.share.requests.ShareGroupRequests.alter_offsets",

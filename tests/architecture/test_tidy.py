@@ -91,6 +91,7 @@ def test_the_log_store_is_synchronous_and_gets_the_time_as_an_argument() -> None
 
 def test_the_states_of_groups_and_transactions_are_pure() -> None:
     shells = {
+        "pykbroker/groups/administration.py",
         "pykbroker/groups/coordinator.py",
         "pykbroker/groups/large_writes.py",
         "pykbroker/groups/consumer/requests.py",

@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
-from pykbroker.controller.broker_commands import CurrentImage
 from pykbroker.controller.broker_heartbeats import BrokerState, Heartbeat
+from pykbroker.controller.broker_session_commands import CurrentImage
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.controller.broker_commands import AdmitBroker, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import NEVER_MS, BrokerHeartbeats, BrokerState, Heartbeat
+from pykbroker.controller.broker_session_commands import AdmitBroker, HeartbeatResult, ProcessHeartbeat
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from pykbroker.controller import broker_commands
+from pykbroker.controller import broker_session_commands
 from pykbroker.controller.metadata import broker_elections, partition_changes
 from pykbroker.controller.metadata.eligible_replicas import Eligibility
 from pykbroker.controller.raft import election, leader
@@ -20,7 +20,7 @@ from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.coordination.transaction_marker import WrittenMarker
-from pykbroker.groups import offset_requests
+from pykbroker.groups import offset_commit
 from pykbroker.groups.consumer import leaving, target
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.consumer.group import NO_OWNER_EPOCH, ConsumerGroup
@@ -258,7 +258,7 @@ def _duplicates_are_appended() -> list[Patch]:
 
 
 def _old_members_commit() -> list[Patch]:
-    return [(offset_requests, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
+    return [(offset_commit, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
 
 
 # Consumer groups (KIP-848)
@@ -377,13 +377,13 @@ def _streams_targets_are_not_stored() -> list[Patch]:
 
 
 def _a_failure_changes_no_leader() -> list[Patch]:
-    original = vars(broker_commands)["changes_when_broker_leaves"]
+    original = vars(broker_session_commands)["changes_when_broker_leaves"]
 
     def changes(image: Any, context: Any, broker_id: int, lost: Any = None) -> Any:
         yield
         return [] if lost else (yield from original(image, context, broker_id))
 
-    return [(broker_commands, "changes_when_broker_leaves", changes)]
+    return [(broker_session_commands, "changes_when_broker_leaves", changes)]
 
 
 def _a_failure_takes_all_replicas() -> list[Patch]:

@@ -13,7 +13,7 @@ from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams.checks import check_request
 from pykbroker.groups.streams.configured import InternalTopic
-from pykbroker.groups.streams.topic_creation import InternalTopicCreation
+from pykbroker.groups.streams.internal_topic_creation import InternalTopicCreation
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,

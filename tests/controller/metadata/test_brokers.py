@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.broker_session_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.brokers import (
     FenceBroker,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.controller.broker_commands import AdmitBroker
 from pykbroker.controller.broker_heartbeats import BrokerHeartbeats
+from pykbroker.controller.broker_session_commands import AdmitBroker
 from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
 from pykbroker.controller.metadata.configs import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.controller.broker_commands import ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.broker_session_commands import ProcessHeartbeat
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.brokers import RegisterController, StartControlledShutdown
 from pykbroker.controller.metadata.commands import CommandRefused

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.broker_heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.broker_session_commands import AdmitBroker, ProcessHeartbeat
 from pykbroker.controller.metadata.alter_partition import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.broker_elections import has_its_directory
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnregisterBroker

@@ -19,7 +19,7 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.coordination.replication_queue import ReplicationQueues
 from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.errors import CoordinatorError, KafkaError
-from pykbroker.groups import offset_requests
+from pykbroker.groups import offset_commit, offset_fetch
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
@@ -117,7 +117,9 @@ class History:
             offset += 1
             try:
                 node = self.coordinator(OFFSETS_TOPIC)
-                response = await ask(node, 6, node.groups.commit_offsets, commit_request(GROUP, offset), 9)
+                response = await ask(
+                    node, 6, offset_commit.commit_offsets, node.groups, commit_request(GROUP, offset), 9
+                )
             except NoAnswer:
                 continue
             if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
@@ -149,10 +151,10 @@ class History:
             group_id=group_id, topics=[OffsetFetchRequestTopics(name=DATA_TOPIC, partition_indexes=[0])]
         )
         try:
-            _, shard = node.groups._runtime.find(group_id)
+            _, shard = node.groups.runtime.find(group_id)
         except CoordinatorError:
             return None
-        answer = finished(offset_requests.fetch(shard, request, require_stable=True))
+        answer = finished(offset_fetch.fetch(shard, request, require_stable=True))
         if answer.error_code != ErrorCode.NONE or answer.topics[0].partitions[0].error_code != ErrorCode.NONE:
             return None
         offset: int = answer.topics[0].partitions[0].committed_offset
@@ -237,7 +239,7 @@ class History:
                 return False
             request = commit_request(TRANSACTIONAL_GROUP, number)
             producer = TransactionalProducer(*known)
-            response = await ask(node, 6, node.groups.commit_transactional_offsets, request, 5, producer, None)
+            response = await ask(node, 6, offset_commit.commit_offsets, node.groups, request, 5, producer, None)
         except NoAnswer:
             return False
         is_committed = response.topics[0].partitions[0].error_code == ErrorCode.NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pykbroker.groups import member_requests, offset_cleanup, offset_requests
+from pykbroker.groups import member_requests, offset_cleanup, offset_commit, offset_fetch
 from pykbroker.groups.classic.group import Group, GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult, Requester
@@ -150,7 +150,7 @@ class Driver:
             reason=reason,
         )
         requester = Requester(client_id, "/127.0.0.1", version, self._member_count.to_bytes(16, "big"))
-        self.carry_out(member_requests.join(self.shard, self.now_ms, request, requester, waiter))
+        self.carry_out(member_requests.classic_group_join(self.shard, self.now_ms, request, requester, waiter))
         return waiter
 
     def new_member(self, **options: object) -> tuple[str, Parked]:
@@ -181,18 +181,20 @@ class Driver:
             protocol_name=protocol_name,
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
         )
-        self.carry_out(member_requests.sync(self.shard, self.now_ms, request, waiter))
+        self.carry_out(member_requests.classic_group_sync(self.shard, self.now_ms, request, waiter))
         return waiter
 
     def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
         request = HeartbeatRequest(
             group_id="g", member_id=member_id, group_instance_id=instance_id, generation_id=generation_id
         )
-        return member_requests.heartbeat(self.shard, request, self.now_ms)
+        return member_requests.classic_group_heartbeat(self.shard, request, self.now_ms)
 
     def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
         identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
-        result = member_requests.leave(self.shard, self.now_ms, LeaveGroupRequest(group_id="g", members=identities))
+        result = member_requests.classic_group_leave(
+            self.shard, self.now_ms, LeaveGroupRequest(group_id="g", members=identities)
+        )
         self.carry_out(result)
         return [ErrorCode(member.error_code) for member in result.response.members]
 
@@ -233,14 +235,14 @@ class Driver:
                 )
             ],
         )
-        result = offset_requests.commit(self.shard, self.now_ms, request, version)
+        result = offset_commit.commit(self.shard, self.now_ms, request, version)
         error = self.carry_out(result)
         return error or ErrorCode(result.response.topics[0].partitions[0].error_code)
 
     def fetch(self, topic: str = "t", partition: int = 0, *, group_id: str = "g", topic_id: bytes = bytes(16)) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])]
         request = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        response = finished(offset_requests.fetch(self.shard, request))
+        response = finished(offset_fetch.fetch(self.shard, request))
         return response.topics[0].partitions[0].committed_offset
 
     def expire(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pykbroker.groups import administration
 from pykbroker.groups.committed import groups_of
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.offset_requests import fetch
+from pykbroker.groups.offset_fetch import fetch
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey

@@ -17,7 +17,7 @@ from pykbroker.coordination.deadlines import Deadlines
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.errors import KafkaError
-from pykbroker.groups import administration, coordinator, offset_cleanup, offset_requests
+from pykbroker.groups import administration, coordinator, member_requests, offset_cleanup, offset_commit, offset_delete
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.offset_cleanup import TOMBSTONES_PER_STEP
 from pykbroker.groups.offset_log import decode_record, group_tombstone
@@ -101,7 +101,7 @@ async def test_without_initial_delay_a_join_is_answered_at_once_p_94(tmp_path: P
 
 async def test_what_members_say_of_themselves_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all groups: it stays until sessions end, whatever became of the clients. Small members always get in."""
-    monkeypatch.setattr("pykbroker.groups.coordinator.METADATA_BYTES_MAX", 250_000)
+    monkeypatch.setattr("pykbroker.groups.member_requests.METADATA_BYTES_MAX", 250_000)
     rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
     large = [JoinGroupRequestProtocol(name="range", metadata=bytes(100_000))]
     async with rig.running():
@@ -164,16 +164,17 @@ async def test_a_deletion_of_many_groups_lets_others_have_turns(
 ) -> None:
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
     rig, steps, deletions = Rig(tmp_path), Steps(), list[int]()
+    delete_group = administration.delete
 
     def delete(shard: GroupShard, now_ms: int, group_id: str, tombstones: Tombstones | None) -> GroupResult:
         deletions.append(steps.count)
-        return administration.delete(shard, group_id, tombstones)
+        return delete_group(shard, now_ms, group_id, tombstones)
 
-    monkeypatch.setattr(coordinator, "_delete_group", delete)
+    monkeypatch.setattr(administration, "delete", delete)
     async with rig.running():
         trio.lowlevel.add_instrument(steps)
         ids = [f"g{number}" for number in range(60)]
-        assert set((await rig.groups.delete_groups(ids)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}
+        assert set((await administration.delete_groups(rig.groups, ids)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}
         trio.lowlevel.remove_instrument(steps)
     assert len(set(deletions)) == 60
 
@@ -187,7 +188,7 @@ async def test_the_tombstones_of_a_large_group_are_encoded_in_turns_p_107(
     rig, turns = Rig(tmp_path), 0
     async with rig.running():
         await rig.commit(7)
-        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        shard = rig.groups.runtime.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(500):
@@ -203,7 +204,7 @@ async def test_the_tombstones_of_a_large_group_are_encoded_in_turns_p_107(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
-            assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+            assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.NONE}
             nursery.cancel_scope.cancel()
         assert turns > 20
         assert (shard.offsets.of_group("g"), "g" in shard.groups) == ({}, False)
@@ -225,20 +226,20 @@ async def test_no_request_overtakes_the_end_of_a_session(tmp_path: Path, what: s
         await rig.sync(member_id, joined.generation_id, {member_id: b"all"})
         groups = rig.groups
         jump_to_a_busy_loop(9.999)
-        assert groups.describe_group("g", 5).group_state == "Stable"
+        assert administration.describe_group(groups, "g", 5).group_state == "Stable"
         jump_to_a_busy_loop(0.001)
         if what == "delete":
-            assert await groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+            assert await administration.delete_groups(groups, ["g"]) == {"g": ErrorCode.NONE}
         elif what == "describe":
-            assert groups.describe_group("g", 5).group_state == "Empty"
+            assert administration.describe_group(groups, "g", 5).group_state == "Empty"
         elif what == "list":
-            [listed] = (await groups.list_groups(set(), set())).groups
+            [listed] = (await administration.list_groups(groups, set(), set())).groups
             assert listed.group_state == "Empty"
         elif what == "heartbeat":
             assert await heartbeat(rig, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
         elif what == "leave":
             leaving = MemberIdentity(member_id=member_id)
-            response = await groups.leave_group(LeaveGroupRequest(group_id="g", members=[leaving]))
+            response = await member_requests.leave_group(groups, LeaveGroupRequest(group_id="g", members=[leaving]))
             assert [member.error_code for member in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
         elif what == "commit":
             error = await rig.commit(1, member_id=member_id, generation_id_or_member_epoch=1)
@@ -256,17 +257,17 @@ async def test_offsets_can_be_deleted_once_the_last_session_is_over(tmp_path: Pa
         partitions = [OffsetDeleteRequestPartition(partition_index=0)]
         topics = [OffsetDeleteRequestTopic(name="clicks", partitions=partitions)]
         request = OffsetDeleteRequest(group_id="g", topics=topics)
-        response = await rig.groups.delete_offsets(request)
+        response = await offset_delete.delete_offsets(rig.groups, request)
         assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         jump_to_a_busy_loop(10)
-        response = await rig.groups.delete_offsets(request)
+        response = await offset_delete.delete_offsets(rig.groups, request)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("meanwhile", ["", "a commit", "a new leader"])
 async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str) -> None:
     """Records are encoded while other requests run. Their commit may add to what a deletion has found."""
-    rig, count = Rig(tmp_path), 2 * offset_requests.FEW
+    rig, count = Rig(tmp_path), 2 * offset_commit.FEW
 
     async def in_turns_with_others(steps: WorkInSteps[Any]) -> Any:
         made = finished(steps)
@@ -300,15 +301,15 @@ async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pyte
         ],
     )
     async with rig.running():
-        committed = await rig.groups.commit_offsets(request, 8)
+        committed = await offset_commit.commit_offsets(rig.groups, request, 8)
         assert await rig.fetch(topic="other", partition=count - 1) == count - 1
         assert {p.error_code for topic in committed.topics for p in topic.partitions} == {ErrorCode.NONE}
         [batch] = partition_of_g(rig).log.iter_batches()
         assert batch.record_count == 2 * count
         first = OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-        await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="g", topics=[first]))
-        monkeypatch.setattr(coordinator, "in_turns", in_turns_with_others)
-        deleted = await outcome_of(rig.groups.delete_offsets, deletion)
+        await offset_delete.delete_offsets(rig.groups, OffsetDeleteRequest(group_id="g", topics=[first]))
+        monkeypatch.setattr(offset_delete, "in_turns", in_turns_with_others)
+        deleted = await outcome_of(offset_delete.delete_offsets, rig.groups, deletion)
         monkeypatch.undo()
         if meanwhile == "a new leader":
             assert deleted is ErrorCode.NOT_COORDINATOR
@@ -318,7 +319,7 @@ async def test_offsets_of_very_many_partitions(tmp_path: Path, monkeypatch: pyte
         last = list(partition_of_g(rig).log.iter_batches())[-1]
         assert last.record_count == 2 * count - (meanwhile == "")
         assert await rig.fetch() == await rig.fetch(topic="other", partition=count - 1) == -1
-        assert rig.groups._runtime.shards[PARTITION_OF_G].offsets.of_group("g") == {}
+        assert rig.groups.runtime.shards[PARTITION_OF_G].offsets.of_group("g") == {}
     again = Rig(tmp_path)
     async with again.running():
         assert await again.fetch() == await again.fetch(topic="other") == -1
@@ -478,7 +479,7 @@ async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path)
     rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
     async with rig.running():
         await rig.commit(7)
-        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        shard = rig.groups.runtime.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(2_500):
@@ -500,7 +501,7 @@ async def test_others_have_turns_while_very_many_offsets_expire_p_114(
     rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
     async with rig.running():
         await rig.commit(7, partition=1)
-        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        shard = rig.groups.runtime.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 1)
         assert committed is not None
         committed = committed._replace(commit_timestamp_ms=committed.commit_timestamp_ms - 4_000_000)
@@ -586,7 +587,7 @@ async def test_the_many_offsets_of_a_deleted_topic_go_in_turns(tmp_path: Path, m
     rig = Rig(tmp_path)
     async with rig.running():
         await rig.commit(7)
-        shard = rig.groups._runtime.shards[PARTITION_OF_G]
+        shard = rig.groups.runtime.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(1, 5 * TOMBSTONES_PER_STEP):
@@ -679,7 +680,7 @@ async def test_requests_about_a_group_of_another_broker_p_90(tmp_path: Path) -> 
         rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
         groups = rig.groups
         leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
-        assert await outcome_of(groups.leave_group, leave) is ErrorCode.NOT_COORDINATOR
+        assert await outcome_of(member_requests.leave_group, groups, leave) is ErrorCode.NOT_COORDINATOR
         beat = ConsumerGroupHeartbeatRequest(
             group_id="g", subscribed_topic_names=["clicks"], rebalance_timeout_ms=1, topic_partitions=[]
         )
@@ -755,7 +756,7 @@ async def test_a_join_of_a_classic_member_has_the_regular_expressions_of_others_
         )
         await rig.groups.consumer.heartbeat(request, 1, "client", "/host", lambda topic: True)
         await trio.testing.wait_all_tasks_blocked()
-        [group] = [group for shard in rig.groups._runtime.shards.values() for group in shard.consumer.by_id.values()]
+        [group] = [group for shard in rig.groups.runtime.shards.values() for group in shard.consumer.by_id.values()]
         assert group.resolved["cl.*"].topics == {"clicks"}
         rig.change(topic_image("clicks", 2), topic_image("clocks", 1), topic_image(OFFSETS_TOPIC, 5))
         await trio.sleep(11)
@@ -769,7 +770,7 @@ async def test_an_offset_deletion_without_a_group_p_91(tmp_path: Path) -> None:
     """P-91."""
     rig = Rig(tmp_path)
     async with rig.running():
-        refused = await outcome_of(rig.groups.delete_offsets, OffsetDeleteRequest(group_id=""))
+        refused = await outcome_of(offset_delete.delete_offsets, rig.groups, OffsetDeleteRequest(group_id=""))
         assert refused is ErrorCode.INVALID_GROUP_ID
 
 

@@ -34,7 +34,7 @@ async def test_p432_groups_follow_the_assignment_intervals(tmp_path: Path) -> No
     rig = Rig(tmp_path, settings(0))
     async with rig.running():
         await rig.commit(1)
-        (place, *_) = rig.groups._runtime.shards.values()
+        (place, *_) = rig.groups.runtime.shards.values()
         rig.groups.follow_config(BrokerConfig.from_properties({**rig.services.config.static_properties, **settings(7)}))
         for shard in (place, rig.groups._make_shard(1)):
             intervals = [groups.settings_of("g").assignment_interval_ms for groups in shard.modern_groups]

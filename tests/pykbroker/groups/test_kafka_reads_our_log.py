@@ -25,9 +25,9 @@ async def test_dump_log_decodes_groups_and_offsets_p_117(tmp_path: Path) -> None
         member_id = await rig.stable()
         assert await rig.commit(7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
         assert await rig.commit(8, partition=1, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.groups]
         [result] = offset_cleanup.delete_topics(shard, {"clicks": topic_id("clicks")})
-        rig.groups._runtime.carry_out_in_batches(coordinator_partition("g", 5), shard, result)
+        rig.groups.runtime.carry_out_in_batches(coordinator_partition("g", 5), shard, result)
     folder = tmp_path / f"{OFFSETS_TOPIC}-{coordinator_partition('g', 5)}"
     files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
     run = subprocess.run(  # noqa: ASYNC221 - nothing else runs

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
-from pykbroker.groups import administration, offset_cleanup, offset_requests
+from pykbroker.groups import administration, offset_cleanup, offset_commit, offset_delete, offset_fetch
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
 from pykbroker.groups.offset_log import encode_record
 from pykbroker.groups.offsets import CommittedOffset
@@ -49,21 +49,21 @@ class TestCommit:
                             committed_offset=number,
                             committed_metadata="m" * 5000 if number == 3 else None,
                         )
-                        for number in range(offset_requests.FEW + 1)
+                        for number in range(offset_commit.FEW + 1)
                     ],
                 )
                 for name in ("t", "u")
             ],
         )
-        assert offset_requests.is_large(request)
+        assert offset_commit.is_large(request)
         driver = Driver()
-        prepared = finished(offset_requests.prepare_commit(request, START_MS, producer, 4096))
-        result = offset_requests.commit(driver.shard, START_MS, request, 4, producer, prepared)
-        expected = offset_requests.commit(driver.shard, START_MS, request, 4, producer)
+        prepared = finished(offset_commit.prepare_commit(request, START_MS, producer, 4096))
+        result = offset_commit.commit(driver.shard, START_MS, request, 4, producer, prepared)
+        expected = offset_commit.commit(driver.shard, START_MS, request, 4, producer)
         assert result.records == expected.records
         assert result.frames == frames_of(map(encode_record, expected.records))
         assert expected.frames is None
-        assert len(result.records) == 2 * offset_requests.FEW
+        assert len(result.records) == 2 * offset_commit.FEW
         assert result.response == expected.response
 
     @pytest.mark.parametrize("has_others", [False, True])
@@ -76,7 +76,7 @@ class TestCommit:
 
         The records get their place in the log when they are appended, some time after the offsets were made.
         """
-        count = offset_requests.FEW + 1
+        count = offset_commit.FEW + 1
         request = OffsetCommitRequest(
             group_id="g",
             topics=[
@@ -99,14 +99,14 @@ class TestCommit:
         for is_prepared in (False, True):
             driver = Driver()
             shard = driver.shard
-            steps = offset_requests.prepare_commit(request, START_MS, producer, 4096)
+            steps = offset_commit.prepare_commit(request, START_MS, producer, 4096)
             next(steps)
             for topic in ("t", "z") if has_others else ():
                 driver.commit(7, topic=topic, partition=5)
             for producer_id in (7, 8) if has_others else ():
                 shard.pending.put(producer_id, ("g", "u", 1), CommittedOffset(9, -1, "", START_MS, record_offset=2))
             prepared = finished(steps) if is_prepared else None
-            result = offset_requests.commit(shard, START_MS, request, 8, producer, prepared)
+            result = offset_commit.commit(shard, START_MS, request, 8, producer, prepared)
             assert (result.offsets is not None) == is_prepared
             if is_replicated:
                 shard.appended(result, START_MS, 50)
@@ -137,16 +137,16 @@ class TestCommit:
             group_id="g",
             topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])],
         )
-        prepared = finished(offset_requests.prepare_commit(request, START_MS, NO_PRODUCER, 4096))
+        prepared = finished(offset_commit.prepare_commit(request, START_MS, NO_PRODUCER, 4096))
         driver.stable()
-        result = offset_requests.commit(driver.shard, START_MS, request, 8, NO_PRODUCER, prepared)
+        result = offset_commit.commit(driver.shard, START_MS, request, 8, NO_PRODUCER, prepared)
         assert result.records == []
         assert result.response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_small_commits_need_no_preparation(self) -> None:
-        topic = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition()] * offset_requests.FEW)
-        assert not offset_requests.is_large(OffsetCommitRequest(topics=[topic] * offset_requests.FEW))
-        assert offset_requests.is_large(OffsetCommitRequest(topics=[topic] * (offset_requests.FEW + 1)))
+        topic = OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition()] * offset_commit.FEW)
+        assert not offset_commit.is_large(OffsetCommitRequest(topics=[topic] * offset_commit.FEW))
+        assert offset_commit.is_large(OffsetCommitRequest(topics=[topic] * (offset_commit.FEW + 1)))
 
     def test_by_hand_makes_a_simple_group_p_108(self) -> None:
         """P-108: generation -1 and no member id."""
@@ -249,7 +249,7 @@ class TestFetch:
         driver = Driver()
         driver.commit(7, leader_epoch=4, metadata="m")
         driver.commit(8, topic="u", partition=3)
-        response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
+        response = finished(offset_fetch.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
         assert [(t.name, p.partition_index, p.committed_offset) for t in response.topics for p in t.partitions] == [
             ("u", 3, 8),
             ("t", 0, 7),
@@ -264,7 +264,7 @@ class TestFetch:
         for name in ["omi", "la", "zeta", "gamma", "kappa", "beta", "eta", "sig", "pi", "delta", "tau"]:
             for number in numbers.get(name, [2, 0, 3, 1]):
                 driver.commit(3, topic=f"topic-{name}", partition=number)
-        response = finished(offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
+        response = finished(offset_fetch.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None)))
         found = {topic.name: [partition.partition_index for partition in topic.partitions] for topic in response.topics}
         names = ["gamma", "pi", "beta", "sig", "eta", "delta", "la", "omi", "tau", "zeta", "kappa"]
         assert list(found) == [f"topic-{name}" for name in names]
@@ -283,7 +283,7 @@ def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[in
     partitions = [OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
     request = OffsetDeleteRequest(group_id="g", topics=topics)
-    result = offset_requests.delete_offsets(driver.shard, driver.now_ms, request)
+    result = offset_delete.delete(driver.shard, driver.now_ms, request)
     driver.carry_out(result)
     response = result.response
     return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]
@@ -308,7 +308,7 @@ def test_a_deletion_that_was_prepared_is_that_of_its_moment(seed: int) -> None:
     request = OffsetDeleteRequest(group_id="g", topics=topics)
     taken = 0
     for _ in range(8):
-        steps = offset_requests.prepare_deletion(driver.shard, request)
+        steps = offset_delete.prepare_deletion(driver.shard, request)
         for _ in range(chooser.randrange(4)):
             next(steps)
         change = chooser.choice(("none", "commit", "delete", "pending", "join"))
@@ -323,8 +323,8 @@ def test_a_deletion_that_was_prepared_is_that_of_its_moment(seed: int) -> None:
         elif change == "join" and consumed and driver.state is EMPTY:
             driver.stable(protocols=[("range", subscription(name))])
         prepared = finished(steps)
-        found = offset_requests.delete_offsets(driver.shard, START_MS, request, prepared)
-        plain = offset_requests.delete_offsets(driver.shard, START_MS, request)
+        found = offset_delete.delete(driver.shard, START_MS, request, prepared)
+        plain = offset_delete.delete(driver.shard, START_MS, request)
         assert (found.records, found.response) == (plain.records, plain.response)
         if found.frames is not None:
             taken += 1
@@ -516,10 +516,10 @@ class TestAdministration:
         driver = Driver()
         [member_id] = driver.stable()
         driver.commit(7, generation_id=1, member_id=member_id)
-        assert administration.delete(driver.shard, "none").response is ErrorCode.GROUP_ID_NOT_FOUND
-        assert administration.delete(driver.shard, "g").response is ErrorCode.NON_EMPTY_GROUP
+        assert administration.delete(driver.shard, 0, "none").response is ErrorCode.GROUP_ID_NOT_FOUND
+        assert administration.delete(driver.shard, 0, "g").response is ErrorCode.NON_EMPTY_GROUP
         driver.leave((member_id, None))
-        result = administration.delete(driver.shard, "g")
+        result = administration.delete(driver.shard, 0, "g")
         driver.carry_out(result)
         assert result.response is ErrorCode.NONE
         assert driver.fetch() == -1
@@ -532,7 +532,7 @@ def test_the_offsets_of_many_topics_are_captured_in_steps() -> None:
     names = [f"t{number}" for number in range(2 * PIECE)]
     for name in names:
         driver.commit(7, topic=name)
-    steps = offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
+    steps = offset_fetch.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
     next(steps)
     driver.commit(8, topic=names[0])
     response = finished(steps)
@@ -547,5 +547,5 @@ def test_a_deletion_of_unknown_offsets_is_not_prepared() -> None:
         for number in range(2 * PIECE)
     ]
     request = OffsetDeleteRequest(group_id="g", topics=topics)
-    assert finished(offset_requests.prepare_deletion(driver.shard, request)) is None
-    assert offset_requests.delete_offsets(driver.shard, START_MS, request).records == []
+    assert finished(offset_delete.prepare_deletion(driver.shard, request)) is None
+    assert offset_delete.delete(driver.shard, START_MS, request).records == []

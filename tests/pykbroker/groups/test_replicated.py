@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups import administration, offset_delete
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
@@ -188,11 +189,11 @@ async def test_an_assignment_is_given_when_it_is_replicated(tmp_path: Path) -> N
         synced = Asked(nursery, rig.sync, member_id, joined.generation_id, {member_id: b"all"})
         await wait_all_tasks_blocked()
         assert synced.is_waiting
-        assert rig.groups.describe_group("g", 6).group_state == "CompletingRebalance"
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "CompletingRebalance"
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert (synced.answer.error_code, synced.answer.assignment) == (ErrorCode.NONE, b"all")
-        assert rig.groups.describe_group("g", 6).group_state == "Stable"
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "Stable"
 
 
 async def test_an_assignment_without_replicas_makes_the_group_rebalance(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ async def test_an_assignment_without_replicas_makes_the_group_rebalance(tmp_path
         assert synced.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert rig.groups.describe_group("g", 6).group_state == "PreparingRebalance"
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "PreparingRebalance"
         again = await rig.join(member_id)
         assert (again.error_code, again.generation_id) == (ErrorCode.NONE, joined.generation_id + 1)
 
@@ -218,12 +219,14 @@ async def test_a_new_group_is_told_of_when_it_is_replicated(tmp_path: Path) -> N
         rig.partition.hold()
         Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
-        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert (await rig.groups.list_groups(set(), set())).groups == []
+        assert administration.describe_group(rig.groups, "g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert (await administration.list_groups(rig.groups, set(), set())).groups == []
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert rig.groups.describe_group("g", 6).group_state == "Empty"
-        assert [group.group_id for group in (await rig.groups.list_groups(set(), set())).groups] == ["g"]
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "Empty"
+        assert [group.group_id for group in (await administration.list_groups(rig.groups, set(), set())).groups] == [
+            "g"
+        ]
 
 
 async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
@@ -232,11 +235,11 @@ async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
     async with rig.running() as nursery:
         await rig.commit(5)
         rig.partition.hold()
-        ended = Asked(nursery, rig.groups.delete_groups, ["g"])
+        ended = Asked(nursery, administration.delete_groups, rig.groups, ["g"])
         await wait_all_tasks_blocked()
-        assert rig.groups.describe_group("g", 6).group_state == "Empty"
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "Empty"
         assert await rig.fetch() == 5
-        again = Asked(nursery, rig.groups.delete_groups, ["g"])
+        again = Asked(nursery, administration.delete_groups, rig.groups, ["g"])
         await wait_all_tasks_blocked()
         committed = Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
@@ -246,8 +249,8 @@ async def test_p431_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
         assert (ended.answer, committed.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
         # The second one begins when the first is replicated (P-392), and finds the group of the commit.
         assert again.answer == {"g": ErrorCode.NONE}
-        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        assert administration.describe_group(rig.groups, "g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 async def test_p431_a_commit_to_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
@@ -256,14 +259,14 @@ async def test_p431_a_commit_to_a_group_whose_end_is_on_the_way(tmp_path: Path) 
     async with rig.running() as nursery:
         await rig.commit(5)
         rig.partition.hold()
-        for request, argument in ((rig.groups.delete_groups, ["g"]), (rig.commit, 6)):
-            asked = Asked(nursery, request, argument)
+        for request, *arguments in ((administration.delete_groups, rig.groups, ["g"]), (rig.commit, 6)):
+            asked = Asked(nursery, request, *arguments)
             await wait_all_tasks_blocked()
             assert asked.is_waiting
         assert await rig.fetch() == 5
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert rig.groups.describe_group("g", 6).group_state == "Empty"
+        assert administration.describe_group(rig.groups, "g", 6).group_state == "Empty"
         assert await rig.fetch() == 6
 
 
@@ -275,7 +278,7 @@ async def test_deleting_includes_commits_on_the_way(tmp_path: Path) -> None:
         Asked(nursery, rig.commit, 5)
         await wait_all_tasks_blocked()
         topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
-        Asked(nursery, rig.groups.delete_offsets, OffsetDeleteRequest(group_id="g", topics=topics))
+        Asked(nursery, offset_delete.delete_offsets, rig.groups, OffsetDeleteRequest(group_id="g", topics=topics))
         await wait_all_tasks_blocked()
         rig.partition.release()
         await wait_all_tasks_blocked()
@@ -340,7 +343,7 @@ async def test_tombstones_of_several_batches_count_when_they_are_replicated(tmp_
     rig = ReplicatedRig(tmp_path)
     async with rig.running():
         await rig.commit(5)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.groups]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(2_500):
@@ -433,7 +436,7 @@ async def test_p392_a_classic_member_of_a_consumer_group_is_told_only_what_is_re
         again = Asked(nursery, rig.join, "a")
         await wait_all_tasks_blocked()
         assert again.is_waiting
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.consumer.by_id]
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.consumer.by_id]
         generation_id = shard.consumer.by_id["g"].members["a"].member_epoch
         synced = Asked(nursery, rig.sync, "a", generation_id)
         refused = Asked(nursery, rig.sync, "a", generation_id + 1)
@@ -481,9 +484,7 @@ async def asked_behind_late_records(rig: MixedRig, nursery: trio.Nursery, reques
 
 def has_member(rig: Rig) -> bool:
     return any(
-        "a" in shard.consumer.by_id["g"].members
-        for shard in rig.groups._runtime.shards.values()
-        if shard.consumer.by_id
+        "a" in shard.consumer.by_id["g"].members for shard in rig.groups.runtime.shards.values() if shard.consumer.by_id
     )
 
 
@@ -550,11 +551,11 @@ async def test_p392_a_deletion_is_not_confirmed_while_an_earlier_one_may_be_lost
         rig.partition.hold()
         topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
         of_offsets = OffsetDeleteRequest(group_id="g", topics=topics)
-        late = [await outcome_of(rig.groups.delete_offsets, of_offsets) for _ in range(2)]
+        late = [await outcome_of(offset_delete.delete_offsets, rig.groups, of_offsets) for _ in range(2)]
         assert late == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-        repeated = Asked(nursery, outcome_of, rig.groups.delete_offsets, of_offsets)
+        repeated = Asked(nursery, outcome_of, offset_delete.delete_offsets, rig.groups, of_offsets)
         await wait_all_tasks_blocked()
-        refused = await rig.groups.delete_offsets(OffsetDeleteRequest(group_id="h", topics=topics))
+        refused = await offset_delete.delete_offsets(rig.groups, OffsetDeleteRequest(group_id="h", topics=topics))
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await trio.sleep(6)
         assert repeated.answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -566,18 +567,18 @@ async def test_p392_groups_are_deleted_when_earlier_records_are_replicated(tmp_p
     async with rig.running() as nursery:
         await rig.commit(5)
         rig.partition.hold()
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         rig.partition.release()
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
         await rig.commit(5)
         rig.partition.hold()
         late = Asked(nursery, rig.commit, 6)
         await wait_all_tasks_blocked()
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert (late.answer, await rig.fetch()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 6)
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.NONE}
 
 
 async def test_p392_a_share_group_is_not_deleted_while_an_earlier_record_may_be_lost(tmp_path: Path) -> None:
@@ -595,7 +596,7 @@ async def test_p392_a_share_group_is_not_deleted_while_an_earlier_record_may_be_
         rig.partition.hold()
         Asked(nursery, rig.commit, 6, group_id="b")  # in the same partition
         await wait_all_tasks_blocked()
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert rig.share_states.start_offsets == states
 
 

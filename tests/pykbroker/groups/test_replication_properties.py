@@ -134,7 +134,7 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        result = administration.delete(self.driver.shard, "g")
+        result = administration.delete(self.driver.shard, 0, "g")
         self.driver.carry_out(result)
 
     @rule()

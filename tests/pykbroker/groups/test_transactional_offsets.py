@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups import administration
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.handlers.offset_delete import handle_offset_delete
@@ -446,11 +447,11 @@ async def test_a_deleted_group_does_not_come_back(tmp_path: Path) -> None:
         assert await rig.stable_offset() == (-1, 0)
         await rig.mark(commit=True)
         assert await rig.fetch() == -1
-        assert not (await rig.groups.list_groups(set(), set())).groups
+        assert not (await administration.list_groups(rig.groups, set(), set())).groups
     again = TransactionRig(tmp_path)
     async with again.running():
         assert await again.fetch() == -1
-        assert not (await again.groups.list_groups(set(), set())).groups
+        assert not (await administration.list_groups(again.groups, set(), set())).groups
 
 
 async def test_pending_offsets_can_be_deleted(tmp_path: Path) -> None:
@@ -504,7 +505,7 @@ async def test_nothing_expires_while_a_transaction_is_open(tmp_path: Path) -> No
         await rig.mark(commit=False)
         await trio.sleep(60)
         assert await rig.fetch() == -1
-        assert not (await rig.groups.list_groups(set(), set())).groups
+        assert not (await administration.list_groups(rig.groups, set(), set())).groups
 
 
 async def test_a_group_with_nothing_but_a_pending_offset_stays(tmp_path: Path) -> None:
@@ -513,10 +514,12 @@ async def test_a_group_with_nothing_but_a_pending_offset_stays(tmp_path: Path) -
     async with rig.running():
         await rig.commit_in_transaction(9)
         await trio.sleep(90)
-        assert [group.group_id for group in (await rig.groups.list_groups(set(), set())).groups] == ["g"]
+        assert [group.group_id for group in (await administration.list_groups(rig.groups, set(), set())).groups] == [
+            "g"
+        ]
         await rig.mark(commit=False)
         await trio.sleep(60)
-        assert not (await rig.groups.list_groups(set(), set())).groups
+        assert not (await administration.list_groups(rig.groups, set(), set())).groups
 
 
 async def test_a_partition_named_twice_is_answered_twice(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import trio
 from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import CoordinatorError
-from pykbroker.groups import modern_writes
+from pykbroker.groups import administration, modern_writes
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
@@ -92,7 +92,7 @@ async def with_turns(work: Awaitable[Any], effect: Any = None, at: int = 3) -> t
 async def shard_with_offsets(rig: Rig) -> GroupShard:
     """That of group "g", which has committed 7 for `COUNT` partitions of topic "many", and of "clicks"."""
     await rig.commit(7)
-    [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+    [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.groups]
     for number in range(COUNT):
         shard.offsets.put("g", "many", number, CommittedOffset(7, -1, "", 0))
     return shard
@@ -168,7 +168,7 @@ async def test_others_have_turns_between_groups(rig: Rig, name: str, with_author
         response, turns = await with_turns(rig.call(handler, request, version))
         found = response.coordinators if name == "FindCoordinator" else response.groups
         answered = [group.key if name == "FindCoordinator" else group.group_id for group in found]
-        assert answered == (rig.groups.in_described_order(GROUPS) if "Describe" in name else GROUPS)
+        assert answered == (administration.in_described_order(rig.groups, GROUPS) if "Describe" in name else GROUPS)
         assert turns >= len(GROUPS) - 1
 
 
@@ -205,7 +205,7 @@ async def test_many_offsets_change_at_once_and_others_have_a_turn_before_the_res
     deletion = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="many", partitions=deletions)])
     async with rig.running():
         await rig.commit(7)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.groups]
         if deletes:
             await rig.call(handle_offset_commit, commit, 9)
         this_task = trio.lowlevel.current_task()
@@ -279,7 +279,9 @@ async def test_groups_that_another_broker_coordinates_meanwhile_are_not_deleted(
     async with rig.running():
         shard = await shard_with_offsets(rig)
         topics = [topic_image("clicks", 2)]
-        deleted, turns = await with_turns(rig.groups.delete_groups(["g"]), lambda: rig.change(*topics), at=8)
+        deleted, turns = await with_turns(
+            administration.delete_groups(rig.groups, ["g"]), lambda: rig.change(*topics), at=8
+        )
         assert turns > 8
         assert deleted == {"g": ErrorCode.NOT_COORDINATOR}
         assert "g" in shard.groups
@@ -353,7 +355,7 @@ def large_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
 
 def groups_of(rig: Rig, kind: str) -> Any:
     """The groups of the shard that has group "g"."""
-    _, shard = rig.groups._runtime.find("g")
+    _, shard = rig.groups.runtime.find("g")
     return getattr(shard, kind)
 
 
@@ -483,12 +485,12 @@ async def test_a_member_that_is_fenced_while_the_heartbeat_of_another_is_prepare
     async with rig.running():
         handler, version, request = join_of("consumer", "a")
         first = await rig.call(handler, request, version)
-        groups, number = groups_of(rig, "consumer"), rig.groups._runtime.find("g")[0]
+        groups, number = groups_of(rig, "consumer"), rig.groups.runtime.find("g")[0]
 
         def fence() -> None:
-            group, shard = groups.by_id["g"], rig.groups._runtime.shards[number]
+            group, shard = groups.by_id["g"], rig.groups.runtime.shards[number]
             result = groups.remove_member(group, group.members["a"], rig.clock.now_ms())
-            rig.groups._runtime.carry_out(number, shard, result)
+            rig.groups.runtime.carry_out(number, shard, result)
 
         handler, version, request = join_of("consumer", "b")
         work = rig.call(handler, request, version)

@@ -128,8 +128,8 @@ async def test_p431_a_member_joins_while_the_tombstone_of_the_group_is_in_flight
     async with rig.running():
         await beat(rig, "m", 0, ["clicks"])
         await beat(rig, "m", -1)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.modern_group("g") is not None]
-        deletion = administration.delete(shard, "g")
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.modern_group("g") is not None]
+        deletion = administration.delete(shard, 0, "g")
         shard.appended(deletion, 0, 0)
         assert (await beat(rig, "n", 0, ["clicks"])).error_code == ErrorCode.NONE
         shard.replicated(deletion, 0, 0)

@@ -51,7 +51,7 @@ async def test_version_0_has_its_session_timeout_for_a_rebalance_timeout_p_92(tm
     rig = Rig(tmp_path, NO_DELAY)
     async with rig.running():
         await rig.join(version=0, session_timeout_ms=11_000)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.groups]
         [member] = shard.groups["g"].members
         assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (11_000, 11_000)
         assert member.client_host == "/127.0.0.1"

@@ -221,7 +221,7 @@ async def test_null_topics_are_all_p_112(tmp_path: Path, version: int) -> None:
         group = await fetch(rig, version, None)
         assert [p.committed_offset for topic in group.topics for p in topic.partitions] == [100, 101]
         assert group.topics[0].topic_id == topic_id("clicks") if version >= 10 else group.topics[0].name == "clicks"
-        shard = next(shard for shard in rig.groups._runtime.shards.values() if shard.groups)
+        shard = next(shard for shard in rig.groups.runtime.shards.values() if shard.groups)
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         shard.offsets.put("g", "gone", 0, committed)

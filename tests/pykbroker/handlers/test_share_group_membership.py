@@ -73,7 +73,9 @@ async def test_an_error_of_the_coordinator_has_a_text(tmp_path: Path) -> None:
     (group,) = await describe(rig, "g")
     assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert group.error_message == "The coordinator is loading and hence can't process requests."
-    other = await rig.groups.describe_modern_group("g", lambda shard: shard.consumer, ConsumerGroup, has_texts=False)
+    other = await administration.describe_modern_group(
+        rig.groups, "g", lambda shard: shard.consumer, ConsumerGroup, has_texts=False
+    )
     assert (other.error_code, other.error_message) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
 
 
@@ -105,15 +107,15 @@ async def test_a_group_is_deleted_with_its_state(tmp_path: Path) -> None:
         await beat(rig, "m", 0, "clicks")
         await trio.sleep(2)
         assert rig.share_states.start_offsets == {("g", topic_id("clicks"), number): (2, -1) for number in (0, 1)}
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NON_EMPTY_GROUP}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.NON_EMPTY_GROUP}
         await beat(rig, "m", -1)
         rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await rig.groups.delete_groups(["g", "h"]) == {
+        assert await administration.delete_groups(rig.groups, ["g", "h"]) == {
             "g": ErrorCode.COORDINATOR_NOT_AVAILABLE,
             "h": ErrorCode.GROUP_ID_NOT_FOUND,
         }
         rig.share_states.error = ErrorCode.NONE
-        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+        assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.NONE}
         assert rig.share_states.start_offsets == {}
         assert (await describe(rig, "g"))[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -136,8 +138,8 @@ async def test_p431_a_member_joins_while_the_tombstone_of_the_group_is_in_flight
     async with rig.running():
         await beat(rig, "m", 0, "clicks")
         await beat(rig, "m", -1)
-        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.modern_group("g") is not None]
-        deletion = administration.delete(shard, "g")
+        [shard] = [shard for shard in rig.groups.runtime.shards.values() if shard.modern_group("g") is not None]
+        deletion = administration.delete(shard, 0, "g")
         shard.appended(deletion, 0, 0)
         assert (await beat(rig, "n", 0, "clicks")).error_code == ErrorCode.NONE
         shard.replicated(deletion, 0, 0)

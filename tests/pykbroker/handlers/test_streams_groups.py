@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykbroker.groups.streams.configured import StatusCode
-from pykbroker.groups.streams.topic_creation import InternalTopicCreation
+from pykbroker.groups.streams.internal_topic_creation import InternalTopicCreation
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -501,7 +501,7 @@ def test_of_the_changes_of_many_configs(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_of_the_authorization_of_many_names(name: str, tmp_path: Path) -> None:
+def test_of_the_authorization_of_many_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An authorizer in Python, or a standard one with many ACLs, takes its time for each name."""
     handler, version, request = NAMED[name]
     looked = Looks()
@@ -512,11 +512,12 @@ def test_of_the_authorization_of_many_names(name: str, tmp_path: Path) -> None:
             return True
 
     path = DataPath(tmp_path, cluster_image(topic_image("t", 1)))
-    groups = Mock(
-        delete_groups=AsyncMock(return_value=dict.fromkeys(NAMES, ErrorCode.NONE)),
-        delete_offsets=AsyncMock(return_value=OffsetDeleteResponse()),
+    deleted = AsyncMock(return_value=dict.fromkeys(NAMES, ErrorCode.NONE))
+    monkeypatch.setattr("pykbroker.handlers.delete_groups.delete_groups", deleted)
+    monkeypatch.setattr(
+        "pykbroker.handlers.offset_delete.delete_offsets", AsyncMock(return_value=OffsetDeleteResponse())
     )
-    services = path.services.replaced(authorizer=Slow(dict, frozenset(), True), groups=groups)
+    services = path.services.replaced(authorizer=Slow(dict, frozenset(), True), groups=Mock())
     try:
         looked.run(handler, make_context(version, services=services), request)
     finally:

@@ -405,7 +405,7 @@ def test_a_listener_with_tls_that_is_added_to_others() -> None:
 
 
 def test_the_offsets_of_a_group_whose_partition_is_offline() -> None:
-    coordinator = fake(_runtime=fake(find=lambda group_id: (0, None), partition=lambda number: None))
+    coordinator = fake(runtime=fake(find=lambda group_id: (0, None), partition=lambda number: None))
     with pytest.raises(CoordinatorError) as raised:
         GroupCoordinator.offsets_partition(coordinator, "g")
     assert raised.value.error_code is ErrorCode.NOT_COORDINATOR

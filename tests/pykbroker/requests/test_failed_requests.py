@@ -17,6 +17,7 @@ from pykbroker.groups.streams.configured import InternalTopic
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.requests.auto_topic_creation import create_missing_topics, create_request
 from pykbroker.requests.background_tasks import BackgroundTasks
 from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.config_alteration import check_at_broker
@@ -25,7 +26,6 @@ from pykbroker.requests.error_responses import _items
 from pykbroker.requests.share_requests import Acknowledgements
 from pykbroker.requests.share_state_calls import _fields_of, _outcomes
 from pykbroker.requests.streams_topics import _create
-from pykbroker.requests.topic_creation import create_missing_topics, create_request
 from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
 from pykbroker.share_partitions.sessions import TopicIdPartition
 from pykbroker.share_state.state import Refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.transactions.coordinator import AbortLate
+from pykbroker.transactions.events import AbortLate
 from pykbroker.transactions.states import LAST_EPOCH, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Outcome, Transaction
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from pykbroker.cli.errors import CliError
-from pykbroker.cli.start.nodes import Node, Supervisor, _cluster_id
+from pykbroker.cli.start.nodes import _cluster_id
 from pykbroker.cli.start.options import StartOptions, TopicSpec
+from pykbroker.cli.start.supervisor import Node, Supervisor
 from pykbroker.processes.forks import exit_text
 from tests.pykbroker.cli.conftest import Run
 

@@ -85,7 +85,7 @@ class Rig(ShardRig):
         """Sends a JoinGroup request of the classic protocol."""
         waiter = Waiter()
         requester = Requester("classic", "/host", 9, len(self.log).to_bytes(16, "big"), lambda topic: True)
-        result = member_requests.join(self.shard, self.now_ms, request, requester, waiter)
+        result = member_requests.classic_group_join(self.shard, self.now_ms, request, requester, waiter)
         if result.regex_refresh is not None:
             self.refreshes.append(result.regex_refresh)
         self.carry_out(result)

@@ -538,9 +538,9 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     rig = Rig({"t": 2})
     client = Client(rig, "a", None, regex="t")
     settle(client)
-    assert administration.delete(rig.shard, GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, 0, GROUP).response is ErrorCode.NON_EMPTY_GROUP
     client.leave()
-    result = administration.delete(rig.shard, GROUP)
+    result = administration.delete(rig.shard, 0, GROUP)
     rig.carry_out(result)
     assert rig.shard.consumer.by_id == {}
     last = dict(rig.log)
@@ -710,7 +710,7 @@ def test_topics_that_are_found_after_the_group_has_gone() -> None:
     client = Client(rig, "a", None, regex="f.*")
     client.beat()
     client.leave()
-    rig.carry_out(administration.delete(rig.shard, GROUP))
+    rig.carry_out(administration.delete(rig.shard, 0, GROUP))
     written = len(rig.log)
     rig.resolve_regexes()
     assert len(rig.log) == written

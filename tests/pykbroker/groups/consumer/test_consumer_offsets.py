@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
-from pykbroker.groups import offset_cleanup, offset_requests
+from pykbroker.groups import offset_cleanup, offset_commit, offset_fetch
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -49,7 +49,7 @@ def commit(
             )
         ],
     )
-    result = offset_requests.commit(rig.shard, rig.now_ms, request, api_version, producer)
+    result = offset_commit.commit(rig.shard, rig.now_ms, request, api_version, producer)
     rig.carry_out(result)
     return ErrorCode(result.response.topics[0].partitions[0].error_code)
 
@@ -110,7 +110,7 @@ def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorC
     rig = Rig({"t": 1})
     Client(rig, "a", ["t"]).beat()
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
-    assert finished(offset_requests.fetch(rig.shard, request)).error_code == error
+    assert finished(offset_fetch.fetch(rig.shard, request)).error_code == error
 
 
 def test_p177_metadata_that_is_too_large_comes_before_the_epoch_of_a_partition() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.groups import administration, member_requests, offset_requests
+from pykbroker.groups import administration, member_requests, offset_commit, offset_fetch
 from pykbroker.groups.classic.group import PREPARING, STABLE
 from pykbroker.groups.consumer.migration import decode_assignment
 from pykbroker.groups.modern.errors import GroupError
@@ -74,7 +74,7 @@ def sync_request(member_id: str, generation: int, **assignments: bytes) -> SyncG
 
 def sync(rig: Rig, request: SyncGroupRequest) -> Any:
     waiter = Waiter()
-    rig.carry_out(member_requests.sync(rig.shard, rig.now_ms, request, waiter))
+    rig.carry_out(member_requests.classic_group_sync(rig.shard, rig.now_ms, request, waiter))
     return waiter.response
 
 
@@ -102,7 +102,7 @@ def classic_group(rig: Rig, *, instance_id: str | None = None) -> str:
 
 def heartbeat(rig: Rig, member_id: str, generation: int) -> ErrorCode:
     request = HeartbeatRequest(group_id=GROUP, member_id=member_id, generation_id=generation)
-    return member_requests.heartbeat(rig.shard, request, rig.now_ms)
+    return member_requests.classic_group_heartbeat(rig.shard, request, rig.now_ms)
 
 
 def test_a_consumer_that_joins_upgrades_the_group() -> None:
@@ -254,7 +254,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
     rig = Rig({"t": 2})
     classic = classic_group(rig)
     request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=classic)])
-    rig.carry_out(member_requests.leave(rig.shard, rig.now_ms, request))
+    rig.carry_out(member_requests.classic_group_leave(rig.shard, rig.now_ms, request))
     new = Client(rig, "new", ["t"])
     assert new.beat().error_code == ErrorCode.NONE
     assert GROUP not in rig.shard.groups
@@ -300,7 +300,7 @@ def test_an_empty_consumer_group_becomes_a_classic_one_while_that_is_in_flight()
     told: Any = rig.join_classic(join_request("", subscription("t"))).response
     assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
     waiter = rig.join_classic(join_request(told.member_id, subscription("t")))
-    assert administration.delete(rig.shard, GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, 0, GROUP).response is ErrorCode.NON_EMPTY_GROUP
     rig.replicate()
     rig.advance(3_000)
     joined: Any = waiter.response
@@ -403,11 +403,11 @@ def test_p431_a_group_is_deleted_while_its_conversion_is_in_flight() -> None:
     """P-431."""
     rig = Rig({"t": 2})
     converting(rig)
-    result = administration.delete(rig.shard, GROUP)
+    result = administration.delete(rig.shard, 0, GROUP)
     assert result.response is ErrorCode.NONE
     rig.carry_out(result)
     assert rig.shard.any_group(GROUP) is None
-    assert administration.delete(rig.shard, GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
+    assert administration.delete(rig.shard, 0, GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
     assert kinds(rig) == ["consumer"]
     rig.replicate(1)
     assert kinds(rig) == ["classic"]
@@ -424,7 +424,7 @@ def test_p431_a_group_is_made_anew_while_its_deletion_is_in_flight() -> None:
     new.leave()
     assert commit(rig) is ErrorCode.NONE
     rig.is_replicated = True
-    rig.carry_out(administration.delete(rig.shard, GROUP))
+    rig.carry_out(administration.delete(rig.shard, 0, GROUP))
     assert new.beat().member_epoch == 2
     assert (rig.describe(GROUP).group_epoch, fetched(rig)) == (3, [5])
     rig.replicate(1)
@@ -440,7 +440,7 @@ def test_p431_records_before_a_deletion_do_not_bring_the_group_back() -> None:
     rig.is_replicated = True
     rig.join_classic(join_request("", subscription("t")))
     assert commit(rig) is ErrorCode.NONE
-    rig.carry_out(administration.delete(rig.shard, GROUP))
+    rig.carry_out(administration.delete(rig.shard, 0, GROUP))
     rig.replicate()
     assert (rig.shard.any_group(GROUP), fetched(rig, require_stable=True)) == (None, [])
     assert rig.loaded_shard().any_group(GROUP) is None
@@ -451,7 +451,7 @@ def test_p431_a_commit_after_a_deletion_makes_a_new_group() -> None:
     rig = Rig({"t": 2})
     assert commit(rig) is ErrorCode.NONE
     rig.is_replicated = True
-    rig.carry_out(administration.delete(rig.shard, GROUP))
+    rig.carry_out(administration.delete(rig.shard, 0, GROUP))
     assert commit(rig) is ErrorCode.NONE
     assert kinds(rig) == ["classic"]
     rig.replicate(1)
@@ -465,7 +465,7 @@ def commit(rig: Rig, group_id: str = GROUP, epoch: int = -1) -> ErrorCode:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     topics = [OffsetCommitRequestTopic(name="t", topic_id=topic_id("t"), partitions=[partition])]
     request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=epoch, topics=topics)
-    result = offset_requests.commit(rig.shard, rig.now_ms, request, 9)
+    result = offset_commit.commit(rig.shard, rig.now_ms, request, 9)
     rig.carry_out(result)
     return ErrorCode(result.response.topics[0].partitions[0].error_code)
 
@@ -473,7 +473,7 @@ def commit(rig: Rig, group_id: str = GROUP, epoch: int = -1) -> ErrorCode:
 def fetched(rig: Rig, *, require_stable: bool = False) -> list[int]:
     """All committed offsets of the group."""
     asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
-    topics = finished(offset_requests.fetch(rig.shard, asked, require_stable)).topics
+    topics = finished(offset_fetch.fetch(rig.shard, asked, require_stable)).topics
     return [partition.committed_offset for topic in topics for partition in topic.partitions]
 
 
@@ -499,7 +499,7 @@ def test_p381_a_stale_member_id_makes_the_coordinator_forget_an_empty_group(is_r
     empty_group(rig)
     rig.is_replicated = is_replicated
     join_stale(rig)
-    assert administration.delete(rig.shard, GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
+    assert administration.delete(rig.shard, 0, GROUP).response is ErrorCode.GROUP_ID_NOT_FOUND
     assert commit(rig, epoch=3) is ErrorCode.GROUP_ID_NOT_FOUND
     assert (fetched(rig), fetched(rig, require_stable=True)) == ([5], [])
     assert rig.describe(GROUP).group_state == "Empty"
@@ -594,7 +594,7 @@ def test_a_classic_record_that_is_replicated_late_leaves_the_upgraded_group() ->
     joined: Any = waiter.response
     rig.is_replicated = True
     request = sync_request(classic, joined.generation_id, **{classic: assignment(t=[0, 1])})
-    rig.carry_out(member_requests.sync(rig.shard, rig.now_ms, request, Waiter()))
+    rig.carry_out(member_requests.classic_group_sync(rig.shard, rig.now_ms, request, Waiter()))
     assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
     rig.replicate()
     assert (set(rig.group.members), GROUP in rig.shard.groups) == ({classic, "new"}, False)
@@ -606,7 +606,9 @@ def test_a_classic_member_leaves_a_consumer_group() -> None:
     new = Client(rig, "new", ["t"])
     new.beat()
     members = [MemberIdentity(member_id=classic), MemberIdentity(member_id="nobody")]
-    result = member_requests.leave(rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members))
+    result = member_requests.classic_group_leave(
+        rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members)
+    )
     assert [m.error_code for m in result.response.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     rig.carry_out(result)
     settle(new)
@@ -620,7 +622,9 @@ def test_regular_expressions_of_members_that_leave_go_in_the_order_of_a_hash_map
     for member_id, regex in regexes.items():
         Client(rig, member_id, None, regex=regex).beat()
     members = [MemberIdentity(member_id=member_id) for member_id in regexes]
-    result = member_requests.leave(rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members))
+    result = member_requests.classic_group_leave(
+        rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=members)
+    )
     keys = (record.key for record in result.records)
     found = [key.regular_expression for key in keys if isinstance(key, ConsumerGroupRegularExpressionKey)]
     assert found == hash_order(regexes.values())
@@ -885,7 +889,9 @@ def test_static_members_are_removed_by_their_instance_id(mixed: tuple[Rig, str, 
         MemberIdentity(member_id="", group_instance_id="nobody"),
         MemberIdentity(member_id="", group_instance_id="i"),
     ]
-    result = member_requests.leave(rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=identities))
+    result = member_requests.classic_group_leave(
+        rig.shard, rig.now_ms, LeaveGroupRequest(group_id=GROUP, members=identities)
+    )
     rig.carry_out(result)
     assert [member.error_code for member in result.response.members] == [
         ErrorCode.FENCED_INSTANCE_ID,

@@ -117,7 +117,7 @@ def test_the_state_of_a_group_goes_before_the_group() -> None:
     assert result.response == {T: frozenset({0, 1}), U: frozenset({0})}
     rig.carry_out(result)
     assert (rig.group.initialized, rig.group.initializing, rig.group.deleting) == ({}, {}, {T, U})
-    rig.carry_out(administration.delete(rig.shard, GROUP))
+    rig.carry_out(administration.delete(rig.shard, 0, GROUP))
     assert rig.reloaded().shard.share.by_id == {}
 
 

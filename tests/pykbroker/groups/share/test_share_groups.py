@@ -7,8 +7,9 @@ import pytest
 from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.groups import administration
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.offset_requests import check_commit, fetch
-from pykbroker.groups.offset_requests import commit as commit_offsets
+from pykbroker.groups.offset_commit import check_commit
+from pykbroker.groups.offset_commit import commit as commit_offsets
+from pykbroker.groups.offset_fetch import fetch
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -251,7 +252,7 @@ def test_the_tombstones_of_a_group_take_everything() -> None:
     rig = ShareRig({"t": 1})
     joined(rig, "a")
     rig.beat("a", -1)
-    result = administration.delete(rig.shard, GROUP)
+    result = administration.delete(rig.shard, 0, GROUP)
     assert result.response is ErrorCode.NONE
     rig.carry_out(result)
     assert rig.shard.share.by_id == {}
@@ -266,7 +267,7 @@ def test_a_share_group_is_none_of_another_type() -> None:
         for g in administration.listed(rig.shard, set(), set())
     ] == [("g", "share", "Stable", "share")]
     assert administration.listed(rig.shard, set(), {"classic", "consumer"}) == []
-    assert administration.delete(rig.shard, GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, 0, GROUP).response is ErrorCode.NON_EMPTY_GROUP
     assert administration.describe(rig.shard, GROUP, 6).error_message == "Group g is not a classic group."
     with pytest.raises(GroupError, match=r"Group g is not a consumer group\."):
         finished(rig.shard.consumer.describe(GROUP, rig.group))

@@ -557,7 +557,9 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
     rig = StreamsRig({"clicks": 2})
     waiter = Waiter()
     rig.carry_out(
-        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 4, bytes(16)), waiter)
+        member_requests.classic_group_join(
+            rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 4, bytes(16)), waiter
+        )
     )
     thread = Thread(rig, "a", stateless("clicks"))
     assert GROUP in rig.shard.groups
@@ -565,7 +567,9 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
     assert (response.error_code, response.endpoint_information_epoch) == (ErrorCode.NONE, 0)
     assert GROUP not in rig.shard.groups
     assert GROUP not in rig.reloaded().shard.groups
-    result = member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
+    result = member_requests.classic_group_join(
+        rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter
+    )
     refusal = result.replies[0][1]
     assert (refusal.error_code, refusal.member_id) == (  # type: ignore[attr-defined]
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -573,7 +577,9 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
     )
     thread.leave()
     rig.carry_out(
-        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter)
+        member_requests.classic_group_join(
+            rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), waiter
+        )
     )
     assert GROUP in rig.shard.groups
     assert GROUP not in rig.shard.streams.by_id
@@ -589,7 +595,9 @@ def test_a_conversion_that_is_not_stored_is_taken_back() -> None:
     thread.leave()
     rig.append_error = ErrorCode.NOT_COORDINATOR
     rig.carry_out(
-        member_requests.join(rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), Waiter())
+        member_requests.classic_group_join(
+            rig.shard, rig.now_ms, join_request(), Requester("c", "/h", 9, bytes(16)), Waiter()
+        )
     )
     assert GROUP in rig.shard.streams.by_id
     assert GROUP not in rig.shard.groups
@@ -601,10 +609,10 @@ def test_p431_a_group_whose_tombstone_is_not_replicated_is_gone_for_writes() -> 
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
     thread.leave()
-    result = administration.delete(rig.shard, GROUP)
+    result = administration.delete(rig.shard, 0, GROUP)
     rig.shard.appended(result, rig.now_ms, len(rig.log))
     assert rig.shard.in_flight.is_ending(GROUP)
-    assert administration.delete(rig.shard, GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
+    assert administration.delete(rig.shard, 0, GROUP).response == ErrorCode.GROUP_ID_NOT_FOUND
     assert rig.describe(GROUP).group_state == "Empty"
     rig.shard.replicated(result, rig.now_ms, len(rig.log))
     assert not rig.shard.in_flight.is_ending(GROUP)
@@ -616,10 +624,10 @@ def test_a_group_is_deleted_when_it_is_empty() -> None:
     rig = StreamsRig({"clicks": 2})
     thread = Thread(rig, "a", stateless("clicks"))
     thread.join()
-    assert administration.delete(rig.shard, GROUP).response == ErrorCode.NON_EMPTY_GROUP
+    assert administration.delete(rig.shard, 0, GROUP).response == ErrorCode.NON_EMPTY_GROUP
     thread.leave()
     assert [listed.group_state for listed in administration.listed(rig.shard, set(), {"streams"})] == ["Empty"]
-    result = administration.delete(rig.shard, GROUP)
+    result = administration.delete(rig.shard, 0, GROUP)
     rig.carry_out(result)
     assert result.response == ErrorCode.NONE
     assert rig.shard.any_group(GROUP) is None

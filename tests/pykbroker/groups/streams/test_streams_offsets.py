@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.shard import TransactionalProducer
-from pykbroker.groups import offset_cleanup, offset_requests
+from pykbroker.groups import offset_cleanup, offset_commit, offset_delete, offset_fetch
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -42,7 +42,7 @@ def commit(
     rig: StreamsRig, member_id: str, epoch: int, *partitions: int, topic: str = "clicks", version: int = 9
 ) -> ErrorCode:
     request = _request(member_id, epoch, topic, partitions)
-    result = offset_requests.commit(rig.shard, rig.now_ms, request, version)
+    result = offset_commit.commit(rig.shard, rig.now_ms, request, version)
     rig.carry_out(result)
     codes = {ErrorCode(p.error_code) for t in result.response.topics for p in t.partitions}
     assert len(codes) == 1
@@ -56,7 +56,7 @@ def test_p216_metadata_that_is_too_large_comes_before_the_epoch_of_a_task() -> N
         request = _request("a", 2, topic, (0, 1))
         for partition in request.topics[0].partitions:
             partition.committed_metadata = "m" * 4097
-        result = offset_requests.commit(rig.shard, rig.now_ms, request, 9)
+        result = offset_commit.commit(rig.shard, rig.now_ms, request, 9)
         codes = [partition.error_code for partition in result.response.topics[0].partitions]
         assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2
 
@@ -107,7 +107,7 @@ def test_transactional_commits(member_id: str, epoch: int, error: ErrorCode) -> 
     """P-216."""
     rig = grown()
     request = _request(member_id, epoch, "clicks", (0,))
-    result = offset_requests.commit(rig.shard, rig.now_ms, request, 3, TransactionalProducer(7, 0))
+    result = offset_commit.commit(rig.shard, rig.now_ms, request, 3, TransactionalProducer(7, 0))
     assert result.response.topics[0].partitions[0].error_code == error
 
 
@@ -122,7 +122,7 @@ def test_fetches_with_epochs() -> None:
         (None, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=[])
-        assert finished(offset_requests.fetch(rig.shard, group)).error_code == error
+        assert finished(offset_fetch.fetch(rig.shard, group)).error_code == error
 
 
 def test_offsets_of_consumed_topics_stay() -> None:
@@ -137,7 +137,7 @@ def test_offsets_of_consumed_topics_stay() -> None:
             for name in ("clicks", "views")
         ],
     )
-    result = offset_requests.delete_offsets(rig.shard, rig.now_ms, request)
+    result = offset_delete.delete(rig.shard, rig.now_ms, request)
     codes = [topic.partitions[0].error_code for topic in result.response.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     rig.now_ms += rig.config.groups.offsets_retention_minutes * 60_000

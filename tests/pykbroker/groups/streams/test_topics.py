@@ -10,7 +10,7 @@ from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.streams.checks import check_names, named_topics
 from pykbroker.groups.streams.configured import ConfiguredTopology, StatusCode, configure, summary
-from pykbroker.groups.streams.topic_creation import ERRORS_MAX, InternalTopicCreation
+from pykbroker.groups.streams.internal_topic_creation import ERRORS_MAX, InternalTopicCreation
 from pykbroker.groups.streams.topology import topology_from, topology_value
 from pykbroker.java_order import hash_order
 from pykbroker.protocol.error_codes import ErrorCode

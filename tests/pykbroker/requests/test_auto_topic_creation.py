@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.requests.topic_creation import new_topic
+from pykbroker.requests.auto_topic_creation import new_topic
 
 
 @pytest.mark.parametrize(
