@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,12 @@ from interop_tests.kill_load import ConfluentProducing, Part, wait_for_progress
 from interop_tests.test_java_admin_tools import json_file, moves_of
 from interop_tests.test_java_tools import numbered
 from interop_tests.transaction_clients import transactional_producer
+from interop_tests.wire import Connection, record_batch
 
 pytestmark = [pytest.mark.java, pytest.mark.area("storage"), pytest.mark.client("Java tools"), pytest.mark.own_broker]
 
 PARTITIONS = 6
+KAFKA_STORAGE_ERROR = 56
 
 
 @pytest.fixture(scope="module")
@@ -322,3 +325,27 @@ def test_a_foreign_directory_ends_the_start(start_broker: Callable[..., BrokerPr
         (folder / "remote-log-index-cache").mkdir()
         (folder / "a-file").touch()
         broker.start()
+
+
+def test_a_directory_that_is_gone_gets_no_more_records(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """P-672: appends to files that are open still succeed, until the next checkpoint of the high watermarks."""
+    settings = {
+        "log.dirs": f"{tmp_path / 'first'},{tmp_path / 'second'}",
+        "metadata.log.dir": str(tmp_path / "metadata"),
+        "replica.high.watermark.checkpoint.interval.ms": "500",
+    }
+    broker = start_broker("gone-directory", settings)
+    create_topic(broker.bootstrap, "gone")
+    (place,) = places_of(broker.bootstrap, ["gone"]).values()
+    with Connection(broker.bootstrap) as connection:
+        assert connection.produce("gone", 0, record_batch([b"before"])) == (0, 0)
+        shutil.rmtree(place)
+        Path(place).touch()
+
+        def is_refused() -> bool:
+            return connection.produce("gone", 0, record_batch([b"after"]))[0] == KAFKA_STORAGE_ERROR
+
+        wait_until(is_refused, "the directory to be offline")
+    assert {each["log_dir"]: each["error_code"] for each in described(broker.bootstrap)}[place] == KAFKA_STORAGE_ERROR

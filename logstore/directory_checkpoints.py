@@ -48,6 +48,10 @@ class DirectoryCheckpoints:
         # Grows with each deleted log, each recovery point or cleaned part that became lower, and each log start that
         # was written at once: a checkpoint that was begun in an earlier generation is not written.
         self._generation = 0
+        # Names of checkpoints that are being replaced in steps: two writers would use the same staged file.
+        self._replacing: set[str] = set()
+        # Content of the checkpoint of high watermarks as it was last written in steps; empty if that is not known.
+        self._written_marks = b""
 
     @property
     def filesystem(self) -> FileSystem:
@@ -58,6 +62,7 @@ class DirectoryCheckpoints:
         """Notes that a log or a copy is deleted: its checkpoint entries are wrong for a new log of the same name."""
         self._removed.add(key)
         self._generation += 1
+        self._written_marks = b""
 
     def _has(self, key: TopicPartition) -> bool:
         return key in self.logs or key in self.futures
@@ -100,16 +105,48 @@ class DirectoryCheckpoints:
 
     def write_log_starts(self) -> Iterator[BlockingStep]:
         """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
-        yield from self._replace(LOG_START_OFFSETS, starmap(offset_line, self._hidden_starts().items()))
+        yield from self._replace(LOG_START_OFFSETS, encode_lines(starmap(offset_line, self._hidden_starts().items())))
 
     def _hidden_starts(self) -> dict[TopicPartition, int]:
         return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
 
-    def _replace(self, name: str, lines: Iterable[str]) -> Iterator[BlockingStep]:
-        """Replaces a checkpoint in steps, unless something changes before its content is durable."""
+    def _replace(self, name: str, content: bytes) -> Iterator[BlockingStep]:
+        """Replaces a checkpoint in steps, unless something changes before its content is durable.
+
+        Does nothing while another iterator replaces it.
+        """
+        if name in self._replacing:
+            return
         generation = self._generation
-        path = f"{self.path}/{name}"
-        return replace_file(self.filesystem, path, encode_lines(lines), lambda: self._generation == generation)
+        self._replacing.add(name)
+        try:
+            path = f"{self.path}/{name}"
+            yield from replace_file(self.filesystem, path, content, lambda: self._generation == generation)
+        finally:
+            self._replacing.remove(name)
+
+    def write_high_watermarks(
+        self, high_watermarks: Iterable[tuple[TopicPartition, int]]
+    ) -> Iterator[BlockingStep | None]:
+        """Writes the high watermarks in steps if they have changed or their file is gone; as `write_checkpoints`.
+
+        Most of a quiet broker's calls end with a look at the file, which shows that the directory is still there.
+        """
+        generation = self._generation
+        lines: list[str] = []
+        for key, offset in high_watermarks:
+            lines.append(offset_line(key, offset))
+            if len(lines) % ENTRIES_PER_STEP == 0:
+                yield None
+        content = encode_lines(lines)
+        if self._generation != generation or HIGH_WATERMARKS in self._replacing:
+            return
+        if content == self._written_marks and self.filesystem.exists(f"{self.path}/{HIGH_WATERMARKS}"):
+            return
+        self._written_marks = b""
+        yield from self._replace(HIGH_WATERMARKS, content)
+        if self._generation == generation:
+            self._written_marks = content
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """Writes recovery points and high watermarks in steps, and removes deleted logs from the other checkpoints.
@@ -134,7 +171,7 @@ class DirectoryCheckpoints:
                     yield None
             if self._generation != generation:
                 return
-            yield from self._replace(name, lines)
+            yield from self._replace(name, encode_lines(lines))
             if self._generation != generation:
                 return
         if self._generation == generation:
@@ -161,7 +198,7 @@ class DirectoryCheckpoints:
         Args:
             offsets: called once, for the offsets of logs that exist at that time.
         """
-        yield from self._replace(CLEANER_OFFSETS, starmap(offset_line, offsets().items()))
+        yield from self._replace(CLEANER_OFFSETS, encode_lines(starmap(offset_line, offsets().items())))
 
     def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
         """Removes deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.

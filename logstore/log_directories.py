@@ -7,7 +7,7 @@ others stay online (KIP-112, KIP-858).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Final, TypeVar
@@ -347,13 +347,18 @@ class LogDirectories:
 
     def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_checkpoints`, for each directory."""
-        offsets: dict[TopicPartition, int] = {}
-        for key, offset in high_watermarks:
-            offsets[key] = offset
-            if len(offsets) % ENTRIES_PER_STEP == 0:
-                yield None
+        offsets = yield from _collected(high_watermarks)
         yield from self._steps_of_each(
             lambda directory: directory.write_checkpoints(directory.own_entries(offsets).items())
+        )
+
+    def write_high_watermarks(
+        self, high_watermarks: Iterable[tuple[TopicPartition, int]]
+    ) -> Iterator[BlockingStep | None]:
+        """As `LogDirectory.write_high_watermarks`, for each directory."""
+        offsets = yield from _collected(high_watermarks)
+        yield from self._steps_of_each(
+            lambda directory: directory.write_high_watermarks(directory.own_entries(offsets).items())
         )
 
     def write_log_starts(self) -> Iterator[BlockingStep]:
@@ -411,3 +416,13 @@ class LogDirectories:
                 failure = error
         if failure is not None:
             raise failure
+
+
+def _collected(offsets: Iterable[tuple[TopicPartition, int]]) -> Generator[None, None, dict[TopicPartition, int]]:
+    """Reads offsets in steps, between which other work may be done, and returns them."""
+    read: dict[TopicPartition, int] = {}
+    for key, offset in offsets:
+        read[key] = offset
+        if len(read) % ENTRIES_PER_STEP == 0:
+            yield None
+    return read

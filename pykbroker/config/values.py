@@ -265,6 +265,7 @@ class ReplicationValues(Frozen):
     fetch_min_bytes: int
     fetch_response_max_bytes: int
     fetch_wait_max_ms: int
+    high_watermark_checkpoint_interval_ms: int
     lag_time_max_ms: int
     leader_imbalance_check_interval_seconds: int
     selector_class: str | None

@@ -75,6 +75,10 @@ def start_housekeeping(
         (config.log.flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
     ):
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
+    if config.replication.high_watermark_checkpoint_interval_ms > 0:
+        nursery.start_soon(
+            _checkpoint_high_watermarks, config.replication.high_watermark_checkpoint_interval_ms, services
+        )
     nursery.start_soon(_delete_removed, delay_ms, services)
     # In Kafka each log has such a task, which waits for one interval first.
     interval_ms = config.transactions.producer_id_expiration_check_interval_ms
@@ -214,6 +218,25 @@ async def _delete_due(services: BrokerServices, delay_ms: int) -> None:
     with _failures_logged(services, "a deleted log could not be removed"):
         while directory.delete_due_logs(services.clock.now_ms(), delay_ms, DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
+
+
+async def _checkpoint_high_watermarks(interval_ms: int, services: BrokerServices) -> None:
+    """Writes the high watermarks after every interval (P-672).
+
+    A directory that is gone is noticed by this: appends to files that are open still succeed. The first failure of
+    several is logged, as the interval is short.
+    """
+    is_failing = False
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        try:
+            await _run_steps(services, services.log_directory.write_high_watermarks(high_watermarks(services)))
+            is_failing = False
+        except LogError as error:
+            _report(services, error)
+            if not is_failing:
+                log.error("high watermarks could not be written: %s", error)
+            is_failing = True
 
 
 async def _checkpoint_log_starts(services: BrokerServices) -> None:

@@ -492,6 +492,7 @@ class Partition:
         follower.broker_epoch = broker_epoch
         follower.on_fetch(offset, log_start_offset, self.log.log_end_offset, self.now())
         if follower.broker_id not in leadership.isr:
+            leadership.epoch_start_offset = min(leadership.epoch_start_offset, self.log.log_end_offset)
             proposal = leadership.propose_expansion(follower, self.high_watermark)
             if proposal is not None:
                 self._environment.proposals.submit(self, proposal)
@@ -540,7 +541,10 @@ class Partition:
     def is_behind_its_epoch(self) -> bool:
         """True if a new leader's high watermark is below the beginning of its epoch."""
         leadership = self.leadership
-        return leadership is not None and self.high_watermark < leadership.epoch_start_offset
+        # A log that was shorter than its checkpoint said when it was loaded ends below the beginning of the epoch.
+        return leadership is not None and self.high_watermark < min(
+            leadership.epoch_start_offset, self.log.log_end_offset
+        )
 
     async def wait_deleted(self, offset: int, deadline: float) -> tuple[ErrorCode, int]:
         """Waits until no live replica has records below an offset.

@@ -469,6 +469,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_other_directories
         directories.logs["t", number].advance_log_start(1)
     writes: list[Callable[[], Iterator[BlockingStep | None]]] = [
         lambda: directories.write_checkpoints(marks.items()),
+        lambda: directories.write_high_watermarks(marks.items()),
         directories.write_log_starts,
         lambda: directories.write_cleaner_offsets(lambda: starts),
     ]
@@ -489,8 +490,9 @@ def test_thousands_of_high_watermarks_are_collected_in_steps() -> None:
     directories = opened(FakeFileSystem())
     create(directories, 0)
     marks = {("t", number): number for number in range(2 * ENTRIES_PER_STEP)}
-    assert [step for step in directories.write_checkpoints(marks.items()) if step is None] == [None, None]
-    assert directories.high_watermarks() == {("t", 0): 0}
+    for write in (directories.write_checkpoints, directories.write_high_watermarks):
+        assert [step for step in write(marks.items()) if step is None] == [None, None]
+        assert directories.high_watermarks() == {("t", 0): 0}
 
 
 def test_a_single_directory_adopts_the_copy_that_the_metadata_has_in_it() -> None:

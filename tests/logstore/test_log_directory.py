@@ -233,6 +233,73 @@ def test_a_log_that_is_deleted_between_two_steps_leaves_no_offset_to_its_success
     assert ("t", 0) not in directory.high_watermarks()
 
 
+def write_marks(directory: LogDirectory) -> int:
+    """Writes the high watermarks; returns the number of steps that waited for the disk."""
+    return sum(step is not None for step in directory.write_high_watermarks(marks_of(directory)))
+
+
+def test_high_watermarks_are_written_when_they_have_changed(place: Place) -> None:
+    """P-672: a quiet broker syncs nothing."""
+    directory = many_logs(place)
+    assert write_marks(directory)
+    assert directory.high_watermarks() == dict(marks_of(directory))
+    assert not write_marks(directory)
+    append(directory.logs["t", 0], batch(2))
+    assert write_marks(directory)
+    assert directory.high_watermarks()["t", 0] == 7
+
+
+def test_high_watermarks_whose_file_is_gone_are_written_again(place: Place) -> None:
+    """P-672: the write meets the failure if the directory is gone, too."""
+    directory = many_logs(place)
+    write_marks(directory)
+    place.filesystem.remove(f"{directory.path}/replication-offset-checkpoint")
+    assert write_marks(directory)
+    assert directory.high_watermarks() == dict(marks_of(directory))
+
+
+def test_high_watermarks_of_a_disk_that_refused_them_are_written_the_next_time(memory: Place) -> None:
+    directory = many_logs(memory)
+    write_marks(directory)
+    append(directory.logs["t", 0], batch(2))
+    assert isinstance(memory.filesystem, FakeFileSystem)
+    memory.filesystem.fail_next["sync_directory"] = StorageError("checkpoint", "Input/output error")
+    with pytest.raises(StorageError):
+        write_marks(directory)
+    assert write_marks(directory)
+    assert directory.high_watermarks()["t", 0] == 7
+
+
+@pytest.mark.parametrize("steps_before", [1, 2])
+def test_two_writers_of_high_watermarks_do_not_share_a_staged_file(place: Place, steps_before: int) -> None:
+    directory = many_logs(place)
+    steps = (step for step in directory.write_high_watermarks(marks_of(directory)) if step is not None)
+    for _ in range(steps_before):
+        next(steps).run()
+    append(directory.logs["t", 0], batch(2))
+    run_in_steps(directory)
+    assert not write_marks(directory)
+    for _ in steps:
+        pass
+    assert directory.high_watermarks()["t", 0] == 5, "those of the first writer"
+    assert write_marks(directory)
+    assert directory.high_watermarks()["t", 0] == 7
+    assert not [name for name in names(place) if name.endswith(STAGED_SUFFIX)]
+
+
+def test_the_high_watermark_of_a_deleted_log_is_not_that_of_its_successor(place: Place) -> None:
+    directory = many_logs(place)
+    write_marks(directory)
+    steps = directory.write_high_watermarks(marks_of(directory))
+    next(steps)
+    directory.delete_log("t", 0, NOW_MS)
+    assert not list(steps), "the offsets were read before the deletion"
+    directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    assert ("t", 0) not in directory.high_watermarks()
+    assert write_marks(directory)
+    assert directory.high_watermarks()["t", 0] == 0
+
+
 def test_a_checkpoint_forgets_deleted_logs(place: Place) -> None:
     directory = many_logs(place)
     directory.logs["t", 0].advance_log_start(3)

@@ -25,6 +25,7 @@ from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.checkpoint_file import write_offsets
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.records.batch import build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
 from tests.support.data_path import batch
@@ -478,6 +479,9 @@ def test_records_that_are_missing_after_a_clean_stop_are_said(
     with WholeBroker(folder, SNAPSHOTS) as broker:
         broker.fetch("witness", 0, 0)
         assert broker.fetch("witness", 0, 0).high_watermark == 0
+        topics = [ListOffsetsTopic(name="witness", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+        latest = broker.client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics[0].partitions[0]
+        assert (latest.error_code, latest.offset) == (0, 0), "P-86: not OFFSET_NOT_AVAILABLE"
     assert f"{folder}/witness-0: the records from offset 0 to {WITNESS_RECORDS - 1} are missing" in caplog.text
 
 

@@ -369,7 +369,7 @@ def test_a_directory_fails_that_nobody_uses_under_three_nodes() -> None:
         lost = {int(name[2:]) for name in replicas_in(cluster, node, "/more")}
         assert lost
         cluster.world.machines[f"n{node}"].disk.failing_path = "/more"
-        with trio.fail_after(70):
+        with trio.fail_after(20):
             while any(node in partition.isr_nodes for partition in await partitions_of_t(cluster, node % 3 + 1, lost)):
                 await trio.sleep(0.5)
 

@@ -158,7 +158,9 @@ BROKER_CONFIGS: dict[str, ConfigKey] = {
         INT, "10485760", AT_LEAST_0, attribute="replication.fetch_response_max_bytes"
     ),
     "num.replica.fetchers": ConfigKey(INT, "1", AT_LEAST_1, CLUSTER_WIDE),
-    "replica.high.watermark.checkpoint.interval.ms": ConfigKey(LONG, "5000"),
+    "replica.high.watermark.checkpoint.interval.ms": ConfigKey(
+        LONG, "5000", attribute="replication.high_watermark_checkpoint_interval_ms"
+    ),
     "fetch.purgatory.purge.interval.requests": ConfigKey(INT, "1000"),
     "producer.purgatory.purge.interval.requests": ConfigKey(INT, "1000"),
     "delete.records.purgatory.purge.interval.requests": ConfigKey(INT, "1"),

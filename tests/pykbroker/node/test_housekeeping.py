@@ -94,6 +94,46 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
     assert marks == {("old", 0): 2}
 
 
+async def test_high_watermarks_are_noted_in_their_own_interval(path: DataPath) -> None:
+    """P-672: 5 s, where recovery points have 60."""
+    partition = path.partitions.get("old", 0)
+    assert partition is not None
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(31)
+        for end_offset in (1, 2):
+            partition.append_as_leader(bytearray(batch(1)), NOW_MS)
+            await trio.sleep(6)
+            assert path.directory.high_watermarks() == {("old", 0): end_offset}
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_interval_of_zero_is_none(tmp_path: Path) -> None:
+    """P-672."""
+    image = cluster_image(topic_image("old"))
+    data_path = DataPath(tmp_path, image, {"replica.high.watermark.checkpoint.interval.ms": "0"})
+    data_path.services.run_in_thread = InPlace().run
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, data_path.services, [])
+        await trio.sleep(20)
+        assert data_path.directory.high_watermarks() == {}
+        nursery.cancel_scope.cancel()
+    data_path.close()
+
+
+async def test_high_watermarks_that_cannot_be_written_are_logged_once(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk would fill the log, too."""
+
+    def fail(*_: object) -> Any:
+        raise StorageError(path.directory.path, "No space left on device")
+
+    monkeypatch.setattr(path.directory, "write_high_watermarks", fail)
+    assert await reported_paths(path, monkeypatch) == {path.directory.path}
+    assert caplog.text.count("high watermarks could not be written") == 1
+
+
 async def test_checkpoints_are_synced_outside_of_the_loop(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = InPlace()
     path.services.run_in_thread = threads.run
@@ -190,7 +230,7 @@ async def reported_paths(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> set
 
 @pytest.mark.parametrize(
     "failing",
-    ["write_checkpoints", "write_log_starts", "delete_due_logs", "finish_directories"],
+    ["write_checkpoints", "write_high_watermarks", "write_log_starts", "delete_due_logs", "finish_directories"],
 )
 async def test_a_failure_of_the_directory_is_reported(
     path: DataPath, monkeypatch: pytest.MonkeyPatch, failing: str

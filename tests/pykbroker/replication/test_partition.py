@@ -232,6 +232,16 @@ async def test_a_follower_comes_back_into_the_set(path: Replicated) -> None:
     assert path.partition.isr == (1, 2, 3)
 
 
+async def test_a_follower_comes_back_to_a_leader_that_has_lost_its_end(path: Replicated) -> None:
+    """P-86: the log was loaded, and found to be shorter, after the epoch had begun at the end that was lost."""
+    path.change(isr=(1, 2), partition_epoch=1)
+    assert path.partition.leadership is not None
+    path.partition.leadership.epoch_start_offset = 5
+    await path.fetch(3, 0)
+    (proposal,) = path.proposals
+    assert proposal.broker_ids == (1, 2, 3)
+
+
 async def test_the_new_leader_knows_where_its_epoch_began(path: Replicated) -> None:
     """KIP-279: also when nothing was appended in it."""
     await path.produce(acks=1)
