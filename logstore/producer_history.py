@@ -62,10 +62,10 @@ class ProducerHistory:
     ) -> None:
         """Computes the state at `end_offset` from the newest usable snapshot and the batches after it.
 
-        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are left out. Unusable
-        snapshots are deleted: after a recovery these are the ones above `recovered_from`, the base offset of the first
-        scanned segment; new snapshots are written at the base offsets of the segments. `last_batches` has the last
-        batches of each scanned segment's producers, by base offset. Raises StorageError.
+        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are left out. Snapshots of
+        earlier stops are deleted, and unusable ones: after a recovery these are the ones above `recovered_from`, the
+        base offset of the first scanned segment; new snapshots are written at the base offsets of the segments.
+        `last_batches` has the last batches of each scanned segment's producers, by base offset. Raises StorageError.
         """
         # The new state replaces the old one only when it is complete.
         state = ProducerState()
@@ -75,6 +75,7 @@ class ProducerHistory:
         for offset in self.snapshots[:]:
             if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
                 self._drop(offset)
+        self._drop_strays({segment.base_offset for segment in segments})
         while self.snapshots:
             offset = self.snapshots[-1]
             path = self._path_of(offset)
@@ -98,6 +99,17 @@ class ProducerHistory:
             )
         state.end_offset = end_offset
         self.state = state
+
+    def _drop_strays(self, base_offsets: set[int]) -> None:
+        """Deletes snapshots that belong to no segment, those of earlier stops; not the last one above all segments.
+
+        As `removeStraySnapshots` of Kafka's ProducerStateManager.
+        """
+        strays = [offset for offset in self.snapshots if offset not in base_offsets]
+        if strays and strays[-1] > max(base_offsets, default=-1):
+            strays.pop()
+        for offset in strays:
+            self._drop(offset)
 
     def clear(self, end_offset: int) -> None:
         """Removes all producers; the log is empty and ends at `end_offset`. Raises StorageError."""

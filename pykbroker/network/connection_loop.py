@@ -204,12 +204,11 @@ class ConnectionLoop:
 
     def _continue(self, now: float) -> WaitingTurn | None:
         """Continues the suspended turn that is ready first; returns it if a task has to wait for it now."""
-        turn = self._suspended.ready.popleft()
-        coroutine = turn.take()
-        if coroutine is None:
+        taken = self._suspended.ready.popleft().take()
+        if taken is None:
             return None
-        connection = turn.connection
-        if isinstance(turn.completion, Writable):
+        connection, completion, coroutine = taken
+        if isinstance(completion, Writable):
             self._poller.watch_bytes(connection.fileno())
         elif connection.fileno() not in self._poller:
             self.add(connection)

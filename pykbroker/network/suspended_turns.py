@@ -22,12 +22,11 @@ class SuspendedTurn:
     """A turn of a connection that continues after a `Completion` or at its deadline.
 
     Attributes:
-        connection: the connection.
-        completion: what it waits for.
+        completion: what it waits for; only until it is taken.
         is_waiting: False as soon as it may continue or was closed.
     """
 
-    __slots__ = ("_coroutine", "_turns", "completion", "connection", "is_waiting")
+    __slots__ = ("_connection", "_coroutine", "_turns", "completion", "is_waiting")
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class SuspendedTurn:
     ) -> None:
         self._turns = turns
         self._coroutine: Coroutine[Any, Any, bool] | None = coroutine
-        self.connection = connection
+        self._connection = connection
         self.completion = completion
         self.is_waiting = True
 
@@ -48,20 +47,24 @@ class SuspendedTurn:
             self.is_waiting = False
             self._turns.on_ready(self)
 
-    def take(self) -> Coroutine[Any, Any, bool] | None:
-        """The coroutine, for the one that continues it; None if the turn was closed."""
+    def take(self) -> tuple[SocketConnection, Completion, Coroutine[Any, Any, bool]] | None:
+        """Connection, completion and coroutine, for the one that continues it; None if the turn was taken before."""
         coroutine, self._coroutine = self._coroutine, None
-        if coroutine is not None:
-            self.is_waiting = False
-            self.connection.suspended = None
-            self._turns.count -= 1
-        return coroutine
+        if coroutine is None:
+            return None
+        self.is_waiting = False
+        self._turns.count -= 1
+        connection, completion = self._connection, self.completion
+        connection.suspended = None
+        # The deadline of this turn, which may be weeks away, must not keep the connection's buffers in memory.
+        del self._connection, self.completion
+        return connection, completion, coroutine
 
     def close(self) -> None:
         """Ends the turn where it waits. Its `finally` blocks run."""
-        coroutine = self.take()
-        if coroutine is not None:
-            coroutine.close()
+        taken = self.take()
+        if taken is not None:
+            taken[2].close()
 
 
 class SuspendedTurns:

@@ -189,7 +189,6 @@ class SharePartitions:
         session, empty_group = self.sessions.connection_closed(connection)
         leaders: Sequence[ShareLeader] = ()
         if empty_group is not None:
-            self._settings.pop(empty_group, None)
             leaders = [leader for key, leader in self._leaders.items() if key.group_id == empty_group]
         if session is not None:
             self._begin_end(session.key, list(session.partitions), leaders)
@@ -232,6 +231,9 @@ class SharePartitions:
             if self._leaders.get(leader.key) is leader:
                 self._remove(leader)
             yield
+        # Not before: the release of records reads the settings.
+        if not self.sessions.has_group(key.group_id):
+            self._settings.pop(key.group_id, None)
 
     async def released(self, key: SessionKey) -> None:
         """Waits until the records of a member's earlier sessions are released, before it acquires others."""

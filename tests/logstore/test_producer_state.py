@@ -130,6 +130,19 @@ def test_snapshots_are_taken_at_every_roll_and_go_with_their_segment(place: Plac
     assert len(snapshots) <= len(log.segment_base_offsets)
 
 
+def test_snapshots_of_earlier_stops_are_deleted(place: Place) -> None:
+    """P-57: as in Kafka the last stop's snapshot stays, and one for each segment; else each restart would leave one."""
+    for number in range(20):
+        log = place.open(segment_bytes=400, is_clean=True)
+        assert produce(log, number) == (number, False)
+        log.close()
+    log = place.open(segment_bytes=400, is_clean=True)
+    assert produce(log, 19) == (19, True)
+    assert len(log.segment_base_offsets) > 2
+    snapshots = [name for name in place.names() if name.endswith(".snapshot")]
+    assert snapshots == [f"{offset:020d}.snapshot" for offset in (*log.segment_base_offsets[1:], 20)]
+
+
 def test_a_damaged_snapshot_is_made_up_for_by_the_log(place: Place) -> None:
     log = place.open(segment_bytes=400)
     for number in range(20):

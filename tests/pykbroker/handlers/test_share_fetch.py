@@ -370,6 +370,20 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
         assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
 
 
+async def test_nothing_is_kept_of_a_group_without_sessions(tmp_path: Path) -> None:
+    """Groups with names of their own come and go; the release of a member's records reads the settings of its group."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+        session.connection.call_when_closed()  # type: ignore[attr-defined]
+        shares = broker.shares
+        assert not shares.sessions.has_group(GROUP)
+        assert [len(kept) for kept in (shares._leaders, shares._numbers, shares._settings)] == [0, 0, 0]
+
+
 async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
     """Its records are not released any more: the next leader finds them available."""
     broker = ShareBroker(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -159,6 +161,45 @@ async def test_deadlines_behind_one_that_still_waits_are_removed() -> None:
     assert len(turns._deadlines) <= DEADLINES_MIN + 2
     first.close()
     assert turns.next_deadline() == float("inf")
+
+
+class Waits:
+    """A connection with a turn that waits."""
+
+    suspended: Any = None
+
+
+@pytest.mark.parametrize("is_continued", [True, False])
+async def test_a_later_deadline_does_not_keep_a_connection_in_memory(is_continued: bool) -> None:
+    """A client may wait for weeks (max.wait.ms), and get its answer or leave before."""
+    turns = SuspendedTurns(lambda: None)
+
+    async def turn() -> bool:
+        return True
+
+    def wait(deadline: float) -> Any:
+        connection: Any = Waits()
+        completion = Completion()
+        completion.deadline = deadline
+        turns.add(connection, turn(), completion)
+        return connection
+
+    first = wait(10.0)
+    connection = wait(2_000_000.0)
+    gone = weakref.ref(connection)
+    if is_continued:
+        connection.suspended.completion.complete()
+        taken = turns.ready.popleft().take()
+        assert taken is not None
+        assert taken[0] is connection
+        taken[2].close()
+        del taken
+    else:
+        connection.suspended.close()
+    del connection
+    gc.collect()
+    assert gone() is None
+    first.suspended.close()
 
 
 LARGE = DescribeProducersRequest(topics=[TopicRequest(name=f"t{n}", partition_indexes=[0]) for n in range(1000)])
