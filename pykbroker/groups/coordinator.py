@@ -511,9 +511,10 @@ class GroupCoordinator:
 
     # Administration
 
-    def in_described_order(self, group_ids: Iterable[str]) -> list[str]:
+    async def in_described_order(self, group_ids: Iterable[str]) -> list[str]:
         """Groups of a request in the order in which Kafka describes them: by partition (P-651)."""
-        return [group_id for some in self._runtime.by_partition([*group_ids]) for group_id in some]
+        by_partition = await in_turns(self._runtime.by_partition([*group_ids]))
+        return [group_id for some in by_partition for group_id in some]
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """Describes one group, for DescribeGroups."""
@@ -581,7 +582,8 @@ class GroupCoordinator:
         """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
         from pykbroker.groups import administration
 
-        wanted = [group_id for some in self._runtime.by_partition([*group_ids]) for group_id in copied_order(some)]
+        by_partition = await in_turns(self._runtime.by_partition([*group_ids]))
+        wanted = [group_id for some in by_partition for group_id in copied_order(some)]
         codes = await self._prepare_deletions(wanted)
         writes: dict[str, Write[GroupResult]] = {}
         turn = Turn()

@@ -23,7 +23,7 @@ async def handle_describe_groups(context: BrokerContext, request: DescribeGroups
     ]
     turn = Turn()
     allowed = [group_id for group_id in request.groups if group_id not in refused]
-    for group_id in context.services.groups.in_described_order(allowed):
+    for group_id in await context.services.groups.in_described_order(allowed):
         group = context.services.groups.describe_group(group_id, context.api_version)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)

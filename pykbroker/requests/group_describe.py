@@ -64,7 +64,7 @@ async def described_groups(
     turn = Turn()
     allowed = [group_id for group_id in request.group_ids if group_id not in refused]
     empty = [group_id for group_id in allowed if not group_id]
-    for group_id in empty + context.services.groups.in_described_order(filter(None, allowed)):
+    for group_id in empty + await context.services.groups.in_described_order(filter(None, allowed)):
         await turn.end_if_over()
         group = await context.services.groups.describe_modern_group(group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
