@@ -9,7 +9,7 @@ one and the log after it are complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import TypeVar
@@ -64,13 +64,16 @@ class StorageSettings(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """A batch of the log. `values` are its encoded metadata records; empty for a control batch."""
+    """A batch of the log.
+
+    `values` are its encoded metadata records, which are read as they are taken; empty for a control batch.
+    """
 
     base_offset: int
     last_offset: int
     epoch: int
     timestamp_ms: int
-    values: list[bytes]
+    values: Iterable[bytes]
 
 
 class RaftStorage:
@@ -269,7 +272,7 @@ class RaftStorage:
                 return
             if batch.base_offset != expected or not batch.verify_crc():
                 break
-            values = [] if batch.is_control else [record.value or b"" for record in batch.records()]
+            values = () if batch.is_control else (record.value or b"" for record in batch.records())
             expected = batch.next_offset
             yield CommittedBatch(
                 batch.base_offset, batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, values

@@ -14,6 +14,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
@@ -176,12 +177,12 @@ class LoadedShards(Generic[Shard]):
         partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
         return -1 if partition is None else partition.leader
 
-    def by_partition(self, keys: Sequence[str]) -> list[list[str]]:
+    def by_partition(self, keys: Sequence[str]) -> Steps[list[list[str]]]:
         """Keys as `keys_by_partition` has them; all in one list if there is no topic yet."""
         topic = self._metadata.image.topics_by_name.get(self._topic)
         if len(keys) < 2 or topic is None:
             return [[*keys]]
-        return keys_by_partition(keys, self._topic, len(topic.partitions))
+        return (yield from keys_by_partition(keys, self._topic, len(topic.partitions)))
 
     @property
     def is_loading(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from pykbroker.java_order import hashed_partition_order, string_hash
+from pykbroker.protocol.steps import Steps
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -25,9 +26,10 @@ def coordinator_partition(key: str, partition_count: int) -> int:
     return (0 if value == -0x8000_0000 else abs(value)) % partition_count
 
 
-def keys_by_partition(keys: Iterable[str], topic: str, partition_count: int) -> list[list[str]]:
+def keys_by_partition(keys: Iterable[str], topic: str, partition_count: int) -> Steps[list[list[str]]]:
     """Keys of each partition that has one, in the order in which Kafka's group coordinator asks the partitions."""
     found: dict[int, list[str]] = {}
     for key in keys:
         found.setdefault(coordinator_partition(key, partition_count), []).append(key)
+        yield
     return [found[number] for number in hashed_partition_order(topic, found)]

@@ -28,6 +28,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import frames_of
+from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
@@ -238,7 +239,7 @@ class CoordinatorRuntime(Generic[Shard]):
         number, shard = self._loaded.find(key)
         return number, shard, now_ms
 
-    def by_partition(self, keys: Sequence[str]) -> list[list[str]]:
+    def by_partition(self, keys: Sequence[str]) -> Steps[list[list[str]]]:
         """Keys as `keys_by_partition` has them; all in one list if there is no topic yet."""
         return self._loaded.by_partition(keys)
 

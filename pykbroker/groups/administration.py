@@ -37,9 +37,10 @@ GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
 
 
-def in_described_order(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> list[str]:
+async def in_described_order(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> list[str]:
     """Groups of a request in the order in which Kafka describes them: by partition (P-651)."""
-    return [group_id for some in coordinator.runtime.by_partition([*group_ids]) for group_id in some]
+    by_partition = await in_turns(coordinator.runtime.by_partition([*group_ids]))
+    return [group_id for some in by_partition for group_id in some]
 
 
 def describe_group(coordinator: GroupCoordinator, group_id: str, api_version: int) -> DescribedGroup:
@@ -100,7 +101,8 @@ async def list_groups(coordinator: GroupCoordinator, states: set[str], types: se
 
 async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
     """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
-    wanted = [group_id for some in coordinator.runtime.by_partition([*group_ids]) for group_id in copied_order(some)]
+    by_partition = await in_turns(coordinator.runtime.by_partition([*group_ids]))
+    wanted = [group_id for some in by_partition for group_id in copied_order(some)]
     codes = await _prepare_deletions(coordinator, wanted)
     writes: dict[str, Write[GroupResult]] = {}
     turn = Turn()

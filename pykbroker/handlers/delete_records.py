@@ -36,8 +36,8 @@ async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRe
     refused = await context.refused_in_turns(DELETE, TOPIC, (topic.name for topic in request.topics))
     # For a partition that is named twice the last offset counts.
     offsets: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
+    async for topic in EachInTurns(request.topics):
+        async for asked in EachInTurns(topic.partitions):
             offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
     response = DeleteRecordsResponse()
     moved: list[tuple[Partition, int, DeleteRecordsPartitionResult]] = []

@@ -24,7 +24,7 @@ async def handle_describe_groups(context: BrokerContext, request: DescribeGroups
     ]
     turn = Turn()
     allowed = [group_id for group_id in request.groups if group_id not in refused]
-    for group_id in in_described_order(context.services.groups, allowed):
+    for group_id in await in_described_order(context.services.groups, allowed):
         group = describe_group(context.services.groups, group_id, context.api_version)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(GROUP, group.group_id)

@@ -16,7 +16,7 @@ from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.metadata.controller_channel import not_active_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.codec import chunks_in_steps, decode_in_steps
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.errors import DecodeError
@@ -41,7 +41,9 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
     header, api = _header(frame)
     request_type, handler = handlers_of[ListenerKind.CONTROLLER].get(api.key) or load(api, ListenerKind.CONTROLLER)
     try:
-        forwarded, _ = decode_from(request_type, header.api_version, frame, header.body_position, ELEMENTS_MAX)
+        forwarded = await in_turns(
+            decode_in_steps(request_type, header.api_version, frame, header.body_position, ELEMENTS_MAX)
+        )
     except DecodeError as error:
         raise _unreadable(str(error)) from None
     inner = ControllerContext(
@@ -68,7 +70,8 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
     if not_active_code(api.key) in error_codes(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
-    return EnvelopeResponse(response_data=head + encode(response, header.api_version))
+    chunks = await in_turns(chunks_in_steps(response, header.api_version))
+    return EnvelopeResponse(response_data=b"".join((head, *chunks)))
 
 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:

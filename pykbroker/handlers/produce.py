@@ -70,6 +70,7 @@ async def handle_produce(
     """Appends every partition's batch; returns None with acks=0, which has no response (P-10)."""
     steps = ProduceSteps(context, request)
     if len(request.topic_data) > FEW or (request.topic_data and len(request.topic_data[0].partition_data) > FEW):
+        context.has_long_response = True
         await steps.decode_in_turns()
     else:
         steps.decode()

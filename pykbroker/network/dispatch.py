@@ -47,7 +47,11 @@ the client's connection for delegation tokens. Other requests for the active con
 
 LARGE_FRAME_BYTES = 2048
 """Size from which on a request is decoded, and its response encoded, in turns with other requests. 100 kB may name
-10,000 partitions, whose decoding takes 10 to 40 ms. Produce is excepted, as its bytes are records."""
+10,000 partitions, whose decoding takes 10 to 40 ms."""
+
+LARGE_PRODUCE_BYTES = 128 * 1024
+"""As `LARGE_FRAME_BYTES`, for decoding Produce: most of its bytes are records, but 450 kB may be the batches of 5,000
+partitions. Its handler says if the response is long."""
 
 LONG_RESPONSES = frozenset(
     {
@@ -75,17 +79,21 @@ LONG_RESPONSES = frozenset(
 class UnfinishedHandlerReply:
     """An UnfinishedReply with the response of a handler, which is encoded when it is finished."""
 
-    __slots__ = ("_has_tags", "_header", "_unfinished")
+    __slots__ = ("_has_tags", "_header", "_is_long", "_unfinished")
 
-    def __init__(self, unfinished: UnfinishedResponse, header: RequestHeader, has_tags: bool) -> None:
+    def __init__(self, unfinished: UnfinishedResponse, header: RequestHeader, has_tags: bool, is_long: bool) -> None:
         self._unfinished = unfinished
         self._header = header
         self._has_tags = has_tags
+        self._is_long = is_long
 
     async def finish(self) -> list[Any]:
         """Waits until the reply is complete; returns its chunks as `dispatch` does."""
         await self._unfinished.finish()
-        return _reply(self._header, self._unfinished.response, self._header.api_version, self._has_tags)
+        response, version = self._unfinished.response, self._header.api_version
+        if self._is_long:
+            return _framed(self._header, await in_turns(chunks_in_steps(response, version)), self._has_tags)
+        return _reply(self._header, response, version, self._has_tags)
 
 
 async def dispatch(
@@ -117,14 +125,14 @@ async def dispatch(
     if not api.lowest <= version <= api.highest and not _is_enabled_unstable(services, api, version):
         return _unsupported_version_reply(header, api, kind)
     request_type, handler = handlers_of[kind].get(key) or load(api, kind)
-    is_large = len(frame) >= LARGE_FRAME_BYTES and key != ApiKey.PRODUCE
+    is_large = len(frame) >= (LARGE_FRAME_BYTES if key != ApiKey.PRODUCE else LARGE_PRODUCE_BYTES)
     if is_large:
         request = await in_turns(decode_in_steps(request_type, version, frame, header.body_position, ELEMENTS_MAX))
     else:
         request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
-    context.has_long_response = is_large or key in LONG_RESPONSES
+    context.has_long_response = key in LONG_RESPONSES or (is_large and key != ApiKey.PRODUCE)
     context.may_be_unfinished = may_be_unfinished
     is_forwarded = api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART
     if services.quotas.active is not None:
@@ -154,7 +162,7 @@ async def dispatch(
         if key == ApiKey.PRODUCE:
             _note_produce(services, connection, frame, header, request)
         if unfinished is not None:
-            return UnfinishedHandlerReply(unfinished, header, has_tags)
+            return UnfinishedHandlerReply(unfinished, header, has_tags, context.has_long_response)
         if context.has_long_response:
             return _framed(header, await in_turns(chunks_in_steps(response, version)), has_tags)
         return _reply(header, response, version, has_tags)

@@ -65,7 +65,7 @@ async def described_groups(
     turn = Turn()
     allowed = [group_id for group_id in request.group_ids if group_id not in refused]
     empty = [group_id for group_id in allowed if not group_id]
-    for group_id in empty + in_described_order(context.services.groups, filter(None, allowed)):
+    for group_id in empty + await in_described_order(context.services.groups, filter(None, allowed)):
         await turn.end_if_over()
         group = await describe_modern_group(context.services.groups, group_id, groups_of, response, has_texts=has_texts)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:

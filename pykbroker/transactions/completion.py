@@ -15,16 +15,16 @@ from functools import partial
 
 import trio
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
 from pykbroker.coordination.loaded_shards import MetadataSource
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.coordination.transaction_marker import AwaitedMarker
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.steps import Steps, finished
 from pykbroker.protocol.topic_partition import TopicPartition
 from pykbroker.transactions.marker_queue import (
     MARKERS_AT_ONCE,
-    MARKERS_PER_STEP,
     Batch,
     CompletingTransaction,
     Key,
@@ -108,32 +108,30 @@ class TransactionCompletion:
         if completing.key in self._in_tasks:
             self._try_later(completing)
         elif len(partitions) <= MARKERS_AT_ONCE or self._runtime.nursery is None:
-            self._write(completing, partitions)
+            finished(self._write(completing, partitions))
             self._settle(completing)
         else:
             self._in_tasks.add(completing.key)
             self._runtime.nursery.start_soon(self._advance_large, completing, partitions)
 
     async def _advance_large(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
-        turn = Turn()
         try:
-            for first in range(0, len(partitions), MARKERS_PER_STEP):
-                if completing.is_over:
-                    break
-                self._write(completing, partitions[first : first + MARKERS_PER_STEP])
-                await turn.end_if_over()
+            await in_turns(self._write(completing, partitions))
         finally:
             self._in_tasks.discard(completing.key)
         self._settle(completing)
 
-    def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
-        """Appends the markers of partitions that this broker leads, and queues the others for their leaders."""
+    def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        """Appends the markers of partitions that this broker leads, and queues the others for their leaders.
+
+        A step for each: its log may have to be made first, for which a disk takes up to milliseconds.
+        """
         appended: list[tuple[TopicPartition, AwaitedMarker]] = []
-        topics, nursery = self._metadata.image.topics_by_name, self._runtime.nursery
+        nursery = self._runtime.nursery
         for partition in partitions:
             if completing.is_over:
                 break
-            topic = topics.get(partition[0])
+            topic = self._metadata.image.topics_by_name.get(partition[0])
             image = None if topic is None else topic.partitions.get(partition[1])
             if image is None:
                 completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
@@ -149,6 +147,7 @@ class TransactionCompletion:
                 self._send(nursery, image.leader, completing, partition)
             else:
                 self._take(completing, partition, ErrorCode.LEADER_NOT_AVAILABLE)
+            yield
         if appended:
             assert nursery is not None, "nothing is appended before the coordinator runs"
             nursery.start_soon(self._await_replicas, completing, appended)

@@ -21,8 +21,6 @@ from pykbroker.transactions.transaction import Transaction
 MARKERS_AT_ONCE = 20
 """Markers of a transaction up to which they are written in one step. The first record in a log, whose file has to be
 opened, takes half a millisecond, a later one a tenth of that."""
-MARKERS_PER_STEP = 4
-"""Markers that are written in one step if there are more."""
 
 MARKERS_PER_REQUEST = 1_000
 """Largest number of markers in one WriteTxnMarkers request to another broker: its response is handled in one step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,7 +13,8 @@ from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
 from pykbroker.controller.snapshot_file import list_snapshots, snapshot_content, snapshot_name
 from pykbroker.logstore.errors import CorruptFile, CorruptSegment, StorageError
-from pykbroker.protocol.records.batch import frames_in_steps
+from pykbroker.protocol.records.batch import RecordBatch, frames_in_steps
+from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.steps import finished
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -56,6 +57,26 @@ def test_a_snapshot_that_was_begun_before_the_leaders_was_installed_is_dropped()
     again = opened(filesystem)
     assert again.log_view().start == FROM_LEADER
     assert again.end_offset == 50
+
+
+def test_the_records_of_a_batch_are_read_as_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch may have thousands, which others must not have to wait for."""
+    records_of_batch = RecordBatch.records
+    read = 0
+
+    def counted(batch: RecordBatch) -> Iterator[Record]:
+        nonlocal read
+        for record in records_of_batch(batch):
+            read += 1
+            yield record
+
+    storage = opened(FakeFileSystem())
+    append(storage, 0, 100)
+    monkeypatch.setattr(RecordBatch, "records", counted)
+    (batch,) = storage.read(0, 100)
+    values = iter(batch.values)
+    assert (next(values), read) == (b"record", 1)
+    assert ([*values], read) == ([b"record"] * 99, 100)
 
 
 def failing(filesystem: FakeFileSystem, kept: str) -> Callable[[], None]:

@@ -6,6 +6,7 @@ import pytest
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition, keys_by_partition
 from pykbroker.java_order import string_hash, utf16_length
+from pykbroker.protocol.steps import finished
 from pykbroker.security.client_address import java_address
 
 
@@ -59,9 +60,8 @@ def test_addresses_as_java_writes_them(host: str, text: str) -> None:
 def test_keys_by_partition_p_651() -> None:
     """P-651: the order of a HashMap of Kafka's TopicPartitions; the values are Java's."""
     groups = [f"group-{number * 7 % 40}" for number in range(40)]
-    assert [
-        [group.removeprefix("group-") for group in some] for some in keys_by_partition(groups, OFFSETS_TOPIC, 5)
-    ] == [
+    found = finished(keys_by_partition(groups, OFFSETS_TOPIC, 5))
+    assert [[group.removeprefix("group-") for group in some] for some in found] == [
         ["7", "2", "15", "29", "10", "24", "38", "33"],
         ["0", "18", "13", "27", "22", "36", "31", "5"],
         ["14", "28", "23", "37", "32", "6", "1", "19"],

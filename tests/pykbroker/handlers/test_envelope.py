@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
@@ -15,7 +16,12 @@ from pykbroker.protocol.acl_codes import ALLOW, CREATE, LITERAL, TOPIC
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from pykbroker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from pykbroker.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     PartitionData,
@@ -24,6 +30,7 @@ from pykbroker.protocol.messages.describe_quorum import (
 from pykbroker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.principal_data import address_to_bytes, principal_to_bytes
 from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -64,6 +71,33 @@ def test_the_answer_comes_back_with_the_clients_header() -> None:
     created = decode(CreateTopicsResponse, 7, data[5:])
     assert [(topic.name, topic.error_code) for topic in created.topics] == [("t", 0)]
     assert "t" in context.services.metadata.image.topics_by_name
+
+
+async def test_a_large_request_is_decoded_and_its_response_encoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are in the Envelope as bytes, of which the codec of other requests knows nothing."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    count = 1000
+    turns: dict[bool, int] = {False: 0, True: 0}
+    is_handled = False
+
+    async def handle(context: Any, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        nonlocal is_handled
+        is_handled = True
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name) for topic in request.topics])
+
+    async def other() -> None:
+        while True:
+            turns[is_handled] += 1
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.CONTROLLER], ApiKey.CREATE_TOPICS, (CreateTopicsRequest, handle))
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=f"t{n}") for n in range(count)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        response = await handle_envelope(at_controller(), envelope(framed(request, 7)))
+        nursery.cancel_scope.cancel()
+    assert len(decode(CreateTopicsResponse, 7, bytes(response.response_data or b"")[5:]).topics) == count
+    assert min(turns.values()) > 10
 
 
 def with_acls(acls: Sequence[Acl]) -> Services:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
@@ -108,6 +109,27 @@ async def test_groups_are_described_by_partition(tmp_path: Path) -> None:
         request = ConsumerGroupDescribeRequest(group_ids=asked)
         modern = (await answer(rig, handle_consumer_group_describe, request, 1)).groups
         assert [group.group_id for group in modern] == ["", "group-15", *others]
+
+
+async def test_thousands_of_groups_are_sorted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By partition, for which the id of each is hashed."""
+    rig = group_rig(tmp_path)
+    async with rig.running():
+        monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            found = await rig.services.groups.in_described_order(f"group-{number}" for number in range(200))
+            nursery.cancel_scope.cancel()
+        assert len(found) == 200
+        assert turns > 100
 
 
 async def test_without_the_offsets_topic_there_are_no_groups_p_90(tmp_path: Path) -> None:

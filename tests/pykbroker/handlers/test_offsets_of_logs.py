@@ -291,6 +291,28 @@ async def test_delete_records_of_a_partition_twice(path: DataPath) -> None:
     assert [[p.low_watermark for p in topic.partitions] for topic in response.topics] == [[2]]
 
 
+async def test_delete_records_reads_a_request_in_turns(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is named very often is one partition, but each name takes time."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    put(path, 5)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    asked = [DeleteRecordsPartition(partition_index=0, offset=2)] * 100
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="a", partitions=asked)], timeout_ms=1000)
+        response = await path.call(handle_delete_records, request, 2)
+        nursery.cancel_scope.cancel()
+    assert [[p.low_watermark for p in topic.partitions] for topic in response.topics] == [[2]]
+    assert turns > 50
+
+
 @pytest.mark.parametrize("offset", [6, -2])
 async def test_delete_records_out_of_range(path: DataPath, offset: int) -> None:
     """P-150."""

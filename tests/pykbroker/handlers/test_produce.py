@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from pykbroker.errors import CloseConnection
-from pykbroker.handlers.produce import handle_produce
+from pykbroker.handlers.produce import FEW, handle_produce
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import RecordBatch
@@ -353,6 +353,20 @@ async def test_a_repeated_batch_gets_its_first_offset(path: DataPath) -> None:
     older = batch(1, producer_id=9, producer_epoch=1, base_sequence=0)
     assert (await produce(path, older)).error_code == ErrorCode.NONE
     assert (await produce(path, sequenced(6))).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("count", [FEW, FEW + 1])
+async def test_the_response_about_many_partitions_is_encoded_in_turns(path: DataPath, count: int) -> None:
+    data = [PartitionProduceData(index=index, records=batch(1)) for index in range(count)]
+    contexts: list[Any] = []
+
+    async def handle(context: Any, request: ProduceRequest) -> Any:
+        contexts.append(context)
+        return await handle_produce(context, request)
+
+    topic = TopicProduceData(name="wide", topic_id=topic_id("wide"), partition_data=data)
+    await path.call(handle, ProduceRequest(acks=1, topic_data=[topic]), NEWEST)
+    assert contexts[0].has_long_response == (count > FEW)
 
 
 async def test_long_work_on_one_request_lets_others_have_their_turn(

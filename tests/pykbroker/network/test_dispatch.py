@@ -27,8 +27,16 @@ from pykbroker.protocol.messages.describe_producers import (
     TopicRequest,
     TopicResponse,
 )
+from pykbroker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.protocol.messages.vote import VoteRequest, VoteResponse
+from pykbroker.requests.context import UnfinishedResponse
 from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.pykbroker.network.test_connection import handshake, sasl, services
@@ -243,3 +251,46 @@ async def test_a_large_request_is_decoded_and_answered_in_turns(
         response = decode(DescribeProducersResponse, 0, reply[9:])
         assert [topic.name for topic in response.topics] == [topic.name for topic in request.topics]
     assert (turns_before > 10) == (turns_after > 10) == is_large
+
+
+@pytest.mark.parametrize("count", [20, 2000])
+@pytest.mark.parametrize("is_unfinished", [True, False])
+async def test_a_produce_request_of_very_many_batches_is_decoded_and_answered_in_turns(
+    count: int, is_unfinished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its size; its handler says if the response is long."""
+    monkeypatch.setattr(turns, "TURN_S", -1.0)
+    topics = [
+        TopicProduceData(name=f"t{n}", partition_data=[PartitionProduceData(index=0, records=bytes(80))])
+        for n in range(count)
+    ]
+    turns_before = turns_after = 0
+    is_handled = is_over = False
+
+    async def handle(context: Any, given: ProduceRequest) -> Any:
+        nonlocal is_handled
+        is_handled = True
+        context.has_long_response = len(given.topic_data) > 20
+        response = ProduceResponse(responses=[TopicProduceResponse(name=topic.name) for topic in given.topic_data])
+        return UnfinishedResponse(response, trio.lowlevel.checkpoint) if is_unfinished else response
+
+    async def other() -> None:
+        nonlocal turns_before, turns_after
+        while not is_over:
+            turns_before, turns_after = turns_before + (not is_handled), turns_after + is_handled
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.PRODUCE, (ProduceRequest, handle))
+    async with trio.open_nursery() as nursery:
+        head = ApiKey.PRODUCE.to_bytes(2, "big") + bytes((0, 8, 0, 0, 0, 7)) + b"\0\4test"
+        frame = head + encode(ProduceRequest(acks=1, topic_data=topics), 8)
+        info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), None)
+        nursery.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        turns_before = 0
+        reply = await dispatch(services(), info, memoryview(frame), may_be_unfinished=is_unfinished)
+        assert reply is not None
+        chunks = reply if isinstance(reply, list) else await reply.finish()
+        is_over = True
+    assert len(decode(ProduceResponse, 8, b"".join(chunks)[8:]).responses) == count
+    assert (turns_before > 10) == (turns_after > 10) == (count > 20)
