@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.groups import administration
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.describe_groups import handle_describe_groups
@@ -126,7 +127,8 @@ async def test_thousands_of_groups_are_sorted_in_turns(tmp_path: Path, monkeypat
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
-            found = await rig.services.groups.in_described_order(f"group-{number}" for number in range(200))
+            names = [f"group-{number}" for number in range(200)]
+            found = await administration.in_described_order(rig.services.groups, names)
             nursery.cancel_scope.cancel()
         assert len(found) == 200
         assert turns > 100
