@@ -47,9 +47,9 @@ from pykbroker.protocol.steps import PIECE
 from pykbroker.replication.partition import Partition
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
-from tests.pykbroker.groups.test_turns import with_turns
 from tests.support.data_path import topic_image
 from tests.support.transactions import FakeTransactions
+from tests.support.turns import with_turns
 
 G = coordinator_partition("g", 5)
 PRODUCER_ID = 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,7 @@ from pykbroker.protocol.steps import PIECE
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_image
+from tests.support.turns import with_turns
 
 COUNT = 10 * PIECE
 KINDS = ("consumer", "share", "streams")
@@ -68,25 +68,6 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     rig = Rig(tmp_path)
     rig.services.metadata.image.features = {GROUP_VERSION: 1, SHARE_VERSION: 1}
     return rig
-
-
-async def with_turns(work: Awaitable[Any], effect: Any = None, at: int = 3) -> tuple[Any, int]:
-    """Result of the work, and the number of turns of another task, which has an effect in one of them."""
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            if turns == at and effect is not None:
-                effect()
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
-        result = await work
-        nursery.cancel_scope.cancel()
-    return result, turns
 
 
 async def shard_with_offsets(rig: Rig) -> GroupShard:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups import administration
@@ -24,6 +23,7 @@ from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from tests.pykbroker.groups.rig import Rig
 from tests.pykbroker.handlers.test_consumer_group_membership import allow, group_rig
 from tests.support.data_path import topic_image
+from tests.support.turns import with_turns
 
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 NOT_ASKED = -(2**31)
@@ -117,21 +117,10 @@ async def test_thousands_of_groups_are_sorted_in_turns(tmp_path: Path, monkeypat
     rig = group_rig(tmp_path)
     async with rig.running():
         monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
-        turns = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other)
-            names = [f"group-{number}" for number in range(200)]
-            found = await administration.in_described_order(rig.services.groups, names)
-            nursery.cancel_scope.cancel()
+        names = [f"group-{number}" for number in range(200)]
+        found, turns = await with_turns(administration.in_described_order(rig.services.groups, names))
         assert len(found) == 200
-        assert turns > 100
+        assert turns > 101
 
 
 async def test_without_the_offsets_topic_there_are_no_groups_p_90(tmp_path: Path) -> None:
