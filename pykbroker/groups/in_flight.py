@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from pykbroker.coordination.shard import NO_PRODUCER
-from pykbroker.groups.offsets import OffsetKey
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey
+from pykbroker.groups.result import GroupResult, PreparedPending
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
@@ -26,17 +26,54 @@ class InFlight:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}  # by group; none is empty
+        # By group, the one large commit of which no record is counted here, nor of another commit of the group.
+        self._whole: dict[str, GroupResult] = {}
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._ending_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
-        """Counts the records of a result, which are appended."""
-        self._count(result, 1)
+        """Counts the records of a result, which are appended.
+
+        A large commit is kept as a whole, as its offsets can be looked up, until there is another commit of its group.
+        """
+        prepared = result.offsets
+        if prepared is not None and prepared.group_id not in self._offsets and prepared.group_id not in self._whole:
+            self._whole[prepared.group_id] = result
+        else:
+            self._count(result, 1)
 
     def remove(self, result: GroupResult) -> None:
         """No longer counts the records of a result, which are replicated."""
-        self._count(result, -1)
+        prepared = result.offsets
+        if prepared is not None and self._whole.get(prepared.group_id) is result:
+            del self._whole[prepared.group_id]
+        else:
+            self._count(result, -1)
+
+    def _whole_offsets(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
+        """The offsets of the large commit of a group, if there is one, by topic and partition."""
+        whole = self._whole.get(group_id)
+        if whole is None:
+            return {}
+        if isinstance(whole.offsets, PreparedPending):
+            return {(topic, number): committed for (_, topic, number), committed in whole.offsets.offsets.items()}
+        assert whole.offsets is not None
+        return {
+            (topic, number): committed
+            for topic, partitions in whole.offsets.topics.items()
+            for number, committed in partitions.items()
+        }
+
+    def _is_in_whole(self, key: OffsetKey) -> bool:
+        """True if the large commit of a group has a partition."""
+        whole = self._whole.get(key[0])
+        if whole is None:
+            return False
+        if isinstance(whole.offsets, PreparedPending):
+            return key in whole.offsets.offsets
+        assert whole.offsets is not None
+        return key[2] in whole.offsets.topics.get(key[1], ())
 
     def is_ending(self, group_id: str) -> bool:
         """True if a tombstone of the group is in flight.
@@ -47,29 +84,39 @@ class InFlight:
 
     def unstable_of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Topics and partitions for which a transactional commit of the group is in flight."""
-        return [(topic, partition) for group, topic, partition in self._transactional if group == group_id]
+        found = [(topic, partition) for group, topic, partition in self._transactional if group == group_id]
+        whole = self._whole.get(group_id)
+        if whole is not None and whole.producer is not NO_PRODUCER:
+            found += self._whole_offsets(group_id)
+        return found
 
     def __contains__(self, key: OffsetKey) -> bool:
         """True if a commit for the partition, or the tombstone of one, is in flight."""
         group_id, topic, partition = key
-        return (topic, partition) in self._offsets.get(group_id, ())
+        return (topic, partition) in self._offsets.get(group_id, ()) or self._is_in_whole(key)
 
     def is_tombstone(self, key: OffsetKey) -> bool:
         """True if only tombstones for the partition are in flight."""
-        return key not in self._topic_ids and key in self
+        return key not in self._topic_ids and key in self and not self._is_in_whole(key)
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Topics and partitions for which a commit or tombstone of the group is in flight."""
-        return list(self._offsets.get(group_id, ()))
+        return [*self._offsets.get(group_id, ()), *self._whole_offsets(group_id)]
 
     def of_topics(self, topics: Mapping[str, bytes]) -> Iterable[OffsetKey]:
         """Commits in flight for topics (name to id): those with the topic's id, and those with its name and no id."""
-        return [
+        counted = [
             key
             for group_id, partitions in self._offsets.items()
             for topic, partition in partitions
             if topic in topics
             and self._topic_ids.get(key := (group_id, topic, partition)) in (ZERO_UUID, topics[topic])
+        ]
+        return counted + [
+            (group_id, topic, partition)
+            for group_id in self._whole
+            for (topic, partition), committed in self._whole_offsets(group_id).items()
+            if topic in topics and committed.topic_id in (ZERO_UUID, topics[topic])
         ]
 
     def _count(self, result: GroupResult, change: int) -> None:
@@ -80,6 +127,8 @@ class InFlight:
             key = record.key
             if isinstance(key, OffsetCommitKey):
                 offset_key = (key.group, key.topic, key.partition)
+                if key.group in self._whole:
+                    self._count(self._whole.pop(key.group), 1)
                 if change > 0:
                     if record.value is not None:
                         topic_ids[offset_key] = record.value.topic_id

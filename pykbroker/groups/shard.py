@@ -327,7 +327,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.group = self.groups.get(result.stored.group_id)
         if result.applies_at_append:
             self._apply(result, now_ms, first_offset)
-        elif not result.have_groups_ended:
+        elif not result.have_groups_ended and result.offsets is None:
             for record in filter(_ends_group, result.records):
                 self.replay(record, now_ms)
                 result.have_groups_ended = True
