@@ -295,9 +295,12 @@ class Partitions:
         for name in names:
             self._use_config(new, name)
         if delta.brokers:
-            for partition in self.all():
-                # DeleteRecords does not wait for a broker that is gone.
-                partition.replica.low_waiters.notify(ALL)
+            # DeleteRecords does not wait for a broker that is gone. No calls: there may be thousands of partitions.
+            for partitions in self._by_name.values():
+                for partition in partitions.values():
+                    waiters = partition.replica.low_waiters
+                    if waiters:
+                        waiters.notify(ALL)
 
     def _change(self, new: ClusterImage) -> None:
         """Deletes, makes and updates partitions as the delta of an image says."""
