@@ -152,6 +152,22 @@ class CommittedOffsets:
             else:
                 present.update(partitions)
 
+    def put_newer(self, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
+        """As `put` for each of the offsets whose record comes after that of the present one."""
+        group_id: str | None = None
+        topics: dict[str, dict[int, CommittedOffset]] = {}
+        for (group, topic, partition), committed in offsets.items():
+            if group != group_id:
+                group_id = group
+                topics = self._groups.setdefault(group, {})
+            partitions = topics.get(topic)
+            if partitions is None:
+                topics[topic] = {partition: committed}
+                continue
+            current = partitions.get(partition)
+            if current is None or committed.record_offset > current.record_offset:
+                partitions[partition] = committed
+
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""
         topics = self._groups.get(group_id)

@@ -203,10 +203,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         An offset that was committed later, outside of the transaction, stays.
         """
         self._hide(self._take_forgotten())
-        for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
-            current = self.offsets.get(group_id, topic, partition)
-            if is_commit and (current is None or committed.record_offset > current.record_offset):
-                self.offsets.put(group_id, topic, partition, committed)
+        ended = self.pending.end(producer_id)
+        if is_commit:
+            self.offsets.put_newer(ended)
 
     def create_missing_groups(self, now_ms: int) -> Steps[None]:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
