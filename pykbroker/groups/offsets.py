@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
@@ -179,6 +179,20 @@ class CommittedOffsets:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+
+    def remove_all(self, group_id: str, removed: Mapping[str, Iterable[int]]) -> None:
+        """As `remove` for thousands of partitions of a group, by topic."""
+        topics = self._groups.get(group_id, {})
+        for topic, numbers in removed.items():
+            partitions = topics.get(topic)
+            if partitions is None:
+                continue
+            for number in numbers:
+                partitions.pop(number, None)
+            if not partitions:
+                del topics[topic]
+        if not topics:
+            self._groups.pop(group_id, None)
 
 
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest

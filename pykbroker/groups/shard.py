@@ -35,6 +35,7 @@ from pykbroker.groups.result import (
     GroupResult,
     LogRecord,
     PreparedOffsets,
+    PreparedRemovals,
     StaticMemberStored,
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
@@ -197,6 +198,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if self.pending:
             self.pending.discard((group_id, topic, partition))
 
+    def _remove_all(self, removed: PreparedRemovals) -> None:
+        self.offsets.remove_all(*removed)
+        if self.pending:
+            for topic, partitions in removed.topics.items():
+                for partition in partitions:
+                    self.pending.discard((removed.group_id, topic, partition))
+
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
 
@@ -262,6 +270,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        if isinstance(result.offsets, PreparedRemovals):
+            self._remove_all(result.offsets)
+            return self._report(result, ErrorCode.NONE, now_ms)
         if result.offsets is not None:
             self._keep_group(result.offsets.group_id, now_ms)
             if isinstance(result.offsets, PreparedOffsets):

@@ -11,7 +11,7 @@ from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.offset_commit import prepare_commit
 from pykbroker.groups.offset_log import offset_tombstones
-from pykbroker.groups.result import GroupResult
+from pykbroker.groups.result import GroupResult, PreparedRemovals
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -66,8 +66,10 @@ def drawn(chance: random.Random) -> GroupResult:
     topics = {
         topic: chance.sample(PARTITIONS, chance.randint(1, 3)) for topic in chance.sample(TOPICS, chance.randint(1, 3))
     }
-    if chance.random() < 0.2:
-        return GroupResult(records=offset_tombstones((group_id, topic, n) for topic in topics for n in topics[topic]))
+    if chance.random() < 0.3:
+        records = offset_tombstones((group_id, topic, number) for topic in topics for number in topics[topic])
+        removals = PreparedRemovals(group_id, {topic: set(numbers) for topic, numbers in topics.items()})
+        return GroupResult(records=records, offsets=removals if chance.random() < 0.6 else None)
     result = commit(group_id, topics, chance.choice(IDS), chance.choice((NO_PRODUCER, PRODUCER)))
     return result if chance.random() < 0.6 else replace(result, offsets=None)
 

@@ -528,6 +528,34 @@ class TestAdministration:
         assert not driver.replayed().groups
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_deletion_that_was_prepared_removes_the_same_offsets(seed: int) -> None:
+    """Committed and pending ones; those of other groups and partitions stay."""
+    drivers = Driver(), Driver()
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    for driver in drivers:
+        chooser = random.Random(seed)
+        for name in names:
+            driver.commit(7, topic=name, partition=chooser.randrange(2))
+            if chooser.random() < 0.3:
+                committed = CommittedOffset(9, -1, "", START_MS)
+                driver.shard.pending.put(3, (chooser.choice("gh"), name, chooser.randrange(2)), committed)
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in chooser.choices((0, 1), k=2)],
+            )
+            for name in (names if seed % 2 else chooser.sample(names, PIECE))
+        ]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        prepared = finished(offset_delete.prepare_deletion(driver.shard, request)) if driver is drivers[0] else None
+        result = offset_delete.delete(driver.shard, START_MS, request, prepared)
+        assert (result.offsets is not None) == (driver is drivers[0])
+        driver.carry_out(result)
+    assert drivers[0].shard.offsets == drivers[1].shard.offsets
+    assert drivers[0].shard.pending == drivers[1].shard.pending
+
+
 def test_the_offsets_of_many_topics_are_captured_in_steps() -> None:
     driver = Driver()
     names = [f"t{number}" for number in range(2 * PIECE)]
