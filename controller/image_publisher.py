@@ -55,8 +55,8 @@ class ImagePublisher:
     def subscribe(self, callback: ImageCallback, prepare: ImagePreparer | None = None) -> None:
         """Calls `callback(old image, new image)` for each new image, and at once if there is one.
 
-        `prepare` is called before `callback` for an image with many new, changed or deleted partitions, or changed
-        settings of many topics.
+        `prepare` is called before `callback` for an image with many new, changed or deleted partitions, with changed
+        settings of many topics, or with a change among many records that are kept whole, such as quotas.
         """
         self._subscribers.append(callback)
         if prepare is not None:
@@ -96,6 +96,7 @@ class ImagePublisher:
             or delta.is_large_deletion
             or (bool(delta.changed_topics) and record_count >= LARGE)
             or len(delta.configs) >= LARGE
+            or (len(image.kept_records) >= LARGE and image.kept_records is not self.image.kept_records)
             or (len(image.topics_by_id) >= LARGE and any(kind == BROKER_RESOURCE for kind, _ in delta.configs))
         )
 

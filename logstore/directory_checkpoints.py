@@ -103,9 +103,17 @@ class DirectoryCheckpoints:
         self._generation += 1
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", self._hidden_starts())
 
-    def write_log_starts(self) -> Iterator[BlockingStep]:
+    def write_log_starts(self) -> Iterator[BlockingStep | None]:
         """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
-        yield from self._replace(LOG_START_OFFSETS, encode_lines(starmap(offset_line, self._hidden_starts().items())))
+        generation = self._generation
+        lines: list[str] = []
+        for count, (key, log) in enumerate(list(self._all_logs()), 1):
+            if log.has_hidden_start:
+                lines.append(offset_line(key, log.log_start_offset))
+            if count % ENTRIES_PER_STEP == 0:
+                yield None
+        if self._generation == generation:
+            yield from self._replace(LOG_START_OFFSETS, encode_lines(lines))
 
     def _hidden_starts(self) -> dict[TopicPartition, int]:
         return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}

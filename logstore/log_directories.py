@@ -361,7 +361,7 @@ class LogDirectories:
             lambda directory: directory.write_high_watermarks(directory.own_entries(offsets).items())
         )
 
-    def write_log_starts(self) -> Iterator[BlockingStep]:
+    def write_log_starts(self) -> Iterator[BlockingStep | None]:
         """As `LogDirectory.write_log_starts`, for each directory."""
         yield from self._steps_of_each(LogDirectory.write_log_starts)
 

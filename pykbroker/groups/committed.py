@@ -61,6 +61,9 @@ def groups_of(result: GroupResult, new_groups: Container[str]) -> dict[str, None
     `new_groups` are ids of classic groups without a stored record.
     """
     found: dict[str, None] = {}
+    if result.offsets is not None:
+        # A large commit has offsets of one group, and nothing else.
+        return {result.offsets.group_id: None} if result.offsets.group_id in new_groups else found
     for record in result.records:
         key: Any = record.key
         group_id: str | None = getattr(key, "group_id", None)

@@ -11,8 +11,8 @@ from pykbroker.errors import KafkaError
 from pykbroker.groups.classic.group import EMPTY
 from pykbroker.groups.offset_commit import is_large
 from pykbroker.groups.offset_log import offset_tombstones, tombstones_in_steps
-from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.result import GroupResult, Tombstones
+from pykbroker.groups.offsets import CommittedOffset, OffsetKey
+from pykbroker.groups.result import GroupResult, PreparedRemovals, Tombstones
 from pykbroker.groups.shard import GroupShard
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
@@ -55,6 +55,7 @@ class PreparedDeletion(NamedTuple):
     named: list[tuple[str, int]]
     are_known: list[bool]
     tombstones: Tombstones
+    removals: PreparedRemovals
     response: OffsetDeleteResponse
 
 
@@ -79,7 +80,17 @@ def prepare_deletion(shard: GroupShard, request: OffsetDeleteRequest) -> Steps[P
         return None
     offsets = yield from list_in_steps((group_id, *each) for each in compress(named, are_known))
     tombstones = yield from tombstones_in_steps(offsets)
-    return PreparedDeletion(named, are_known, tombstones, OffsetDeleteResponse(topics=topics))
+    removals = yield from _removals(group_id, offsets)
+    return PreparedDeletion(named, are_known, tombstones, removals, OffsetDeleteResponse(topics=topics))
+
+
+def _removals(group_id: str, offsets: list[OffsetKey]) -> Steps[PreparedRemovals]:
+    topics: dict[str, set[int]] = {}
+    for count, (_, topic, partition) in enumerate(offsets, 1):
+        topics.setdefault(topic, set()).add(partition)
+        if not count % PIECE:
+            yield
+    return PreparedRemovals(group_id, topics)
 
 
 def _uncommitted(shard: GroupShard, group_id: str) -> set[tuple[str, int]]:
@@ -142,7 +153,7 @@ def delete(
         and _are_known(shard, group_id, prepared.named, uncommitted) == prepared.are_known
     ):
         _, records, frames = prepared.tombstones
-        return GroupResult(records=records, response=prepared.response, frames=frames)
+        return GroupResult(records=records, response=prepared.response, frames=frames, offsets=prepared.removals)
     named = _named(free)
     known = compress(named, _are_known(shard, group_id, named, uncommitted))
     response = OffsetDeleteResponse()

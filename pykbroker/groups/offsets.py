@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
@@ -152,6 +152,22 @@ class CommittedOffsets:
             else:
                 present.update(partitions)
 
+    def put_newer(self, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
+        """As `put` for each of the offsets whose record comes after that of the present one."""
+        group_id: str | None = None
+        topics: dict[str, dict[int, CommittedOffset]] = {}
+        for (group, topic, partition), committed in offsets.items():
+            if group != group_id:
+                group_id = group
+                topics = self._groups.setdefault(group, {})
+            partitions = topics.get(topic)
+            if partitions is None:
+                topics[topic] = {partition: committed}
+                continue
+            current = partitions.get(partition)
+            if current is None or committed.record_offset > current.record_offset:
+                partitions[partition] = committed
+
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""
         topics = self._groups.get(group_id)
@@ -163,6 +179,20 @@ class CommittedOffsets:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+
+    def remove_all(self, group_id: str, removed: Mapping[str, Iterable[int]]) -> None:
+        """As `remove` for thousands of partitions of a group, by topic."""
+        topics = self._groups.get(group_id, {})
+        for topic, numbers in removed.items():
+            partitions = topics.get(topic)
+            if partitions is None:
+                continue
+            for number in numbers:
+                partitions.pop(number, None)
+            if not partitions:
+                del topics[topic]
+        if not topics:
+            self._groups.pop(group_id, None)
 
 
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest

@@ -87,12 +87,23 @@ class PendingOffsets:
     def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:
         """Removes and returns the pending offsets of a producer whose transaction has ended."""
         ended = self._by_producer.pop(producer_id, {})
+        # A transaction may have thousands of them, which end in one step.
+        waiting = self._waiting
+        group_id: str | None = None
+        producers_of: dict[tuple[str, int], set[int]] = {}
         for key in ended:
-            group_id, topic, partition = key
-            producers = self._waiting[group_id][topic, partition]
-            producers.discard(producer_id)
-            if not producers:
-                self._forget(key)
+            if key[0] != group_id:
+                group_id = key[0]
+                producers_of = waiting[group_id]
+            partition = key[1:]
+            producers = producers_of[partition]
+            if len(producers) == 1:
+                del producers_of[partition]
+            else:
+                producers.remove(producer_id)
+        for ended_group in {key[0] for key in ended}:
+            if not waiting[ended_group]:
+                del waiting[ended_group]
         return ended
 
     def _forget(self, key: OffsetKey) -> None:

@@ -78,6 +78,13 @@ class PreparedPending(NamedTuple):
     producers: dict[tuple[str, int], set[int]]
 
 
+class PreparedRemovals(NamedTuple):
+    """The partitions of which a large request removes the offsets of one group: topic -> numbers."""
+
+    group_id: str
+    topics: dict[str, set[int]]
+
+
 class Tombstones(NamedTuple):
     """The records that delete offsets, given by group, topic and partition, encoded beforehand."""
 
@@ -245,7 +252,7 @@ class GroupResult(CoordinatorResult):
     changed_groups: Collection[str] = ()
     have_groups_ended: bool = False
     group: object | None = None
-    offsets: PreparedOffsets | PreparedPending | None = None
+    offsets: PreparedOffsets | PreparedPending | PreparedRemovals | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

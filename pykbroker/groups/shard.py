@@ -35,6 +35,7 @@ from pykbroker.groups.result import (
     GroupResult,
     LogRecord,
     PreparedOffsets,
+    PreparedRemovals,
     StaticMemberStored,
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
@@ -197,16 +198,22 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if self.pending:
             self.pending.discard((group_id, topic, partition))
 
+    def _remove_all(self, removed: PreparedRemovals) -> None:
+        self.offsets.remove_all(*removed)
+        if self.pending:
+            for topic, partitions in removed.topics.items():
+                for partition in partitions:
+                    self.pending.discard((removed.group_id, topic, partition))
+
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
 
         An offset that was committed later, outside of the transaction, stays.
         """
         self._hide(self._take_forgotten())
-        for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
-            current = self.offsets.get(group_id, topic, partition)
-            if is_commit and (current is None or committed.record_offset > current.record_offset):
-                self.offsets.put(group_id, topic, partition, committed)
+        ended = self.pending.end(producer_id)
+        if is_commit:
+            self.offsets.put_newer(ended)
 
     def create_missing_groups(self, now_ms: int) -> Steps[None]:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
@@ -263,6 +270,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _take_effect(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult | None:
         """Lets records take effect that do not do so at their append; returns what follows."""
         producer_id = result.producer.producer_id
+        if isinstance(result.offsets, PreparedRemovals):
+            self._remove_all(result.offsets)
+            return self._report(result, ErrorCode.NONE, now_ms)
         if result.offsets is not None:
             self._keep_group(result.offsets.group_id, now_ms)
             if isinstance(result.offsets, PreparedOffsets):
@@ -327,7 +337,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.group = self.groups.get(result.stored.group_id)
         if result.applies_at_append:
             self._apply(result, now_ms, first_offset)
-        elif not result.have_groups_ended:
+        elif not result.have_groups_ended and result.offsets is None:
             for record in filter(_ends_group, result.records):
                 self.replay(record, now_ms)
                 result.have_groups_ended = True

@@ -35,7 +35,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
 from pykbroker.protocol.steps import finished
 from pykbroker.replication.caught_up import caught_up_consumer, caught_up_follower
-from pykbroker.replication.fetch_sessions import FEW, is_large, requested_partitions
+from pykbroker.replication.fetch_sessions import FEW, forgotten_partitions, is_large, requested_partitions
 from pykbroker.replication.offset_waiters import OffsetWaiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 from pykbroker.requests.fetch_responses import (
@@ -77,8 +77,14 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     replica_id = _replica_id(request)
     steps_of_request = requested_partitions(request)
     partitions = await in_turns(steps_of_request) if is_large(request) else finished(steps_of_request)
+    forgotten = await in_turns(forgotten_partitions(request)) if request.forgotten_topics_data else ()
     fetch = services.fetch_sessions.resolve(
-        request, partitions, uses_topic_ids, services.clock.now_ms(), is_of_replica=replica_id >= 0
+        request,
+        partitions,
+        uses_topic_ids,
+        services.clock.now_ms(),
+        forgotten=forgotten,
+        is_of_replica=replica_id >= 0,
     )
     if context.quota is not None and replica_id >= 0:
         context.quota.exempt()

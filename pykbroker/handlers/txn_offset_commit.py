@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import EachInTurns, Turn
 from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.shard import TransactionalProducer
@@ -56,7 +56,7 @@ async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCom
     results: Results = {}
     refused = _refusal_of_all(context, request)
     if refused:
-        for topic in request.topics:
+        async for topic in EachInTurns(request.topics):
             _add(results, topic.name, (p.partition_index for p in topic.partitions), refused)
     else:
         accepted: list[OffsetCommitRequestTopic] = []
@@ -76,7 +76,8 @@ async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCom
                     partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(name=topic, partitions=partitions) for topic, partitions in results.items()
+            TxnOffsetCommitResponseTopic(name=topic, partitions=partitions)
+            async for topic, partitions in EachInTurns(results.items())
         ]
     )
 
@@ -134,7 +135,7 @@ async def _commit(
     try:
         verification = await _verify(context, request)
     except CoordinatorError as error:
-        for topic in topics:
+        async for topic in EachInTurns(topics):
             _add(results, topic.name, (p.partition_index for p in topic.partitions), error.error_code)
         return
     commit = OffsetCommitRequest(

@@ -134,7 +134,7 @@ async def _run_in_directory(
     controller.subscribe(metadata.apply)
     quotas = QuotaSwitch(config)
     quotas.apply(None, controller.image)
-    controller.subscribe(quotas.apply)
+    controller.subscribe(quotas.apply, quotas.prepare)
     parts = NodeParts(
         config, host, directory, log_directories, identity, controller, quorum.peers, metadata, quotas, []
     )

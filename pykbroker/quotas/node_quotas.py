@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER
+from pykbroker.named_tuple import NamedTuple
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.quotas.host_names import literal_address
 from pykbroker.quotas.limits import DEFAULT, ClientLimits, Name
 from pykbroker.quotas.measured import MeasuredRates, MutationQuotas
@@ -30,6 +32,51 @@ CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+class Quotas(NamedTuple):
+    """All quotas of the metadata.
+
+    Attributes:
+        limits: limits of clients by the key of the quota.
+        address_limits, host_limits: limits of `CONNECTION_CREATION_RATE` for single addresses, and for host names.
+        address_default: that for any other address; None for no limit.
+    """
+
+    limits: dict[str, ClientLimits]
+    address_limits: dict[str, int]
+    host_limits: dict[str, int]
+    address_default: int | None
+
+
+def quotas_of(records: Iterable[ClientQuotaRecord]) -> Steps[Quotas]:
+    """The quotas of the metadata's records, in steps."""
+    limits = {
+        key: ClientLimits()
+        for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+    }
+    address_limits: dict[str, int] = {}
+    host_limits: dict[str, int] = {}
+    address_default: int | None = None
+    for count, record in enumerate(records, 1):
+        if not count % PIECE:
+            yield
+        entity = {part.entity_type: part.entity_name for part in record.entity}
+        if IP in entity:
+            name, limit = entity[IP], int(record.value)
+            if record.key != CONNECTION_CREATION_RATE:
+                continue
+            if name is None:
+                address_default = limit
+            elif (address := literal_address(name)) is None:
+                host_limits[name] = limit
+            else:
+                address_limits[address] = limit
+        elif record.key in limits:
+            limits[record.key].set(_name(entity, USER), _name(entity, CLIENT_ID), record.value)
+        else:
+            log.warning("the quota %s is not known and has no effect", record.key)
+    return Quotas(limits, address_limits, host_limits, address_default)
 
 
 class NodeQuotas:
@@ -62,43 +109,19 @@ class NodeQuotas:
         # Limit and address of each host name; the address is None while it is not known.
         self._names: dict[str, tuple[int, str | None]] = {}
 
-    def set_all(self, records: Iterable[ClientQuotaRecord]) -> None:
-        """Replaces all limits by those of these records; what was measured stays."""
-        limits = {
-            key: ClientLimits()
-            for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
-        }
-        self.address_limits = {}
-        self.address_default = None
-        names: dict[str, int] = {}
-        for record in records:
-            entity = {part.entity_type: part.entity_name for part in record.entity}
-            if IP in entity:
-                if record.key == CONNECTION_CREATION_RATE:
-                    self._set_address(entity[IP], int(record.value), names)
-            elif record.key in limits:
-                limits[record.key].set(_name(entity, USER), _name(entity, CLIENT_ID), record.value)
-            else:
-                log.warning("the quota %s is not known and has no effect", record.key)
-        self.produce.limits = limits[PRODUCER_BYTE_RATE]
-        self.fetch.limits = limits[CONSUMER_BYTE_RATE]
-        self.request.limits = limits[REQUEST_PERCENTAGE]
-        self.mutations.limits = limits[CONTROLLER_MUTATION_RATE]
-        self._set_names(names)
+    def use(self, quotas: Quotas) -> None:
+        """Replaces all limits; what was measured stays."""
+        self.produce.limits = quotas.limits[PRODUCER_BYTE_RATE]
+        self.fetch.limits = quotas.limits[CONSUMER_BYTE_RATE]
+        self.request.limits = quotas.limits[REQUEST_PERCENTAGE]
+        self.mutations.limits = quotas.limits[CONTROLLER_MUTATION_RATE]
+        self.address_limits = dict(quotas.address_limits)
+        self.address_default = quotas.address_default
+        self._set_names(quotas.host_limits)
 
     def connection_limit(self, host: str) -> int | None:
         """New connections per second that an address may open; None for any number."""
         return self.address_limits.get(host, self.address_default)
-
-    def _set_address(self, name: str | None, limit: int, names: dict[str, int]) -> None:
-        if name is None:
-            self.address_default = limit
-            return
-        address = literal_address(name)
-        if address is None:
-            names[name] = limit
-        else:
-            self.address_limits[address] = limit
 
     def _set_names(self, names: Mapping[str, int]) -> None:
         """Takes over the limits of host names. As in Kafka a name is resolved when its limit is set or changed."""

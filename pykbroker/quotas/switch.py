@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.steps import finished
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import trio
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
     from pykbroker.quotas.host_names import HostNames
-    from pykbroker.quotas.node_quotas import NodeQuotas
+    from pykbroker.quotas.node_quotas import NodeQuotas, Quotas
 
 
 class QuotaSwitch:
@@ -22,12 +25,14 @@ class QuotaSwitch:
         active: the quotas; None while the metadata has none.
     """
 
-    __slots__ = ("_config", "_host_names", "_nursery", "_quotas", "active")
+    __slots__ = ("_config", "_host_names", "_nursery", "_prepared", "_quotas", "active")
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.active: NodeQuotas | None = None
         self._config = config
         self._quotas: NodeQuotas | None = None
+        # The image that is applied next, and its quotas.
+        self._prepared: tuple[ClusterImage, Quotas] | None = None
         self._host_names: HostNames | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -47,23 +52,43 @@ class QuotaSwitch:
                 self._host_names.begin(self._nursery)
         self._host_names.resolve(name, use)
 
+    def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+        """Makes the quotas of an image, in steps, before it is applied."""
+        records = _changed_quotas(old, new)
+        if records:
+            from pykbroker.quotas.node_quotas import quotas_of
+
+            self._prepared = new, (yield from quotas_of(records))
+
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
         """Applies the quotas of an image."""
-        kept = new.kept_records
-        if old is not None and kept is old.kept_records:
+        prepared, self._prepared = self._prepared, None
+        if (old is not None and new.kept_records is old.kept_records) or not (new.kept_records or self.active):
             return
-        if not kept and self.active is None:
-            return
-        from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+        if prepared is not None and prepared[0] is new:
+            quotas = prepared[1]
+        else:
+            records = _changed_quotas(old, new)
+            if not records:
+                self.active = self._quotas = None
+                return
+            from pykbroker.quotas.node_quotas import quotas_of
 
-        records = [record for record in kept.values() if isinstance(record, ClientQuotaRecord)]
-        if not records:
-            self.active = self._quotas = None
-            return
+            quotas = finished(quotas_of(records))
         if self._quotas is None:
             from pykbroker.quotas.node_quotas import NodeQuotas
 
             assert self._config is not None, "a node has its settings"
             self._quotas = NodeQuotas(self._config, self.resolve)
-        self._quotas.set_all(records)
+        self._quotas.use(quotas)
         self.active = self._quotas
+
+
+def _changed_quotas(old: ClusterImage | None, new: ClusterImage) -> list[ClientQuotaRecord]:
+    """All quotas of an image; none if it certainly has those of the one before."""
+    kept = new.kept_records
+    if not kept or (old is not None and kept is old.kept_records):
+        return []
+    from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+
+    return [record for record in kept.values() if isinstance(record, ClientQuotaRecord)]

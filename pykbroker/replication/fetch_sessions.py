@@ -191,11 +191,13 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
         *,
+        forgotten: Iterable[PartitionKey] = (),
         is_of_replica: bool = False,
     ) -> FetchContext:
         """Finds or makes the session of a request of a consumer or a replica, and merges the request into it.
 
-        `partitions` has those that the request names (`requested_partitions`).
+        `partitions` has those that the request names (`requested_partitions`), `forgotten` those that it removes
+        (`forgotten_partitions`).
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -214,7 +216,7 @@ class FetchSessions:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if _merge(session, request, partitions) and self.partition_count > PARTITIONS_MAX:
+        if _merge(session, partitions, forgotten) and self.partition_count > PARTITIONS_MAX:
             # The client then requests a new session, and gets one only if others can be evicted.
             del self._sessions[session_id]
             return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -272,7 +274,9 @@ def _refused(error: ErrorCode) -> FetchContext:
     return FetchContext({}, None, False, error)
 
 
-def _merge(session: FetchSession, request: FetchRequest, partitions: dict[PartitionKey, FetchedPartition]) -> bool:
+def _merge(
+    session: FetchSession, partitions: dict[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
+) -> bool:
     """Adds, changes and removes partitions of a session as the request says; True if the session has grown."""
     before = len(session.partitions)
     for key, asked in partitions.items():
@@ -286,9 +290,8 @@ def _merge(session: FetchSession, request: FetchRequest, partitions: dict[Partit
             known.last_fetched_epoch = asked.last_fetched_epoch
             known.log_start_offset = asked.log_start_offset
             known.caught_up = None
-    for forgotten in request.forgotten_topics_data:
-        for partition in forgotten.partitions:
-            session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)
+    for key in forgotten:
+        session.partitions.pop(key, None)
     return len(session.partitions) > before
 
 
@@ -316,3 +319,14 @@ def requested_partitions(request: FetchRequest) -> Steps[dict[PartitionKey, Fetc
             if not len(partitions) % PIECE:
                 yield
     return partitions
+
+
+def forgotten_partitions(request: FetchRequest) -> Steps[list[PartitionKey]]:
+    """The partitions that a request removes from its session."""
+    keys: list[PartitionKey] = []
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            keys.append(PartitionKey(topic.topic, topic.topic_id, partition))
+            if not len(keys) % PIECE:
+                yield
+    return keys

@@ -21,6 +21,7 @@ from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 class Client(Protocol):
     """The part of `NodeClient` that is used."""
 
-    async def request(self, message: Message, timeout_ms: int) -> Any: ...
+    async def request(self, message: Message, timeout_ms: int, *, is_long: bool = False) -> Any: ...
 
     async def close(self) -> None: ...
 
@@ -96,7 +97,7 @@ class Fetcher:
         await in_turns(self.session.prepare(trio.current_time(), self._clock.now_ms()))
         now = trio.current_time()
         self._changed = trio.Event()
-        request = self.session.next_request(now, self._clock.now_ms(), self._broker_epoch())
+        request = await in_turns(self.session.next_request(now, self._clock.now_ms(), self._broker_epoch()))
         if request is None:
             ready_at = self.session.ready_at()
             # A partition that is ready and yet not in the request is held back by the throttle.
@@ -105,21 +106,23 @@ class Fetcher:
             with trio.move_on_at(wake_at):
                 await self._changed.wait()
             return
-        response = await self._ask(request)
+        count = sum([len(topic.partitions) for topic in request.topics])
+        count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
+        response = await self._ask(request, is_long=count > PIECE)
         now = trio.current_time()
         if response is None:
             self.session.on_failure(now)
             return
-        for followed in self.session.on_response(response, now, self._clock.now_ms()):
+        for followed in await in_turns(self.session.on_response(response, now, self._clock.now_ms())):
             if not await self._ask_offsets(followed):
                 self.session.delay(followed, trio.current_time())
 
-    async def _ask(self, request: Message) -> Any:
+    async def _ask(self, request: Message, *, is_long: bool = False) -> Any:
         """The leader's response, None if the request failed; of consecutive failures only the first is logged."""
         try:
             if self._client is None:
                 self._client = self._connect()
-            response = await self._client.request(request, self._timeout_ms)
+            response = await self._client.request(request, self._timeout_ms, is_long=is_long)
         except (NodeUnreachable, ProtocolError) as error:
             if not self._is_failing:
                 log.warning("leader %d cannot be followed: %s", self._leader_id, error)

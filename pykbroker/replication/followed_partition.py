@@ -86,10 +86,16 @@ class FollowedPartition:
     def is_current(self) -> bool:
         """True while the replica follows under this leader epoch; a response may arrive after that.
 
-        A replica whose directory has failed is closed before the metadata says that it does not follow any more.
+        A replica whose directory has failed is closed before the metadata says that it does not follow any more. One
+        that is given up must not rejoin the in-sync set by a fetch at the leader's log end.
         """
         partition = self.partition
-        return not partition.is_closed and partition.leadership is None and partition.leader_epoch == self.leader_epoch
+        return (
+            partition.leader_epoch == self.leader_epoch
+            and partition.leadership is None
+            and not partition.is_closed
+            and not partition.is_lost
+        )
 
     def on_data(self, data: PartitionData, fetch_offset: int, now_ms: int) -> Outcome:
         """Processes the leader's response to a fetch at `fetch_offset`.

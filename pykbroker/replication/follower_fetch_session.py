@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from pykbroker.protocol.steps import Steps
+from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.replication.fetch_sessions import INITIAL_EPOCH, next_session_epoch
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 
@@ -97,9 +97,13 @@ class FetchSessionHandler:
                 self._prepare(followed, now, now_ms)
                 yield
 
-    def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:
-        """The next request; None while no partition may be fetched, see `ready_at`."""
-        partitions = self._partitions_to_fetch(now, now_ms)
+    def next_request(self, now: float, now_ms: int, broker_epoch: int) -> Steps[FetchRequest | None]:
+        """The next request, in steps; None while no partition may be fetched, see `ready_at`.
+
+        A partition that changes between two steps may be named with its earlier state: its data are then ignored, and
+        the next request has the new state.
+        """
+        partitions = yield from self._partitions_to_fetch(now, now_ms)
         if not partitions:
             return None
         is_full = self._epoch == INITIAL_EPOCH
@@ -117,7 +121,9 @@ class FetchSessionHandler:
         )
         topics: dict[bytes, FetchTopic] = {}
         asked = {} if is_full else self._asked
-        for key, sent in partitions.items():
+        for count, (key, sent) in enumerate(partitions.items(), 1):
+            if not count % PIECE:
+                yield
             if asked.get(key) == sent:
                 continue
             topic_id, number = key
@@ -136,19 +142,23 @@ class FetchSessionHandler:
                 )
             )
         forgotten: dict[bytes, ForgottenTopic] = {}
-        for topic_id, number in asked:
+        for count, (topic_id, number) in enumerate(asked, 1):
+            if not count % PIECE:
+                yield
             if (topic_id, number) not in partitions:
                 forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(number)
         request.forgotten_topics_data = list(forgotten.values())
         self._asked = partitions
         return request
 
-    def _partitions_to_fetch(self, now: float, now_ms: int) -> dict[Key, _SentPartition]:
+    def _partitions_to_fetch(self, now: float, now_ms: int) -> Steps[dict[Key, _SentPartition]]:
         throttle = self._throttle
         is_exceeded = throttle is not None and throttle.is_exceeded(now)
         self.throttled_until = math.inf
         partitions: dict[Key, _SentPartition] = {}
-        for key, followed in self._followed.items():
+        for count, (key, followed) in enumerate(list(self._followed.items()), 1):
+            if not count % PIECE:
+                yield
             partition = followed.partition
             if followed.not_before > now or not followed.is_current:
                 continue
@@ -177,8 +187,12 @@ class FetchSessionHandler:
             followed.not_before = now + self._backoff_s
         return is_prepared
 
-    def on_response(self, response: FetchResponse, now: float, now_ms: int) -> list[FollowedPartition]:
-        """Processes a response. Returns the partitions out of range, which need start and end of the leader's log."""
+    def on_response(self, response: FetchResponse, now: float, now_ms: int) -> Steps[list[FollowedPartition]]:
+        """Processes a response, in steps.
+
+        Returns:
+            The partitions out of range, which need start and end of the leader's log.
+        """
         if response.error_code:
             log.info("fetch session %d ends: error %d", self._session_id, response.error_code)
             self._begin_anew()
@@ -191,9 +205,12 @@ class FetchSessionHandler:
             return []
         self._next_epoch(response.session_id)
         out_of_range: list[FollowedPartition] = []
-        taken = 0
+        count = taken = 0
         for topic in response.responses:
             for data in topic.partitions:
+                count += 1
+                if data.records or not count % PIECE:
+                    yield
                 key = (topic.topic_id, data.partition_index)
                 sent = self._asked.get(key)
                 followed = self._followed.get(key)

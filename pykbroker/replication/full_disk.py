@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.image import changed_partitions
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.logstore.errors import CorruptSegment, StorageFull
+from pykbroker.protocol.steps import PIECE
 from pykbroker.protocol.uuids import LOST_DIRECTORY
 from pykbroker.replication.directory_assignments import REPLICAS_PER_REQUEST, assign_replicas
 from pykbroker.replication.full_disk_rules import (
@@ -28,9 +30,9 @@ from pykbroker.replication.full_disk_rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.controller.metadata.image import ClusterImage, TopicImage
     from pykbroker.logstore.errors import StorageError
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.replication.directory_assignments import Channel
@@ -125,6 +127,8 @@ class FullDisk:
         self._follow_all = follow_all
         # True if the metadata may have replicas of this broker in the lost directory, at first from an earlier run.
         self._may_have_lost = True
+        # Topics of large changes, before and after them, that the task has not looked at yet.
+        self._unseen: list[Iterable[tuple[TopicImage, TopicImage]]] = []
         self._has_checked_space = False
         self._taken_up: set[Key] = set()
         # Time of the last request for each replica, by (replica, True to give it up); the metadata changes later.
@@ -135,19 +139,35 @@ class FullDisk:
         """Wakes the task if the metadata may have replicas of this broker in the lost directory."""
         if not self._may_have_lost:
             # A request made while the disk was full may appear in the metadata only after there is space again.
-            self._may_have_lost = any(
-                partition.is_lost_on(self._node_id)
-                for before, topic in new.delta.changed_topics
-                for partition in changed_partitions(before, topic)
-            )
+            changed = new.delta.changed_topics
+            if len(changed) > PIECE:
+                self._unseen.append(changed)
+                self._failures.wake.set()
+                return
+            self._may_have_lost = any(map(self._has_lost, changed))
         if self._may_have_lost:
             self._failures.wake.set()
+
+    def _has_lost(self, changed: tuple[TopicImage, TopicImage]) -> bool:
+        """True if a replica of this broker is in the lost directory, of the changed partitions of a topic."""
+        return any(partition.is_lost_on(self._node_id) for partition in changed_partitions(*changed))
+
+    async def _look_at_changes(self) -> None:
+        """Looks in turns for lost replicas in large changes of the metadata."""
+        unseen, self._unseen = self._unseen, []
+        for topics in unseen:
+            async for changed in EachInTurns(topics):
+                if self._has_lost(changed):
+                    self._may_have_lost = True
+                    return
 
     async def run(self) -> None:
         """Gives up replicas and takes them up again, until it is cancelled."""
         failures = self._failures
         while True:
             failures.wake = trio.Event()
+            if self._unseen:
+                await self._look_at_changes()
             if failures.is_suspect:
                 failures.is_suspect = False
                 if not can_write(self._directory.filesystem, self._directory.path):

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import trio
 
 from pykbroker.controller.metadata.image import changed_partitions
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.replication.fetcher import Fetcher
-from pykbroker.replication.follower_fetch_session import FetchLimits, FetchSessionHandler
+from pykbroker.replication.follower_fetch_session import FetchLimits, FetchSessionHandler, Key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
+    from pykbroker.controller.metadata.image import ClusterImage, ImageDelta
     from pykbroker.replication.alter_partition_manager import AlterPartitionManager
     from pykbroker.replication.fetcher import Client
     from pykbroker.replication.partition import Partition
@@ -34,6 +36,11 @@ log = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN = 200
 """Partitions checked for lagging followers before other tasks may run."""
+
+
+CHANGED_AT_ONCE = 32
+"""Partitions that are given to their fetchers in the step that applies an image. The rest of a large change follows in
+turns with other tasks, as in Kafka, whose ReplicaManager does it after the image is published."""
 
 
 class ReplicationSettings(NamedTuple):
@@ -93,7 +100,10 @@ class ReplicationTasks:
         self._fetchers: dict[int, Fetcher] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         # Leader that a partition follows, by its key.
-        self._leaders: dict[tuple[bytes, int], int] = {}
+        self._leaders: dict[Key, int] = {}
+        # The rests of large changes.
+        self._changes: list[Iterator[Key]] = []
+        self._has_changes = trio.Event()
         self._nursery: trio.Nursery | None = None
 
     def _broker_epoch(self) -> int:
@@ -101,27 +111,42 @@ class ReplicationTasks:
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Assigns partitions to fetchers after a change of the metadata, which `Partitions.apply` has applied."""
-        delta = new.delta
-        for topic in delta.deleted_topics:
-            for number in topic.partitions:
-                self._stop_following((topic.topic_id, number))
-        for topic in delta.created_topics:
-            self._follow_some(topic, topic.partitions.values())
-        for before, topic in delta.changed_topics:
-            self._follow_some(topic, changed_partitions(before, topic))
+        changed = _changed_keys(new.delta)
+        first = list(islice(changed, CHANGED_AT_ONCE + 1))
+        if len(first) <= CHANGED_AT_ONCE:
+            for key in first:
+                self._follow_or_stop(key)
+        elif self._nursery is None:
+            for key in chain(first, changed):
+                self._follow_or_stop(key)
+        else:
+            # Meanwhile the fetchers leave out the partitions that do not follow under these epochs any more.
+            self._changes.append(chain(first, changed))
+            self._has_changes.set()
 
     def follow_all(self) -> None:
         """Assigns all partitions to fetchers again: after offline logs were opened, or the disk became full or free."""
         for partition in self._partitions.all():
             self._follow(partition)
 
-    def _follow_some(self, topic: TopicImage, images: Iterable[PartitionImage]) -> None:
-        for image in images:
-            partition = self._partitions.get_by_id(topic.topic_id, image.partition)
-            if partition is None:
-                self._stop_following((topic.topic_id, image.partition))
-            else:
-                self._follow(partition)
+    def _follow_or_stop(self, key: Key) -> None:
+        """Assigns a partition to a fetcher as its present state says."""
+        partition = self._partitions.get_by_id(*key)
+        if partition is None:
+            self._stop_following(key)
+        else:
+            self._follow(partition)
+
+    async def _follow_changes(self, nursery: trio.Nursery) -> None:
+        """Assigns the partitions of large changes to fetchers, in turns with other tasks."""
+        while True:
+            await self._has_changes.wait()
+            while self._changes:
+                async for key in EachInTurns(self._changes[0]):
+                    self._follow_or_stop(key)
+                del self._changes[0]
+            self._has_changes = trio.Event()
+            self._run_fetchers(nursery)
 
     def _follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
@@ -140,7 +165,7 @@ class ReplicationTasks:
         fetcher.session.follow(partition)
         fetcher.wake_up()
 
-    def _stop_following(self, key: tuple[bytes, int]) -> None:
+    def _stop_following(self, key: Key) -> None:
         leader_id = self._leaders.pop(key, None)
         if leader_id is None:
             return
@@ -167,9 +192,16 @@ class ReplicationTasks:
             backoff_s=backoff_s,
             timeout_ms=settings.socket_timeout_ms,
         )
-        if self._nursery is not None:
+        if self._nursery is not None and not self._changes:
             self._run_fetcher(self._nursery, leader_id, fetcher)
+        # During a large change it waits for its partitions: the leader may hold its first request for a while.
         return fetcher
+
+    def _run_fetchers(self, nursery: trio.Nursery) -> None:
+        """Runs the fetchers that do not run yet."""
+        for leader_id, fetcher in self._fetchers.items():
+            if leader_id not in self._scopes:
+                self._run_fetcher(nursery, leader_id, fetcher)
 
     def _run_fetcher(self, nursery: trio.Nursery, leader_id: int, fetcher: Fetcher) -> None:
         scope = self._scopes[leader_id] = trio.CancelScope()
@@ -185,14 +217,15 @@ class ReplicationTasks:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
-                for leader_id, fetcher in self._fetchers.items():
-                    self._run_fetcher(nursery, leader_id, fetcher)
+                self._run_fetchers(nursery)
+                nursery.start_soon(self._follow_changes, nursery)
                 nursery.start_soon(self._alter_partition.run)
                 nursery.start_soon(self._shrink_isrs)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
+                self._scopes.clear()
 
     async def _shrink_isrs(self) -> None:
         """Removes lagging followers from in-sync sets, twice per `replica.lag.time.max.ms` as Kafka does."""
@@ -202,3 +235,13 @@ class ReplicationTasks:
                 if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
                 partition.shrink_isr()
+
+
+def _changed_keys(delta: ImageDelta) -> Iterator[Key]:
+    """Keys of the partitions of a change: deleted, new and changed ones."""
+    for topic in (*delta.deleted_topics, *delta.created_topics):
+        for number in topic.partitions:
+            yield topic.topic_id, number
+    for before, topic in delta.changed_topics:
+        for image in changed_partitions(before, topic):
+            yield topic.topic_id, image.partition

@@ -10,7 +10,8 @@ from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups import administration, offset_cleanup, offset_commit, offset_delete, offset_fetch
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING
 from pykbroker.groups.offset_log import encode_record
-from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.offsets import CommittedOffset, CommittedOffsets
+from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -527,6 +528,34 @@ class TestAdministration:
         assert not driver.replayed().groups
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_deletion_that_was_prepared_removes_the_same_offsets(seed: int) -> None:
+    """Committed and pending ones; those of other groups and partitions stay."""
+    drivers = Driver(), Driver()
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    for driver in drivers:
+        chooser = random.Random(seed)
+        for name in names:
+            driver.commit(7, topic=name, partition=chooser.randrange(2))
+            if chooser.random() < 0.3:
+                committed = CommittedOffset(9, -1, "", START_MS)
+                driver.shard.pending.put(3, (chooser.choice("gh"), name, chooser.randrange(2)), committed)
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in chooser.choices((0, 1), k=2)],
+            )
+            for name in (names if seed % 2 else chooser.sample(names, PIECE))
+        ]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        prepared = finished(offset_delete.prepare_deletion(driver.shard, request)) if driver is drivers[0] else None
+        result = offset_delete.delete(driver.shard, START_MS, request, prepared)
+        assert (result.offsets is not None) == (driver is drivers[0])
+        driver.carry_out(result)
+    assert drivers[0].shard.offsets == drivers[1].shard.offsets
+    assert drivers[0].shard.pending == drivers[1].shard.pending
+
+
 def test_the_offsets_of_many_topics_are_captured_in_steps() -> None:
     driver = Driver()
     names = [f"t{number}" for number in range(2 * PIECE)]
@@ -549,3 +578,35 @@ def test_a_deletion_of_unknown_offsets_is_not_prepared() -> None:
     request = OffsetDeleteRequest(group_id="g", topics=topics)
     assert finished(offset_delete.prepare_deletion(driver.shard, request)) is None
     assert offset_delete.delete(driver.shard, START_MS, request).records == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_pending_offsets_of_a_producer_end_as_if_one_after_the_other(seed: int) -> None:
+    chance = random.Random(seed)
+    keys = [(group, topic, number) for group in "gh" for topic in "ab" for number in range(2)]
+    pending, expected = PendingOffsets(), PendingOffsets()
+    committed, expected_committed = CommittedOffsets(), CommittedOffsets()
+    for record_offset in range(30):
+        offset = CommittedOffset(chance.randrange(9), -1, "", 0, record_offset=record_offset)
+        key, producer_id = chance.choice(keys), chance.randrange(4)
+        if producer_id == 0:
+            committed.put(*key, offset)
+            expected_committed.put(*key, offset)
+        else:
+            pending.put(producer_id, key, offset)
+            if producer_id != 1:
+                expected.put(producer_id, key, offset)
+    ended = pending.end(1)
+    committed.put_newer(ended)
+    for key, offset in ended.items():
+        known = expected_committed.get(*key)
+        if known is None or known.record_offset < offset.record_offset:
+            expected_committed.put(*key, offset)
+    assert committed == expected_committed
+    assert pending == expected
+    assert [key in pending for key in keys] == [key in expected for key in keys]
+    assert [set(pending.of_group(group)) for group in "gh"] == [set(expected.of_group(group)) for group in "gh"]
+    for producer_id in (2, 3):
+        pending.end(producer_id)
+    assert not pending
+    assert not any(pending.of_group(group) for group in "gh")

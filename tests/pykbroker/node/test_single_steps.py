@@ -355,18 +355,6 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
     assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
 
 
-def test_partitions_of_deleted_topics_are_not_followed_any_more() -> None:
-    stopped: list[Any] = []
-    tasks = fake(_stop_following=stopped.append)
-    image: Any = fake(
-        delta=fake(
-            deleted_topics=[fake(topic_id=b"t", partitions={0: None, 1: None})], created_topics=[], changed_topics=[]
-        )
-    )
-    ReplicationTasks.apply(tasks, image, image)
-    assert stopped == [(b"t", 0), (b"t", 1)]
-
-
 async def test_in_sync_sets_shrink_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykbroker.replication.replication_tasks.PARTITIONS_PER_TURN", 1)
     shrunk: list[float] = []

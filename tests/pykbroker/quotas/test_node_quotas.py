@@ -14,10 +14,12 @@ import trio
 import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.controller.image_publisher import LARGE, ImagePublisher
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, Entity, QuotaAlteration
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
-from pykbroker.protocol.steps import finished
+from pykbroker.protocol.steps import PIECE, finished
+from pykbroker.quotas import node_quotas
 from pykbroker.quotas.limits import ClientLimits
 from pykbroker.quotas.measured import UNLIMITED_BYTES, MeasuredRates, MutationQuotas
 from pykbroker.quotas.node_quotas import NodeQuotas
@@ -37,7 +39,7 @@ def record_of(key: str, value: float, **entity: str | None) -> ClientQuotaRecord
 def quotas_of(*records: ClientQuotaRecord, **settings: str) -> NodeQuotas:
     config = BrokerConfig.from_properties({key.replace("_", "."): text for key, text in settings.items()})
     quotas = NodeQuotas(config, lambda name, use: None)
-    quotas.set_all(records)
+    quotas.use(finished(node_quotas.quotas_of(records)))
     return quotas
 
 
@@ -98,6 +100,48 @@ def test_an_unknown_key_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "remote_byte_rate" in caplog.text
 
 
+def of_many(count: int) -> ClusterImage:
+    """An image in which so many users have a quota."""
+    context = make_services().controller.plan_context()  # type: ignore[attr-defined]
+    alterations = [QuotaAlteration((("user", f"u{number}"),), [("producer_byte_rate", 5.0)]) for number in range(count)]
+    return apply_records(
+        EMPTY_IMAGE, finished(AlterClientQuotas(alterations).plan_in_steps(EMPTY_IMAGE, context)).records
+    )
+
+
+def limit_of(switch: QuotaSwitch, user: str) -> float | None:
+    assert switch.active is not None
+    found = switch.active.produce.limits.find(user, "c")
+    return None if found is None else found[1]
+
+
+def test_many_quotas_are_made_in_steps_before_the_image_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = QuotaSwitch(BrokerConfig.from_properties({}))
+    image = of_many(10 * PIECE)
+    assert sum(1 for _ in switch.prepare(EMPTY_IMAGE, image)) == 10
+    assert switch.active is None
+    with monkeypatch.context() as patch:
+        patch.setattr(node_quotas, "quotas_of", None)  # nothing is left to do
+        switch.apply(EMPTY_IMAGE, image)
+    assert limit_of(switch, "u7") == 5.0
+    for _ in switch.prepare(image, altered(image, (("user", "u7"),), producer_byte_rate=6.0)):
+        pass
+    snapshot = altered(image, (("user", "u7"),), producer_byte_rate=7.0)
+    switch.apply(image, snapshot)
+    assert limit_of(switch, "u7") == 7.0
+    assert list(switch.prepare(snapshot, apply_records(snapshot, ()))) == []
+
+
+def test_a_change_of_one_among_many_quotas_is_prepared() -> None:
+    publisher = ImagePublisher(100)
+    publisher.subscribe(lambda old, new: None, lambda old, new: ())
+    for count, is_prepared in ((LARGE - 1, False), (LARGE, True)):
+        publisher.image = of_many(count)
+        changed = altered(publisher.image, (("user", "u0"),), producer_byte_rate=6.0)
+        assert publisher.must_prepare(changed, 1) == is_prepared
+        assert not publisher.must_prepare(apply_records(publisher.image, ()), 1)
+
+
 def test_addresses_and_their_default() -> None:
     """P-274."""
     quotas = quotas_of(
@@ -107,7 +151,7 @@ def test_addresses_and_their_default() -> None:
     assert quotas.connection_limit("127.0.0.1") == 5
     assert quotas.connection_limit("::1") == 7
     assert quotas.connection_limit("127.0.0.2") is None
-    quotas.set_all([record_of("connection_creation_rate", 2.0, ip=None)])
+    quotas.use(finished(node_quotas.quotas_of([record_of("connection_creation_rate", 2.0, ip=None)])))
     assert quotas.connection_limit("127.0.0.1") == 2
 
 

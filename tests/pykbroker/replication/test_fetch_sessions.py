@@ -7,13 +7,14 @@ import random
 import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.protocol.steps import PIECE, finished
 from pykbroker.replication.fetch_sessions import (
     EVICTION_MS,
     FEW,
     FetchContext,
     FetchSessions,
+    forgotten_partitions,
     is_large,
     requested_partitions,
 )
@@ -23,7 +24,8 @@ def resolve(
     sessions: FetchSessions, request: FetchRequest, now_ms: int, *, is_of_replica: bool = False
 ) -> FetchContext:
     partitions = finished(requested_partitions(request))
-    return sessions.resolve(request, partitions, False, now_ms, is_of_replica=is_of_replica)
+    forgotten = finished(forgotten_partitions(request))
+    return sessions.resolve(request, partitions, False, now_ms, forgotten=forgotten, is_of_replica=is_of_replica)
 
 
 def opened(
@@ -154,3 +156,12 @@ def test_the_partitions_of_a_large_request_are_found_in_steps() -> None:
     many.topics[0].partitions.append(FetchPartition(partition=FEW))
     assert is_large(FetchRequest(topics=many.topics[:1]))
     assert sum(1 for _ in requested_partitions(few)) == 2 * FEW // PIECE
+
+
+def test_thousands_of_forgotten_partitions_are_found_in_steps() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    context = opened(sessions, 0, 4 * PIECE)
+    forgotten = ForgottenTopic(topic="t", partitions=list(range(3 * PIECE)))
+    request = FetchRequest(session_id=context.session_id, session_epoch=1, forgotten_topics_data=[forgotten])
+    assert sum(1 for _ in forgotten_partitions(request)) == 3
+    assert [key.partition for key in resolve(sessions, request, 0).partitions] == list(range(3 * PIECE, 4 * PIECE))

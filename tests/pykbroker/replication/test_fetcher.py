@@ -29,6 +29,7 @@ from pykbroker.protocol.messages.list_offsets import (
 )
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from pykbroker.quotas.rates import QuotaWindows, SimpleWindowedRate
 from pykbroker.replication.fetcher import Fetcher
 from pykbroker.replication.followed_partition import FollowedPartition, Outcome
@@ -52,7 +53,7 @@ class LeaderClient:
         self.asked: list[tuple[float, str]] = []
         self.closed_count = 0
 
-    async def request(self, message: Message, timeout_ms: int) -> Any:
+    async def request(self, message: Message, timeout_ms: int, *, is_long: bool = False) -> Any:
         self.asked.append((trio.current_time(), type(message).__name__))
         await trio.sleep(REQUEST_S)
         if self.is_away:
@@ -279,10 +280,10 @@ async def test_a_log_that_cannot_be_prepared_is_not_fetched_before_the_backoff(
         broker.partition.append_as_follower(batch_without_epoch(offset), 0, 2, 0, 0)
     broker.filesystem.fail_next["truncate"] = StorageError("/data/t-0", "Input/output error")
     session = broker.session
-    assert session.next_request(10.0, 0, 5) is None
+    assert finished(session.next_request(10.0, 0, 5)) is None
     assert "t-0: cannot be followed for now: /data/t-0: Input/output error" in caplog.text
     assert session.ready_at() == 10.0 + BACKOFF_S
-    assert session.next_request(10.0 + BACKOFF_S, 0, 5) is not None
+    assert finished(session.next_request(10.0 + BACKOFF_S, 0, 5)) is not None
 
 
 async def test_new_partitions_are_prepared_one_after_the_other_before_they_are_fetched(cluster: Cluster) -> None:
@@ -294,7 +295,7 @@ async def test_new_partitions_are_prepared_one_after_the_other_before_they_are_f
     assert sum(1 for _ in session.prepare(10.0, 0)) == 1
     assert broker.partition.log.log_end_offset == 2
     assert sum(1 for _ in session.prepare(10.0, 0)) == 0
-    request = session.next_request(10.0, 0, 5)
+    request = finished(session.next_request(10.0, 0, 5))
     assert request is not None
     assert request.topics[0].partitions[0].fetch_offset == 2
 
@@ -328,12 +329,12 @@ async def test_a_leader_without_room_for_a_session_is_sent_full_requests(cluster
     """KIP-227: session id 0."""
     session = cluster.brokers[2].session
     for _ in range(2):
-        request = session.next_request(0.0, 0, 5)
+        request = finished(session.next_request(0.0, 0, 5))
         assert request is not None
         assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
-        session.on_response(response(session_id=0), 0.0, 0)
-    session.on_response(response(session_id=7), 0.0, 0)
-    request = session.next_request(0.0, 0, 5)
+        finished(session.on_response(response(session_id=0), 0.0, 0))
+    finished(session.on_response(response(session_id=7), 0.0, 0))
+    request = finished(session.next_request(0.0, 0, 5))
     assert request is not None
     assert (request.session_id, request.session_epoch) == (7, 1)
 
@@ -351,13 +352,13 @@ async def test_a_session_that_the_leader_refuses_begins_anew(
     cluster: Cluster, error: ErrorCode, is_delayed: bool
 ) -> None:
     session = cluster.brokers[2].session
-    session.next_request(0.0, 0, 5)
-    session.on_response(response(session_id=7), 0.0, 0)
-    session.next_request(0.0, 0, 5)
-    assert session.on_response(response(session_id=7, error=error), 1.0, 0) == []
-    request = session.next_request(1.0, 0, 5)
+    finished(session.next_request(0.0, 0, 5))
+    finished(session.on_response(response(session_id=7), 0.0, 0))
+    finished(session.next_request(0.0, 0, 5))
+    assert finished(session.on_response(response(session_id=7, error=error), 1.0, 0)) == []
+    request = finished(session.next_request(1.0, 0, 5))
     assert (request is None) is is_delayed
-    request = request or session.next_request(1.0 + BACKOFF_S, 0, 5)
+    request = request or finished(session.next_request(1.0 + BACKOFF_S, 0, 5))
     assert request is not None
     assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
 
@@ -366,11 +367,11 @@ async def test_an_answer_for_a_partition_that_follows_another_leader_by_now_is_d
     fetch_all(cluster, "a")
     broker = cluster.brokers[2]
     session = broker.session
-    assert session.next_request(0.0, 0, 5) is not None
+    assert finished(session.next_request(0.0, 0, 5)) is not None
     later = build_batch([Record(0, 1000, None, b"v", ())], base_offset=1)
     cluster.elect(3)
     session.follow(broker.partition)
-    assert session.on_response(response(records=later, high_watermark=2), 0.0, 0) == []
+    assert finished(session.on_response(response(records=later, high_watermark=2), 0.0, 0)) == []
     assert broker.partition.log.log_end_offset == 1
 
 
@@ -382,15 +383,15 @@ async def test_a_throttled_follower_waits_while_its_rate_is_exceeded(cluster: Cl
     session = FetchSessionHandler(2, FETCH_LIMITS, BACKOFF_S, throttle)
     session.follow(partition)
     batch = build_batch([Record(0, 1000, None, b"v" * 500, ())])
-    assert session.next_request(0.0, 0, 5) is not None
-    session.on_response(response(records=batch, high_watermark=5), 0.0, 0)
+    assert finished(session.next_request(0.0, 0, 5)) is not None
+    finished(session.on_response(response(records=batch, high_watermark=5), 0.0, 0))
     assert partition.log.log_end_offset == 1
-    assert session.next_request(0.1, 0, 5) is None
+    assert finished(session.next_request(0.1, 0, 5)) is None
     assert 0.1 < session.throttled_until < 100
-    assert session.next_request(100.0, 0, 5) is not None
+    assert finished(session.next_request(100.0, 0, 5)) is not None
     caught_up = build_batch([Record(0, 1000, None, b"v" * 500, ())], base_offset=1)
-    session.on_response(response(records=caught_up, high_watermark=2), 100.0, 0)
-    assert session.next_request(100.1, 0, 5) is not None
+    finished(session.on_response(response(records=caught_up, high_watermark=2), 100.0, 0))
+    assert finished(session.next_request(100.1, 0, 5)) is not None
 
 
 def test_the_texts_of_past_reassignments_are_forgotten() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
-from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykbroker.protocol.steps import PIECE
 from pykbroker.protocol.uuids import LOST_DIRECTORY
+from pykbroker.replication.full_disk import FullDisk, ReportedFailures
 from pykbroker.replication.full_disk_rules import (
     CALM_S,
     CHECK_INTERVAL_S,
@@ -406,3 +410,32 @@ def test_a_disk_that_takes_nothing_for_another_reason() -> None:
         disk.failing = frozenset()
 
     Cluster("apart").run(scenario)
+
+
+@pytest.mark.parametrize(("count", "is_seen_at_once"), [(PIECE, True), (PIECE + 1, False)])
+@pytest.mark.parametrize("has_lost", [False, True])
+async def test_many_changed_partitions_are_looked_at_after_the_image_is_applied(
+    count: int, is_seen_at_once: bool, has_lost: bool
+) -> None:
+    """One of them may be in the lost directory, from a request that was made while the disk was full."""
+    unused: Any = SimpleNamespace(environment=SimpleNamespace(node_id=HERE))
+    failures = ReportedFailures()
+    full_disk = FullDisk(failures, unused, unused, REAL, ClusterImage, unused, lambda: None)
+    full_disk._may_have_lost = False
+    old, new = ClusterImage(), ClusterImage()
+    directories = [REAL] * (count - 1) + [LOST_DIRECTORY if has_lost else REAL]
+    new.delta = ImageDelta(
+        changed_topics=tuple(
+            (TopicImage("t", bytes(16), {}), TopicImage("t", bytes(16), {0: lost_or_not(directory)}))
+            for directory in directories
+        )
+    )
+    full_disk.apply(old, new)
+    assert full_disk._may_have_lost == (has_lost and is_seen_at_once)
+    assert failures.wake.is_set() == (has_lost or not is_seen_at_once)
+    await full_disk._look_at_changes()
+    assert full_disk._may_have_lost == has_lost
+
+
+def lost_or_not(directory: bytes) -> PartitionImage:
+    return PartitionImage(0, (HERE,), (HERE,), HERE, 0, 0, directories=(directory,))

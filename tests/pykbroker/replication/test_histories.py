@@ -18,6 +18,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from pykbroker.replication.leadership import Leadership, Proposal
 from tests.support.replicas import TOPIC, ReplicaBroker, broker_image, image_of
 
@@ -150,7 +151,7 @@ class History:
         broker = self.brokers[n]
         if n in self.answers or broker.leader_id < 0:
             return
-        request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+        request = finished(broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch()))
         if request is None:
             return
         if broker.leader_id not in self.alive or self.chance.random() < 0.03:
@@ -168,7 +169,7 @@ class History:
         if self.chance.random() < 0.03:
             session.on_failure(broker.now)
             return
-        for followed in session.on_response(answer, broker.now, broker.clock.now_ms()):
+        for followed in finished(session.on_response(answer, broker.now, broker.clock.now_ms())):
             start, end = (self.offset(leader, followed.leader_epoch, t) for t in (-2, -1))
             if start is None or end is None:
                 session.delay(followed, broker.now)

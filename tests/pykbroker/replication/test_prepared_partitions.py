@@ -380,6 +380,19 @@ def test_settings_that_a_snapshot_does_not_have_are_taken_back(path: DataPath, s
     assert retentions(path) == [5] * COUNT
 
 
+def test_new_logs_get_the_settings_of_a_snapshot_in_place_of_the_image(path: DataPath) -> None:
+    old = first_image(path)
+    new = change(old, old.topics_by_name["old"], topic_image("new", COUNT))
+    for _ in path.partitions.prepare(old, new):
+        pass
+    snapshot = cluster_image(*new.topics_by_name.values())
+    snapshot.configs = {(BROKER_RESOURCE, ""): {"log.retention.ms": "7"}}
+    snapshot.delta = delta_between(old, snapshot)
+    path.partitions.apply(old, snapshot)
+    assert {partition.log.config.retention_ms for partition in held(path, "new")} == {7}
+    assert len(held(path, "new")) == COUNT
+
+
 def test_a_log_that_is_opened_with_the_old_settings_gets_the_new_ones(
     path: DataPath, small_topics: ClusterImage
 ) -> None:

@@ -13,6 +13,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.steps import finished
 from tests.support.replicas import TOPIC, ReplicaBroker, broker_image, image_of
 
 BROKERS = {number: broker_image(number, number * 10) for number in (1, 2, 3)}
@@ -46,11 +47,11 @@ class Cluster:
     def fetch(self, follower: int, times: int = 1) -> None:
         broker = self.brokers[follower]
         for _ in range(times):
-            request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+            request = finished(broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch()))
             assert request is not None
             leader = self.brokers[broker.leader_id]
             response = leader.serve(request)
-            for followed in broker.session.on_response(response, broker.now, broker.clock.now_ms()):
+            for followed in finished(broker.session.on_response(response, broker.now, broker.clock.now_ms())):
                 start, end = (self._offset(leader, followed.leader_epoch, t) for t in (-2, -1))
                 followed.on_offsets(start, end, broker.clock.now_ms())
 
@@ -282,11 +283,11 @@ async def test_a_replica_whose_directory_has_failed_is_not_followed() -> None:
     broker = cluster.brokers[2]
     replica_log = broker.partition.log
     cluster.produce(1, "b")
-    request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+    request = finished(broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch()))
     assert request is not None
     response = cluster.brokers[1].serve(request)
     broker.partition.close()
-    assert broker.session.on_response(response, broker.now, broker.clock.now_ms()) == []
+    assert finished(broker.session.on_response(response, broker.now, broker.clock.now_ms())) == []
     assert replica_log.log_end_offset == 1
-    request = broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch())
+    request = finished(broker.session.next_request(broker.now, broker.clock.now_ms(), broker.broker_epoch()))
     assert request is None or not request.topics
