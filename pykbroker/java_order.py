@@ -197,7 +197,12 @@ def concurrent_order(keys: Iterable[str]) -> list[str]:
 
 def slot(text: str, table_size: int) -> int:
     """The slot of a string in a hash table of Java, which iterates over its slots in their order."""
-    return _spread(string_hash(text)) & (table_size - 1)
+    return slot_of_hash(string_hash(text), table_size)
+
+
+def slot_of_hash(hash_code: int, table_size: int) -> int:
+    """The slot of a key with a hash code, as `slot`."""
+    return _spread(hash_code) & (table_size - 1)
 
 
 def timeline_order(keys: Iterable[str], count: int = 0) -> list[str]:

@@ -28,6 +28,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import frames_of
+from pykbroker.protocol.records.compression import NONE
 from pykbroker.protocol.steps import Steps
 
 if TYPE_CHECKING:
@@ -434,6 +435,8 @@ class CoordinatorRuntime(Generic[Shard]):
         if partition is None:
             return ErrorCode.NOT_COORDINATOR, -1, -1
         first_offset = partition.log.log_end_offset
+        if self._codec == NONE and result.size_min > partition.log.config.max_message_bytes:
+            return response_error(ErrorCode.MESSAGE_TOO_LARGE), first_offset, first_offset
         records = result.frames or frames_of(map(shard.encode, result.records))
         error = append_records(partition, records, self._codec, self._clock.now_ms(), result.producer, verification)
         return response_error(error), first_offset, partition.log.log_end_offset

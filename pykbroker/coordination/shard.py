@@ -46,12 +46,15 @@ class CoordinatorResult:
         response: response for the client, sent when the records are replicated.
         producer: the producer whose open transaction the batch is part of, or `NO_PRODUCER`.
         frames: the records, encoded for their batch, if that was done beforehand.
+        size_min: a number of bytes that the encoded records are larger than, if they may be very large. A batch that
+            cannot fit is not even encoded.
     """
 
     records: list[Any] = field(default_factory=list)
     response: Any = None
     producer: TransactionalProducer = NO_PRODUCER
     frames: RecordFrames | None = None
+    size_min: int = 0
 
 
 LastRecords = dict[bytes, tuple[int, bytes | None]]

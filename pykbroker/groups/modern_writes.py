@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.preparation import LARGE, PreparedWrite, prepare_write
-from pykbroker.groups.result import DeletedTopics, FirstAssignment, GroupResult, Initialization
+from pykbroker.groups.result import DeletedTopics, FirstAssignment, GroupResult, Initialization, RegexRefresh
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.group import ShareGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -79,6 +79,35 @@ def is_long_consumer_heartbeat(shard: GroupShard, request: ConsumerGroupHeartbea
     if not _is_large(group, request.subscribed_topic_names):
         return False
     return group is None or not shard.consumer.is_steady(group, request, now_ms)
+
+
+def regexes_resolved(
+    shard: GroupShard,
+    now_ms: int,
+    refresh: RegexRefresh,
+    matches: Mapping[str, frozenset[str]],
+    version: int,
+    started_ms: int,
+    prepared: PreparedWrite | None = None,
+) -> GroupResult:
+    """Stores the topics that match regular expressions; `prepared` is the result of `prepare_regexes_resolved`."""
+    shard.consumer.end_resolution(refresh.group_id)
+    if prepared is not None and prepared.is_current(shard.any_group(refresh.group_id), shard.consumer):
+        return prepared.result
+    return shard.consumer.resolve(refresh, matches, version, started_ms, now_ms)
+
+
+def prepare_regexes_resolved(
+    shard: GroupShard, clock_ms: Callable[[], int], refresh: RegexRefresh, *found: Any
+) -> Steps[PreparedWrite | None]:
+    """Computes in steps what a resolution changes, as far as that can be; see `prepare_write`.
+
+    `found` are the topics that match, the version of the metadata and the time at which the resolution began.
+    """
+    consumer = shard.consumer
+    return prepare_write(
+        consumer, refresh.group_id, shard.any_group, clock_ms, consumer.resolved_in, found, is_joining=False
+    )
 
 
 def share_heartbeat(

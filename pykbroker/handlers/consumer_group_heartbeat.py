@@ -13,6 +13,7 @@ from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.context import BrokerContext
 from pykbroker.security.client_address import java_address
 
@@ -26,10 +27,12 @@ async def handle_consumer_group_heartbeat(
     context.require(READ, GROUP, request.group_id)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await context.services.groups.consumer.heartbeat(
+    response = await context.services.groups.consumer.heartbeat(
         request,
         context.api_version,
         context.client_id,
         java_address(context.client_host),
         context.may_describe_topic,
     )
+    context.has_long_response = response.assignment is not None and len(response.assignment.topic_partitions) > PIECE
+    return response

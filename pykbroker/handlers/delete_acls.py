@@ -26,7 +26,7 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
     """Deletes and lists the entries that match each filter; a filter that Kafka cannot parse closes the connection."""
     elements = [
         known_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-        for asked in request.filters
+        async for asked in EachInTurns(request.filters)
     ]
     if context.services.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
@@ -43,8 +43,8 @@ async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -
             operation,
             permission_type,
         )
-        for asked, (resource_type, pattern_type, operation, permission_type) in zip(
-            request.filters, elements, strict=True
+        async for asked, (resource_type, pattern_type, operation, permission_type) in EachInTurns(
+            zip(request.filters, elements, strict=True)
         )
     ]
     results = await submit_command(context, DeleteAcls(filters))

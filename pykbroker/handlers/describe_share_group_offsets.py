@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.errors import CoordinatorError
 from pykbroker.java_order import to_signed_long
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
@@ -108,9 +109,17 @@ async def _describe_all(context: BrokerContext, group_id: str) -> DescribeShareG
             group_id=group_id, error_code=error.error_code, error_message=TEXTS.get(error.error_code)
         )
     metadata = context.services.metadata
-    names = {topic_id: topic.name for topic_id in initialized if (topic := metadata.topic_by_id(topic_id)) is not None}
+    names = {
+        topic_id: topic.name
+        async for topic_id in EachInTurns(initialized)
+        if (topic := metadata.topic_by_id(topic_id)) is not None
+    }
     refused = await context.refused_in_turns(DESCRIBE, TOPIC, names.values())
-    visible = {topic_id: sorted(initialized[topic_id]) for topic_id, name in names.items() if name not in refused}
+    visible = {
+        topic_id: sorted(initialized[topic_id])
+        async for topic_id, name in EachInTurns(names.items())
+        if name not in refused
+    }
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=await _summaries(context, group_id, visible)
     )
@@ -122,14 +131,16 @@ async def _summaries(
     services = context.services
     names = {
         topic_id: topic.name
-        for topic_id in partitions
+        async for topic_id in EachInTurns(partitions)
         if (topic := services.metadata.topic_by_id(topic_id)) is not None
     }
-    topic_partitions = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
+    topic_partitions = [
+        (topic_id, number) async for topic_id, numbers in EachInTurns(partitions.items()) for number in numbers
+    ]
     summaries = await services.groups.share.summaries(group_id, topic_partitions)
     lagging = [
         (names[topic_id], number)
-        for (topic_id, number), summary in summaries.items()
+        async for (topic_id, number), summary in EachInTurns(summaries.items())
         if summary is not None and summary[0] != UNINITIALIZED and summary[2] >= 0
     ]
     ends = await latest_offsets(services, lagging) if lagging else {}
@@ -142,7 +153,7 @@ async def _summaries(
                 for number in numbers
             ],
         )
-        for topic_id, numbers in partitions.items()
+        async for topic_id, numbers in EachInTurns(partitions.items())
     ]
 
 

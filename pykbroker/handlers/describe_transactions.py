@@ -15,7 +15,6 @@ from pykbroker.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from pykbroker.protocol.topic_partition import numbers_by_topic
 from pykbroker.requests.context import BrokerContext
 
 
@@ -24,11 +23,11 @@ async def handle_describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Describes each transactional id independently of the others."""
     ids = EachInTurns(request.transactional_ids)
-    states = [_describe(context, transactional_id) async for transactional_id in ids]
+    states = [await _describe(context, transactional_id) async for transactional_id in ids]
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
+async def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
     if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return TransactionState(transactional_id=transactional_id, error_code=error)
@@ -37,14 +36,23 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current
-    topics = numbers_by_topic(sorted(transaction.partitions))
-    hidden = context.refused(DESCRIBE, TOPIC, topics)
-    return TransactionState(
+    # The state is that of one moment; a transaction may have thousands of partitions.
+    state = TransactionState(
         transactional_id=transactional_id,
         transaction_state=current.state.title,
         transaction_timeout_ms=current.timeout_ms,
         transaction_start_time_ms=current.start_ms,
         producer_id=current.producer_id,
         producer_epoch=current.producer_epoch,
-        topics=[TopicData(topic=name, partitions=numbers) for name, numbers in topics.items() if name not in hidden],
     )
+    partitions = sorted(transaction.partitions)
+    topics: dict[str, list[int]] = {}
+    async for topic, number in EachInTurns(partitions):
+        topics.setdefault(topic, []).append(number)
+    hidden = await context.refused_in_turns(DESCRIBE, TOPIC, topics)
+    state.topics = [
+        TopicData(topic=name, partitions=numbers)
+        async for name, numbers in EachInTurns(topics.items())
+        if name not in hidden
+    ]
+    return state

@@ -6,6 +6,7 @@ must pass all filters. Ids without DESCRIBE are left out.
 
 from __future__ import annotations
 
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
@@ -41,7 +42,7 @@ async def handle_list_transactions(
                 producer_id=transaction.current.producer_id,
                 transaction_state=transaction.current.state.title,
             )
-            for transaction in found
+            async for transaction in EachInTurns(found)
             if transaction.transactional_id not in hidden
         ],
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -110,10 +111,10 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
         described = await encoder.encoded(topic for topic in found if topic.name not in hidden)
         failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return unknown + described + [_failed(failed, topic.topic_id) for topic in found if topic.name in hidden]
-    names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
+    names = list({topic.name: None async for topic in EachInTurns(request.topics) if topic.name is not None})
     hidden = await context.refused_in_turns(DESCRIBE, TOPIC, names)
     topics = encoder.image.topics_by_name
-    missing = [name for name in names if name not in topics and name not in hidden]
+    missing = [name async for name in EachInTurns(names) if name not in topics and name not in hidden]
     codes: dict[str, ErrorCode] = dict.fromkeys(hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if missing:
         if request.allow_auto_topic_creation and context.services.config.topics.auto_create_enable:
@@ -123,7 +124,7 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
             codes |= dict.fromkeys(kept, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             codes |= await create_missing_topics(context, [name for name in missing if name not in kept])
         else:
-            for name in missing:
+            async for name in EachInTurns(missing):
                 is_valid = reason_invalid(name) is None
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
     has_operations = request.include_topic_authorized_operations and context.api_version >= TOPIC_OPERATIONS_VERSION
@@ -132,7 +133,7 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
     others = [name for name in missing if codes[name] != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     others += [name for name in missing if codes[name] == ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     others += [name for name in names if name in hidden]
-    for name in others:
+    async for name in EachInTurns(others):
         code = codes[name]
         topic = MetadataResponseTopic(
             error_code=code, name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden

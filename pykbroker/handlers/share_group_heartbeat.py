@@ -10,6 +10,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.context import BrokerContext
 from pykbroker.requests.share_requests import MEMBER_ID_LENGTH_MAX
 from pykbroker.security.client_address import java_address
@@ -26,4 +27,7 @@ async def handle_share_group_heartbeat(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))
+    client = context.client_id, java_address(context.client_host)
+    response = await context.services.groups.share.heartbeat(request, *client)
+    context.has_long_response = response.assignment is not None and len(response.assignment.topic_partitions) > PIECE
+    return response

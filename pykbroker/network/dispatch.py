@@ -53,6 +53,9 @@ LARGE_PRODUCE_BYTES = 128 * 1024
 """As `LARGE_FRAME_BYTES`, for decoding Produce: most of its bytes are records, but 450 kB may be the batches of 5,000
 partitions. Its handler says if the response is long."""
 
+JOINED_MAX = 1 << 17
+"""Bytes of a response up to which they are copied behind its header, to be sent by one call."""
+
 LONG_RESPONSES = frozenset(
     {
         ApiKey.OFFSET_FETCH,
@@ -325,6 +328,10 @@ async def _long_reply(header: RequestHeader, response: Any, version: int, is_fle
 def _framed(header: RequestHeader, chunks: list[Any], is_flexible: bool) -> list[Any]:
     head = response_header(header.correlation_id, is_flexible)
     size = len(head) + sum(map(len, chunks))
-    # The first chunk is never a file range. Joined with size and header it saves a system call.
-    chunks[0] = b"".join((size.to_bytes(4, "big"), head, chunks[0]))
+    framing = size.to_bytes(4, "big") + head
+    # The first chunk is never a file range. Joined with size and header it saves a system call, but a copy of a large
+    # one takes more time than that.
+    if len(chunks[0]) > JOINED_MAX:
+        return [framing, *chunks]
+    chunks[0] = b"".join((framing, chunks[0]))
     return chunks

@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -47,6 +47,9 @@ CHUNKS_PER_TURN = 128
 COPY_SIZE = 1 << 18
 """Bytes of a file range that are in memory at a time where there is no sendfile."""
 
+PART_SIZE = 1 << 18
+"""Bytes of a large chunk that are sent in one call."""
+
 _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of sendfile for a file system that it cannot read from."""
 
@@ -70,21 +73,28 @@ async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestM
                 await _send_to_stream(connection, chunks)
             return
         if len(chunks) == 1:
-            await _send_bytes(connection, chunks[0], 0, memory)
+            if len(chunks[0]) > GATHERED_MAX:
+                await _send_large(connection, chunks[0], memory)
+            else:
+                await _send_bytes(connection, chunks[0], 0, memory)
             return
         gathered: list[Any] = []
         size = 0
         for chunk in chunks:
             is_range = isinstance(chunk, FileRange)
             is_full = size >= GATHERED_MAX or len(gathered) >= CHUNKS_MAX
-            if gathered and (is_full or (is_range and len(chunk) > READ_MAX)):
+            is_large = len(chunk) > (READ_MAX if is_range else GATHERED_MAX)
+            if gathered and (is_full or is_large):
                 await _send_bytes(connection, b"".join(gathered), _MORE, memory)
                 if len(gathered) > CHUNKS_PER_TURN:
                     await trio.lowlevel.checkpoint()
                 gathered, size = [], 0
+            if not is_range and is_large:
+                await _send_large(connection, chunk, memory)
+                continue
             if not is_range:
                 gathered.append(chunk)
-            elif len(chunk) > READ_MAX:
+            elif is_large:
                 await _send_file_range(connection, chunk)
                 chunk.release()
                 continue
@@ -130,6 +140,29 @@ async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: 
                 rest = rest[connection.send(rest, flags) :]
             except BlockingIOError:
                 continue
+
+
+async def _send_large(connection: socket.socket, data: Any, memory: RequestMemory) -> None:
+    """Sends bytes that are not copied before, in parts between which other connections have turns.
+
+    A socket may take megabytes at once, each of which takes the system half a millisecond.
+    """
+    rest = memoryview(data)
+    while rest:
+        try:
+            sent = connection.send(rest[:PART_SIZE])
+        except BlockingIOError:
+            sent = 0
+        rest = rest[sent:]
+        if not sent:
+            break
+        await trio.lowlevel.checkpoint()
+    if rest:
+        with memory.reply_waiting(len(data)):
+            while rest:
+                await wait_writable(connection)
+                with suppress(BlockingIOError):
+                    rest = rest[connection.send(rest[:PART_SIZE]) :]
 
 
 async def _send_file_range(connection: socket.socket, file_range: FileRange) -> None:

@@ -54,6 +54,9 @@ RECEIVE_SIZE = 1 << 15
 PIECE_SIZE = 1 << 16
 """Bytes of a reply that are encrypted at a time: four full records."""
 
+TURN_SIZE = 1 << 19
+"""Bytes of a reply that are encrypted before other connections have a turn."""
+
 UNSENT_MAX = 1 << 16
 """Bytes of OpenSSL's own messages that may wait for the client, such as answers to updates of keys."""
 
@@ -295,12 +298,16 @@ class TlsConnection(SocketConnection):
         try:
             in_memory = sum(len(chunk) for chunk in chunks if not isinstance(chunk, FileRange))
             gathered: list[Any] = []
-            size = 0
+            size = in_turn = 0
             for chunk in chunks:
                 for piece in _pieces(chunk):
                     if size and size + len(piece) > PIECE_SIZE:
                         await self._encrypt(gathered, memory, in_memory)
+                        in_turn += size
                         size = 0
+                        if in_turn >= TURN_SIZE:
+                            in_turn = 0
+                            await trio.lowlevel.checkpoint()
                     gathered.append(piece)
                     size += len(piece)
                 if isinstance(chunk, FileRange):

@@ -72,7 +72,7 @@ async def alter_each(
         change_of: the change of one resource's configs.
         command_of: command that makes some of the changes.
     """
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    counts = Counter([(resource.resource_type, resource.resource_name) async for resource in EachInTurns(resources)])
     is_controller = context.listener_kind is ListenerKind.CONTROLLER
     # Types whose resources a controller's port takes once; it looks at the others each time that they come.
     once = STORED_TYPES if changes_loggers else (*STORED_TYPES, BROKER_LOGGER_RESOURCE)

@@ -47,12 +47,41 @@ _ALLOWED_BY: Mapping[int, frozenset[int]] = {
 }
 
 
-class _Entries(NamedTuple):
-    """Entries of one resource type, by the name of their pattern."""
+_NONE: Mapping[bytes, Acl] = {}
 
-    literal: dict[str, list[Acl]]
-    prefixed: dict[str, list[Acl]]
-    prefix_lengths: tuple[int, ...]
+
+class _Entries(NamedTuple):
+    """Entries of one resource type by the name of their pattern and their id; number of prefixes of each length."""
+
+    literal: dict[str, dict[bytes, Acl]]
+    prefixed: dict[str, dict[bytes, Acl]]
+    prefix_lengths: dict[int, int]
+
+    def add(self, acl_id: bytes, acl: Acl) -> None:
+        """Adds an entry."""
+        table = self.prefixed if acl.pattern_type == PREFIXED else self.literal
+        of_name = table.get(acl.resource_name)
+        if of_name is not None:
+            of_name[acl_id] = acl
+            return
+        table[acl.resource_name] = {acl_id: acl}
+        if table is self.prefixed:
+            length = len(acl.resource_name)
+            self.prefix_lengths[length] = self.prefix_lengths.get(length, 0) + 1
+
+    def remove(self, acl_id: bytes, acl: Acl) -> None:
+        """Removes an entry."""
+        table = self.prefixed if acl.pattern_type == PREFIXED else self.literal
+        of_name = table[acl.resource_name]
+        del of_name[acl_id]
+        if of_name:
+            return
+        del table[acl.resource_name]
+        if table is self.prefixed:
+            length = len(acl.resource_name)
+            self.prefix_lengths[length] -= 1
+            if not self.prefix_lengths[length]:
+                del self.prefix_lengths[length]
 
 
 class StandardAuthorizer:
@@ -78,7 +107,7 @@ class StandardAuthorizer:
         self._acls = acls
         self._super_users = super_users
         self._default = allow_everyone_if_no_acl_found
-        self._indexed: Mapping[bytes, Acl] | None = None
+        self._indexed: Mapping[bytes, Acl] = {}
         self._entries: dict[int, _Entries] = {}
         self._answers: dict[tuple[str, str, int, int, str], bool] = {}
 
@@ -118,7 +147,7 @@ class StandardAuthorizer:
         matching = [
             acl
             for acls in (*entries.literal.values(), *entries.prefixed.values())
-            for acl in acls
+            for acl in acls.values()
             if acl.principal in (principal, ANY_PRINCIPAL)
             and acl.host in (host, WILDCARD)
             and acl.operation in (operation, ALL)
@@ -129,23 +158,23 @@ class StandardAuthorizer:
         return any(not _is_covered(acl, denied) for acl in matching if acl.permission_type == ALLOW)
 
     def _index(self) -> None:
-        acls = self._acls()
-        entries: dict[int, _Entries] = {}
-        for acl in acls.values():
-            # There may be thousands of them, and no other request is served meanwhile.
-            of_type = entries.get(acl.resource_type)
-            if of_type is None:
-                of_type = entries[acl.resource_type] = _Entries({}, {}, ())
-            table = of_type.prefixed if acl.pattern_type == PREFIXED else of_type.literal
-            of_name = table.get(acl.resource_name)
-            if of_name is None:
-                table[acl.resource_name] = [acl]
-            else:
-                of_name.append(acl)
-        self._entries = {
-            resource_type: of_type._replace(prefix_lengths=tuple({len(prefix) for prefix in of_type.prefixed}))
-            for resource_type, of_type in entries.items()
-        }
+        """Follows a change of the table: only the entries that were added and removed are looked at.
+
+        There may be thousands of entries, and no other request is served meanwhile.
+        """
+        acls, known = self._acls(), self._indexed
+        removed = known.keys() - acls.keys()
+        for acl_id in removed:
+            acl = known[acl_id]
+            self._entries[acl.resource_type].remove(acl_id, acl)
+        if len(acls) > len(known) - len(removed):
+            # An entry never changes, and its id is never that of another one.
+            for acl_id in [acl_id for acl_id in acls if acl_id not in known] if known else acls:
+                acl = acls[acl_id]
+                of_type = self._entries.get(acl.resource_type)
+                if of_type is None:
+                    of_type = self._entries[acl.resource_type] = _Entries({}, {}, {})
+                of_type.add(acl_id, acl)
         self._answers.clear()
         self._indexed = acls
 
@@ -173,7 +202,7 @@ class StandardAuthorizer:
             and acl.principal in (principal, ANY_PRINCIPAL)
             and acl.host in (host, WILDCARD)
             and acl.operation in (operation, ALL)
-            for acl in entries.literal.get(WILDCARD, ())
+            for acl in entries.literal.get(WILDCARD, _NONE).values()
         )
 
     def _matching_entries(self, resource_type: int, name: str) -> Iterable[Acl]:
@@ -185,12 +214,12 @@ class StandardAuthorizer:
         entries = self._entries.get(resource_type)
         if entries is None:
             return
-        yield from entries.literal.get(name, ())
+        yield from entries.literal.get(name, _NONE).values()
         if not name.startswith(WILDCARD):
-            yield from entries.literal.get(WILDCARD, ())
+            yield from entries.literal.get(WILDCARD, _NONE).values()
         for length in entries.prefix_lengths:
             if length <= len(name):
-                yield from entries.prefixed.get(name[:length], ())
+                yield from entries.prefixed.get(name[:length], _NONE).values()
 
 
 def _is_covered(allowing: Acl, denied: set[tuple[int, str]]) -> bool:

@@ -36,10 +36,12 @@ class TransactionState(IntEnum):
     @property
     def title(self) -> str:
         """Kafka's name in DescribeTransactions and ListTransactions, such as ``PrepareCommit``."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _TITLES[self]
 
 
-STATES_BY_TITLE = {state.title: state for state in TransactionState}
+_TITLES = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState}
+
+STATES_BY_TITLE = {title: state for state, title in _TITLES.items()}
 
 ENDED = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 """States without an open transaction: one may begin, the id may expire."""

@@ -78,7 +78,6 @@ EXCEPTIONS = {
     },
     "when metadata, settings or the topics of a regular expression change, or by a timer": {
         "coordination.re2_pattern.compile_pattern",
-        "groups.consumer.requests.ConsumerGroupRequests._resolve_regexes",
         "groups.offsets.expired_offsets",
         "groups.share.requests.ShareGroupRequests._initialize_from",
         "groups.share.requests.ShareGroupRequests.initialize",

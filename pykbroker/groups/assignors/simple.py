@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
+from pykbroker.groups.table_order import table_order_in_steps
 from pykbroker.java_order import (
     copied_table_size,
     number_order,
@@ -34,7 +35,8 @@ def assign_simple(
 ) -> Steps[dict[str, Assignment]]:
     """Target assignments by member id; partitions that are not assignable yet get no new members."""
     members = group.members
-    wanted = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
+    # Most members of a large group have the same topics.
+    wanted = frozenset[bytes]().union(*{member.topic_ids for member in members.values()})
     subscribed = [topic_id for topic_id in partition_counts if topic_id in wanted]
     if not subscribed:
         return {}
@@ -89,6 +91,7 @@ def _share_each_topic(
             subscribers[topic_id].append(member_id)
         for topic_id in member.assigned.keys() & targets.keys():
             having[topic_id].append(member_id)
+        yield
     for count, (topic_id, partitions) in enumerate(targets.items(), 1):
         if not count % PIECE:
             yield
@@ -100,6 +103,7 @@ def _share_each_topic(
         for topic_id, present_partitions in member.assigned.items():
             if topic_id not in targets:
                 results[member_id][topic_id] = list(in_order(present_partitions))
+        yield
 
 
 def _changed(present: frozenset[int] | None, partitions: list[int]) -> frozenset[int]:
@@ -151,7 +155,7 @@ def _share(
     unfilled = [member_id for member_id in subscribers if len(owned[member_id]) < room[member_id]]
     if unfilled:
         # Kafka adds them by HashMap.computeIfAbsent, which puts a key at the head of its bucket.
-        ordered = table_order(reversed(holders), hash_of, table_size_of_items(len(targets)))
+        ordered = yield from table_order_in_steps(reversed(holders), hash_of, table_size_of_items(len(targets)))
         if is_long:
             yield
         _fill({partition: holders[partition] for partition in ordered}, sharing, unfilled, owned, room)
@@ -191,7 +195,8 @@ def _limited_holders(
 def _present(member: MemberSpec, targets: Mapping[bytes, object]) -> Steps[list[_Partition]]:
     """The partitions of the topics of `targets` that a member has, in Kafka's order."""
     found: list[_Partition] = []
-    for count, topic_id in enumerate(table_order(member.assigned, uuid_hash), 1):
+    ordered = yield from table_order_in_steps(member.assigned, uuid_hash)
+    for count, topic_id in enumerate(ordered, 1):
         if topic_id in targets:
             found += _present_of(member, topic_id)
         if not count % PIECE:

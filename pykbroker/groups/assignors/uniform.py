@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from pykbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, Partitions, as_copied, in_order
 from pykbroker.groups.assignors.uniform_heterogeneous import assign_heterogeneous
-from pykbroker.java_order import copied_table_size, number_order, table_order, uuid_hash
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import copied_table_size, number_order, uuid_hash
 from pykbroker.protocol.steps import PIECE, Steps
 
 NO_PARTITIONS: frozenset[int] = frozenset()
@@ -40,7 +41,7 @@ def _assign_homogeneous(
             if not done % PIECE:
                 yield
     total = sum(partition_counts[topic_id] for topic_id in subscribed)
-    ordered = table_order(
+    ordered = yield from table_order_in_steps(
         filter(subscribed.__contains__, partition_counts), uuid_hash, copied_table_size(len(subscribed))
     )
     yield
@@ -77,7 +78,8 @@ def _keep(
 ) -> Steps[tuple[Assignment, int]]:
     """The part of its assignment that a member keeps, and the room that is left; the rest goes to `free`."""
     target: Assignment = {}
-    for count, topic_id in enumerate(table_order(member.assigned, uuid_hash)):
+    ordered_topics = yield from table_order_in_steps(member.assigned, uuid_hash)
+    for count, topic_id in enumerate(ordered_topics):
         if not count % PIECE:
             yield
         if topic_id not in subscribed:

@@ -11,6 +11,7 @@ every event gets `now_ms`, and `expire_due` must be called at `wake_ms`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from pykbroker.config.values import GroupValues
@@ -149,6 +150,12 @@ class Group:
             ],
         )
         return LogRecord(GroupMetadataKey(group=self.group_id), value, GROUP_METADATA_VALUE_VERSION)
+
+    def size_of_metadata(self, assignments: Mapping[str, bytes]) -> int:
+        """Bytes of what clients have put into `metadata_record`, nearly its size."""
+        return sum(
+            len(member.metadata(self.protocol_name)) + len(assignments[member.member_id]) for member in self.members
+        )
 
     # Transitions
 

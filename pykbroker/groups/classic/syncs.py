@@ -28,6 +28,7 @@ def sync(group: Group, request: SyncGroupRequest, waiter: Waiter) -> GroupResult
         given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         assignments = given | {m.member_id: b"" for m in group.members if m.member_id not in given}
         result.records.append(group.metadata_record(assignments))
+        result.size_min = group.size_of_metadata(assignments)
         result.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
         result.details.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
     return result

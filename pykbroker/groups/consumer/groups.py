@@ -139,14 +139,24 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
     ) -> GroupResult:
         """Stores the topics that match the regular expressions of a group, at a version of the metadata."""
         group = self.by_id.get(refresh.group_id)
-        soft_state = self._soft_states.get(refresh.group_id)
-        if soft_state is not None:
-            soft_state.is_resolving = False
         if group is None:
             return GroupResult()
-        result = resolved(group, matches, self.topics, version, started_ms, now_ms)
-        result.applies_at_append = True
+        return finished(self.resolved_in(group, now_ms, matches, version, started_ms))
+
+    def resolved_in(
+        self, group: ConsumerGroup, now_ms: int, matches: Mapping[str, frozenset[str]], version: int, started_ms: int
+    ) -> Steps[GroupResult]:
+        """As `resolve`, with the records encoded; see `prepare_write`."""
+        result = yield from resolved(group, matches, self.topics, version, started_ms, now_ms)
+        if result.records:
+            result.frames = yield from encode_in_steps(result.records)
         return result
+
+    def end_resolution(self, group_id: str) -> None:
+        """Lets heartbeats of a group ask for its regular expressions to be resolved again."""
+        soft_state = self._soft_states.get(group_id)
+        if soft_state is not None:
+            soft_state.is_resolving = False
 
     def described(self, group: ConsumerGroup) -> Steps[DescribedGroup]:
         """A group for ConsumerGroupDescribe."""

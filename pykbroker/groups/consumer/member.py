@@ -86,6 +86,10 @@ class ConsumerMember(NamedTuple):
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
+    def with_names(self, names: frozenset[str]) -> ConsumerMember:
+        """The member with an equal set of topic names."""
+        return self._replace(subscribed_topic_names=names)
+
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         """The member with the subscription of a record."""
         stored = value.classic_member_metadata

@@ -133,8 +133,10 @@ def resolved(
     version: int,
     started_ms: int,
     now_ms: int,
-) -> GroupResult:
+) -> Steps[GroupResult]:
     """Records of a finished resolution; the group epoch is raised if the subscribed topics have changed.
+
+    The group and the topics must not change between the steps.
 
     Args:
         group: the group.
@@ -144,8 +146,7 @@ def resolved(
         started_ms: time at which the resolution began.
         now_ms: time.
     """
-    group.soft_state.is_resolving = False
-    result = GroupResult()
+    result = GroupResult(applies_at_append=True)
     subscriptions = group.subscriptions.copy()
     is_changed = False
     for regex, names in matches.items():
@@ -155,8 +156,13 @@ def resolved(
         if old.topics != names:
             is_changed = True
             subscriptions.replace_resolved(old.topics, names)
+        yield
         result.records.append(regex_record(group.group_id, regex, names, version, started_ms))
-    metadata_hash = topics.hash_of(subscriptions.topics)
+        yield
+    subscribed = subscriptions.topics
+    if len(subscribed) > PIECE:
+        yield from topics.prepare_hashes(subscribed)
+    metadata_hash = topics.hash_of(subscribed)
     if is_changed or metadata_hash != group.metadata_hash:
         epoch = group.epoch + 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash))

@@ -98,7 +98,11 @@ class ConsumerGroupRequests:
         visible = await in_turns(matching_topics(refresh.regexes, self._topics, refresh.may_describe))
         # Another broker that has become the coordinator resolves them itself.
         with suppress(CoordinatorError):
-            self._runtime.begin_write(
-                refresh.group_id,
-                lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
+            await self._large.begin_write(
+                modern_writes.prepare_regexes_resolved,
+                modern_writes.regexes_resolved,
+                refresh,
+                visible,
+                version,
+                started_ms,
             )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from pykbroker.groups.assignors.spec import Partitions
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.records import RecordTypes
-from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
+from pykbroker.groups.modern.subscriptions import SharedNames, Subscriber, Subscriptions
 from pykbroker.groups.modern.timers import MemberTimers, SoftState, TimerKind
 from pykbroker.groups.result import LogRecord
 from pykbroker.java_order import hash_order, timeline_order
@@ -80,6 +80,9 @@ class ModernMember(ReconcilingMember, Subscriber, Protocol):
 
     @property
     def instance_id(self) -> str | None: ...
+
+    def with_names(self, names: frozenset[str]) -> Self:
+        """The member with an equal set of topic names."""
 
 
 AnyMember = TypeVar("AnyMember", bound=ReconcilingMember)
@@ -290,6 +293,7 @@ class ModernGroup(EpochGroup[Member, Assignment]):
         self.static_ids: dict[str, str] = {}
         self.subscriptions = Subscriptions()
         self.is_homogeneous = True
+        self._names = SharedNames()
 
     def follows_topic(self, name: str) -> bool:
         """True if a member subscribes to the topic."""
@@ -306,6 +310,11 @@ class ModernGroup(EpochGroup[Member, Assignment]):
     def replace_member(self, new: Member) -> None:
         """Adds a member or replaces the one with its id."""
         old = self.members.get(new.member_id)
+        names = self._names.take(new.subscribed_topic_names)
+        if names is not new.subscribed_topic_names:
+            new = new.with_names(names)
+        if old is not None:
+            self._names.release(old.subscribed_topic_names)
         self.members[new.member_id] = new
         self.subscriptions.replace_member(old, new)
         self.is_homogeneous = self.subscriptions.are_homogeneous(len(self.members))
@@ -317,6 +326,7 @@ class ModernGroup(EpochGroup[Member, Assignment]):
         old = self.members.pop(member_id, None)
         if old is None:
             return
+        self._names.release(old.subscribed_topic_names)
         self.subscriptions.replace_member(old, None)
         self.is_homogeneous = self.subscriptions.are_homogeneous(len(self.members))
         if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:

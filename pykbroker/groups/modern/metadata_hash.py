@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 _MAGIC = b"\x00"
 
@@ -38,7 +39,7 @@ def topic_hash(name: str, topic_id: bytes, racks: Mapping[int, Sequence[str]]) -
 
 def group_hash(topic_hashes: Iterable[tuple[str, int]]) -> int:
     """Hash of a group from the (name, hash) of its existing topics; 0 if there are none."""
-    hashes = [value for _, value in sorted(topic_hashes)]
+    hashes = [value for _, value in sorted(topic_hashes, key=itemgetter(0))]
     return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
 
 

@@ -1,4 +1,4 @@
-"""Numbers of members that subscribe to each topic and to each regular expression of a group."""
+"""Numbers of members that subscribe to each topic and to each regular expression of a group; their sets of topics."""
 
 from __future__ import annotations
 
@@ -77,6 +77,37 @@ class Subscriptions:
         if next(iter(self.regexes.values())) != member_count:
             return False
         return not self.by_name and all(count == 1 for count in self.by_regex.values())
+
+
+class SharedNames:
+    """The sets of topic names of a group's members: equal sets are one object.
+
+    The members of a large group subscribe to the same topics, and each request has names of its own. Sets of 5,000
+    names, 500 kB each, would be kept by each member, and compared by name each time that members are.
+    """
+
+    __slots__ = ("_users",)
+
+    def __init__(self) -> None:
+        # Set -> that object, and the number of members that have it.
+        self._users: dict[frozenset[str], tuple[frozenset[str], int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def take(self, names: frozenset[str]) -> frozenset[str]:
+        """The set that is equal to `names`, for one more member."""
+        shared, count = self._users.get(names, (names, 0))
+        self._users[shared] = shared, count + 1
+        return shared
+
+    def release(self, names: frozenset[str]) -> None:
+        """A member no longer has the set."""
+        shared, count = self._users[names]
+        if count > 1:
+            self._users[shared] = shared, count - 1
+        else:
+            del self._users[names]
 
 
 def _count(counts: dict[str, int], names: Iterable[str], change: int) -> None:

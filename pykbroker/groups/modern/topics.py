@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from pykbroker.controller.metadata.image import ClusterImage, TopicImage
 from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
-from pykbroker.java_order import copied_table_size, hash_order, string_hash
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import copied_table_size, string_hash
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, finished
 
 R = TypeVar("R")
 
@@ -49,9 +50,11 @@ class GroupTopics:
         if delta.brokers and _racks_of_brokers(image) != _racks_of_brokers(self._image):
             # A hash covers the racks of the replicas.
             self._hashes.clear()
-            self._forget_results()
+            self._results = _Results({}, {}, {})
+            self.changes += 1
         elif changed:
-            self._forget_results()
+            self._forget_results(changed)
+            self.changes += 1
         for name in changed:
             self._hashes.pop(name, None)
         self._image = image
@@ -82,13 +85,25 @@ class GroupTopics:
 
     def partition_counts(self, names: Iterable[str]) -> Mapping[bytes, int]:
         """Topic id -> partition count of those topics that exist, in the order of Kafka's set of these names."""
+        return finished(self.partition_counts_in_steps(names))
+
+    def partition_counts_in_steps(self, names: Iterable[str]) -> Steps[Mapping[bytes, int]]:
+        """As `partition_counts`, for thousands of topics; those of the moment at which it is called."""
         known = frozenset(names)
-        found = self._results.partition_counts.get(known)
+        results = self._results.partition_counts
+        found = results.get(known)
         if found is None:
-            ordered = hash_order(sorted(known), copied_table_size(len(known)))
             topics = self._image.topics_by_name
-            found = {topics[name].topic_id: len(topics[name].partitions) for name in ordered if name in topics}
-            self._keep(self._results.partition_counts, known, found)
+            ordered = yield from table_order_in_steps(sorted(known), string_hash, copied_table_size(len(known)))
+            counts = {}
+            for number, name in enumerate(ordered, 1):
+                topic = topics.get(name)
+                if topic is not None:
+                    counts[topic.topic_id] = len(topic.partitions)
+                if not number % PIECE:
+                    yield
+            found = counts
+            self._keep(results, known, found)
         return found
 
     @property
@@ -116,12 +131,11 @@ class GroupTopics:
         known = frozenset(names)
         result = self._results.hashes.get(known)
         if result is None:
-            found = []
+            hashes = self._hashes
             for name in known:
-                self.prepare_hash(name)
-                if name in self._hashes:
-                    found.append((name, self._hashes[name]))
-            result = group_hash(found)
+                if name not in hashes:
+                    self.prepare_hash(name)
+            result = group_hash([(name, hashes[name]) for name in known if name in hashes])
             self._keep(self._results.hashes, known, result)
         return result
 
@@ -132,9 +146,9 @@ class GroupTopics:
                 results.clear()
             results[names] = result
 
-    def _forget_results(self) -> None:
-        self.changes += 1
-        self._results = _Results({}, {}, {})
+    def _forget_results(self, changed: set[str]) -> None:
+        """Forgets the results for sets that name one of these topics."""
+        self._results = _Results(*(_without(results, changed) for results in self._results))
 
     def prepare_hash(self, name: str) -> None:
         """Computes the hash of a topic, if it exists, for later calls of `hash_of`."""
@@ -149,8 +163,7 @@ class GroupTopics:
         yield from self.prepare_hashes(names)
         self.ids_of(names)
         yield
-        self.partition_counts(names)
-        yield
+        yield from self.partition_counts_in_steps(names)
 
     def prepare_hashes(self, names: Iterable[str]) -> Steps[None]:
         """Computes beforehand what `hash_of` needs of thousands of topics."""
@@ -171,6 +184,10 @@ class GroupTopics:
             number: [rack for replica in partition.replicas if replica in brokers and (rack := brokers[replica].rack)]
             for number, partition in topic.partitions.items()
         }
+
+
+def _without(results: dict[frozenset[str], R], changed: set[str]) -> dict[frozenset[str], R]:
+    return {names: result for names, result in results.items() if names.isdisjoint(changed)}
 
 
 def _racks_of_brokers(image: ClusterImage) -> dict[int, str]:

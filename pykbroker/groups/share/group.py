@@ -8,6 +8,7 @@ from pykbroker.coordination.coordinator_records import key_types
 from pykbroker.groups.modern.group import ModernGroup
 from pykbroker.groups.modern.records import RecordTypes
 from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.named_tuple import NamedTuple
@@ -66,6 +67,10 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.initialized: dict[bytes, TopicState] = {}
         self.deleting: frozenset[bytes] = frozenset()
         self.has_state_record = False
+        # Number of changes after which it was last found out, and the answer.
+        self._unassigned = (-1, False)
+        # Numbers of changes, of the group and of the topics, after which no state was missing.
+        self._complete = (-1, -1)
 
     @property
     def state_name(self) -> str:
@@ -96,20 +101,38 @@ class ShareGroup(ModernGroup[ShareMember]):
             and topic_ids.isdisjoint(self.deleting)
         )
 
+    def has_all_states(self, topics: GroupTopics) -> bool:
+        """True if nothing has changed since `note_all_states`."""
+        return self._complete == (self.changes, topics.changes)
+
+    def note_all_states(self, topics: GroupTopics) -> None:
+        """Notes that the partitions of all subscribed topics are initialized."""
+        self._complete = self.changes, topics.changes
+
     def has_unassigned_partitions(self) -> Steps[bool]:
         """True if initialized partitions of a subscribed topic are not those of the target assignment."""
-        if not self.members or not self.initialized or not self.subscriptions.topics:
+        if not self.members or not self.initialized:
             return False
+        # Each heartbeat asks, most often with nothing changed since the last one.
+        changes, answer = self._unassigned
+        if changes != self.changes:
+            answer = yield from self._find_unassigned()
+            self._unassigned = self.changes, answer
+        return answer
+
+    def _find_unassigned(self) -> Steps[bool]:
         assigned: dict[bytes, set[int]] = {}
         for target in self.targets.values():
             for count, (topic_id, partitions) in enumerate(target.items(), 1):
                 assigned.setdefault(topic_id, set()).update(partitions)
                 if not count % PIECE:
                     yield
-        return any(
-            state.name in self.subscriptions and assigned.get(topic_id, set()) != state.partitions
-            for topic_id, state in self.initialized.items()
-        )
+        for count, (topic_id, state) in enumerate(self.initialized.items(), 1):
+            if state.name in self.subscriptions and assigned.get(topic_id, set()) != state.partitions:
+                return True
+            if not count % PIECE:
+                yield
+        return False
 
 
 def _states(topics: Iterable[TopicPartitionsInfo], now_ms: int) -> dict[bytes, TopicState]:

@@ -123,7 +123,10 @@ def heartbeat(
 
 
 class _Epoch(NamedTuple):
-    """The group epoch after a heartbeat, and the group's subscriptions at it."""
+    """The group epoch after a heartbeat, and the group's subscriptions at it.
+
+    `topics` is empty if the state of all of them is known to be initialized.
+    """
 
     epoch: int
     is_raised: bool
@@ -142,7 +145,8 @@ def _raise_epoch(
 ) -> Steps[_Epoch]:
     """Raises the group epoch if subscriptions, topics or initialized partitions have changed."""
     if not must_raise and not group.has_expired_metadata(context.now_ms):
-        return _Epoch(group.epoch, False, group.is_homogeneous, frozenset(group.subscriptions.topics))
+        to_initialize = () if group.has_all_states(context.topics) else group.subscriptions.topics
+        return _Epoch(group.epoch, False, group.is_homogeneous, frozenset(to_initialize))
     subscriptions = group.subscriptions.copy()
     subscriptions.replace_member(old, new)
     yield
@@ -195,9 +199,14 @@ def _reconcile(
 def _initialize_missing(
     group: ShareGroup, raised: _Epoch, context: ShareHeartbeatContext, result: GroupResult
 ) -> Steps[None]:
+    if not raised.topics:
+        return
     retry_ms = context.settings.initialize_retry_interval_ms
     missing = yield from missing_partitions(group, sorted(raised.topics), context.topics, context.now_ms, retry_ms)
     if not missing:
+        # One that is being initialized is missing again after a while.
+        if not raised.is_raised and not group.initializing:
+            group.note_all_states(context.topics)
         return
     result.records.append((yield from initializing_record(group, missing, context.topics, context.now_ms)))
     context.initialization = initialization_of(group.group_id, raised.epoch, missing)

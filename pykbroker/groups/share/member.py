@@ -53,6 +53,10 @@ class ShareMember(NamedTuple):
         """True if the member has the target assignment of this epoch."""
         return self.state == STABLE and self.member_epoch == assignment_epoch
 
+    def with_names(self, names: frozenset[str]) -> ShareMember:
+        """The member with an equal set of topic names."""
+        return self._replace(subscribed_topic_names=names)
+
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> ShareMember:
         """The member with the subscription of a record."""
         return self._replace(

@@ -9,6 +9,7 @@ from pykbroker.groups.modern.group import Assignment
 from pykbroker.groups.result import LogRecord
 from pykbroker.groups.share.group import RECORD_TYPES, TopicState
 from pykbroker.groups.share.member import ShareMember
+from pykbroker.groups.table_order import table_order_in_steps
 from pykbroker.java_order import table_order, uuid_hash
 from pykbroker.protocol.log_messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -116,7 +117,8 @@ def _topic_partitions(
     """The partitions in the form of the record, and as a group keeps them that has read it."""
     found = []
     kept = {}
-    for count, topic_id in enumerate(table_order(topics, uuid_hash), 1):
+    ordered = yield from table_order_in_steps(topics, uuid_hash)
+    for count, topic_id in enumerate(ordered, 1):
         state = topics[topic_id]
         numbers = sorted(state.partitions)
         found.append(TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=numbers))

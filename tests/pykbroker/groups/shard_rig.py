@@ -9,6 +9,7 @@ from typing import Any, Self
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.coordination.shard import LoggedRecords
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.preparation import PreparedWrite
@@ -126,10 +127,8 @@ class ShardRig:
         self.topics = {name: count for name, count in {**before, **topics}.items() if count}
         image = image_of(self.topics)
         view = self.groups.topics
+        image.delta = delta_between(view._image, image)
         view.update(image)
-        view.version_with_new_topics = image.offset if set(self.topics) - set(before) else view.version_with_new_topics
-        view._hashes.clear()
-        view._forget_results()
         self.groups.topics_changed(topics)
 
     def loaded_shard(self) -> GroupShard:

@@ -430,14 +430,27 @@ async def test_a_failed_append_p_115(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert await rig.fetch() == 7
 
 
-async def test_a_record_that_is_too_large_p_115(tmp_path: Path) -> None:
-    """P-115."""
-    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+@pytest.mark.parametrize(
+    ("size", "codec", "error"),
+    [
+        (2_000_000, "0", ErrorCode.UNKNOWN_SERVER_ERROR),
+        (1_048_500, "0", ErrorCode.UNKNOWN_SERVER_ERROR),
+        (1_040_000, "0", ErrorCode.NONE),
+        (2_000_000, "1", ErrorCode.NONE),
+    ],
+)
+async def test_a_record_that_is_too_large_p_115(tmp_path: Path, size: int, codec: str, error: ErrorCode) -> None:
+    """P-115; one that cannot fit is not encoded, but it may fit by compression."""
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0", "offsets.topic.compression.codec": codec})
     async with rig.running():
-        protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(2_000_000))]
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(size))]
         first = await rig.join(protocols=protocols)
         joined = await rig.join(first.member_id, protocols=protocols)
-        assert (await rig.sync(joined.member_id, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        shard = rig.groups.runtime.shards[PARTITION_OF_G]
+        encoded = Mock(wraps=shard.encode)
+        shard.encode = encoded  # type: ignore[method-assign]
+        assert (await rig.sync(joined.member_id, 1)).error_code == error
+        assert encoded.called == (size != 2_000_000 or codec != "0")
 
 
 @pytest.mark.parametrize(

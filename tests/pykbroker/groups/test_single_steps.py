@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups.committed import CommittedGroups
 from pykbroker.groups.consumer import reconciliation as consumer
@@ -28,9 +30,13 @@ from pykbroker.groups.streams.endpoints import endpoints_of
 from pykbroker.groups.streams.heartbeat import end_initial_delay
 from pykbroker.groups.streams.member import MemberState as StreamsState
 from pykbroker.groups.streams.requests import StreamsGroupRequests
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import table_order
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import TopicRecord
 from pykbroker.protocol.steps import PIECE, finished
 from tests.pykbroker.groups.consumer.rig import Client, Rig
+from tests.pykbroker.groups.shard_rig import image_of, topic_id
 from tests.pykbroker.groups.share.rig import ShareRig
 
 UNUSED: Any = None
@@ -181,6 +187,96 @@ def test_results_for_few_large_sets_of_topics_are_kept() -> None:
     for number in range(RESULTS_MAX + 1):
         assert topics.ids_of([f"t{number}-{other}" for other in range(PIECE + 1)]) == frozenset()
     assert len(topics._results.ids) == 1
+
+
+def test_results_for_other_topics_stay_when_a_topic_changes() -> None:
+    before = image_of({f"t{number}": 1 for number in range(PIECE + 1)})
+    topics = GroupTopics(before)
+    old, new = (frozenset([name, *before.topics_by_name]) for name in ("t0", "new"))
+    hashes = topics.hash_of(old), topics.hash_of(new)
+    assert topics.partition_counts(old) == topics.partition_counts(new)
+    changes = topics.changes
+    after = apply_records(
+        before, [TopicRecord(name="new", topic_id=topic_id("new"))], offset=before.offset + 1, epoch=1, timestamp_ms=0
+    )
+    after.delta = delta_between(before, after)
+    topics.update(after)
+    assert list(topics._results.hashes) == list(topics._results.partition_counts) == [old]
+    assert topics.changes == changes + 1
+    assert topics.hash_of(old) == hashes[0]
+    assert topics.hash_of(new) != hashes[1]
+
+
+def test_partition_counts_are_those_of_one_moment() -> None:
+    """They are not kept when the topics have changed before the last step."""
+    before = image_of({f"t{number}": 1 for number in range(PIECE + 1)})
+    names = list(before.topics_by_name)
+    topics = GroupTopics(before)
+    steps = topics.partition_counts_in_steps(names)
+    next(steps)
+    after = image_of({"t0": 3})
+    after.delta = delta_between(before, after)
+    topics.update(after)
+    assert finished(steps) == {topic_id(name): 1 for name in names}
+    assert topics.partition_counts(names) == {topic_id("t0"): 3}
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_members_with_the_same_topics_share_one_set_of_names(kind: str) -> None:
+    rig: Any = Rig({"t": 2, "u": 1}) if kind == "consumer" else ShareRig({"t": 2, "u": 1})
+
+    def beat(member_id: str, *topics: str) -> None:
+        if kind == "share":
+            rig.beat(member_id, rig.group.members[member_id].member_epoch if member_id in joined else 0, *topics)
+        elif member_id in joined:
+            joined[member_id].subscribe(list(topics))
+        else:
+            joined[member_id] = Client(rig, member_id, list(topics))
+            joined[member_id].beat()
+        joined.setdefault(member_id, None)
+
+    joined: dict[str, Any] = {}
+    for member_id in "abc":
+        beat(member_id, "t", "u")
+    members = rig.group.members
+    assert members["a"].subscribed_topic_names is members["b"].subscribed_topic_names
+    assert members["a"].subscribed_topic_names is members["c"].subscribed_topic_names
+    beat("b", "u")
+    assert (members["b"].subscribed_topic_names, members["a"].subscribed_topic_names) == ({"u"}, {"t", "u"})
+    assert len(rig.group._names) == 2
+    for member_id in "abc":
+        if kind == "share":
+            rig.beat(member_id, -1)
+        else:
+            joined[member_id].leave()
+    assert len(rig.group._names) == 0
+
+
+def test_a_share_group_looks_at_its_partitions_again_only_after_a_change() -> None:
+    names = [f"t{number}" for number in range(2 * PIECE)]
+    rig = ShareRig(dict.fromkeys(names, 1))
+    rig.beat("m", 0, *names)
+    rig.initialize()
+    for _ in range(3):
+        assert rig.beat("m", rig.group.members["m"].member_epoch).error_code == ErrorCode.NONE
+    group = rig.group
+    assert len(group.members["m"].assigned) == len(names)
+    assert group.has_all_states(rig.groups.topics)
+    # The generators of a group that is looked at have a step for each piece of its topics.
+    assert list(group.has_unassigned_partitions()) == []
+    rig.set_topics(t0=2)
+    assert not group.has_all_states(rig.groups.topics)
+    assert list(group.has_unassigned_partitions())
+    rig.beat("m", group.members["m"].member_epoch)
+    (wanted,) = rig.wanted
+    assert wanted.partitions == {topic_id("t0"): {1}}
+
+
+def test_table_order_in_steps() -> None:
+    numbers = [number * 2_654_435_761 % 100_003 for number in range(5 * PIECE)]
+    steps = table_order_in_steps(numbers, int)
+    assert finished(steps) == table_order(numbers, int)
+    assert len(list(table_order_in_steps(numbers, int))) == 5
 
 
 def test_a_tombstone_is_encoded_in_one_step() -> None:

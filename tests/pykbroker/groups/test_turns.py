@@ -13,6 +13,7 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups import administration, modern_writes
 from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.result import RegexRefresh
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
@@ -50,7 +51,7 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
-from pykbroker.protocol.steps import PIECE
+from pykbroker.protocol.steps import PIECE, finished
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_image
@@ -387,6 +388,90 @@ async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assi
         with trio.fail_after(1):
             while rig.groups.streams._large._turns:
                 await trio.sleep(0.1)
+
+
+async def test_the_topics_of_a_regular_expression_are_stored_in_steps(
+    large_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, pauses = large_rig, 0
+    prepare = modern_writes.prepare_regexes_resolved
+
+    def prepare_and_count(*arguments: Any) -> Any:
+        nonlocal pauses
+        steps = prepare(*arguments)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            pauses += 1
+            yield
+
+    monkeypatch.setattr(modern_writes, "prepare_regexes_resolved", prepare_and_count)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_regex="t[0-9]*",
+        topic_partitions=[],
+    )
+    async with rig.running():
+        await rig.call(handle_consumer_group_heartbeat, request, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        group = groups_of(rig, "consumer").by_id["g"]
+        assert len(group.resolved["t[0-9]*"].topics) == COUNT
+        assert pauses >= COUNT / PIECE
+        assert not group.soft_state.is_resolving
+
+
+async def test_topics_that_change_while_those_of_a_regular_expression_are_stored(large_rig: Rig) -> None:
+    """The result of the steps is given up."""
+    rig = large_rig
+    async with rig.running():
+        handler, version, request = join_of("consumer", "a", 1)
+        request.subscribed_topic_names, request.subscribed_topic_regex = None, "t[0-9]*"
+        await rig.call(handler, request, version)
+        await trio.testing.wait_all_tasks_blocked()
+        groups = groups_of(rig, "consumer")
+        group = groups.by_id["g"]
+        found = RegexRefresh("g", ["t[0-9]*"], lambda name: True), {"t[0-9]*": frozenset({"t0"})}, 0, 0
+        shard = rig.groups.runtime.find("g")[1]
+        steps = modern_writes.prepare_regexes_resolved(shard, lambda: 0, *found)
+        prepared = finished(steps)
+        assert prepared is not None
+        assert prepared.is_current(group, groups)
+        rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image("new", 1))
+        assert not prepared.is_current(group, groups)
+        result = modern_writes.regexes_resolved(shard, 0, *found, prepared)
+        assert result is not prepared.result
+        assert len(result.records) == len(prepared.result.records) == 2
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+@pytest.mark.parametrize("count", [1, COUNT])
+async def test_a_response_with_many_topics_is_encoded_in_turns(large_rig: Rig, kind: str, count: int) -> None:
+    rig = large_rig
+    seen: list[tuple[int, bool]] = []
+
+    async def call(context: Any, request: Any) -> Any:
+        response = await handler(context, request)
+        given = response.assignment.topic_partitions if response.assignment is not None else ()
+        seen.append((len(given), context.has_long_response))
+        return response
+
+    async with rig.running():
+        handler, version, request = join_of(kind, "a", count)
+        epoch = (await rig.call(call, request, version)).member_epoch
+        for _ in range(4):
+            # Share partitions are initialized meanwhile.
+            await trio.testing.wait_all_tasks_blocked()
+            request.member_epoch = epoch
+            if kind == "consumer":
+                request.topic_partitions = None
+            epoch = (await rig.call(call, request, version)).member_epoch
+        assert (count, count > PIECE) in seen
+        assert all(is_long == (given > PIECE) for given, is_long in seen)
 
 
 @pytest.mark.parametrize("kind", KINDS)

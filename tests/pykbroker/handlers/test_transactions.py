@@ -24,8 +24,10 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from pykbroker.transactions.states import TransactionState as LoggedTransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.data_path import NODE_ID, NOW_MS, topic_image
+from tests.support.turns import with_turns
 
 P = FIRST_PRODUCER_ID
 
@@ -215,6 +217,39 @@ async def test_describe_p_134(tmp_path: Path) -> None:
         await rig.end(known)
         [x] = await describe(rig, "x")
         assert (x.transaction_state, x.topics) == ("CompleteCommit", [])
+
+
+async def test_others_have_turns_between_the_partitions_of_a_described_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but its partitions is of the moment at which it was found."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path, {"transaction.state.log.num.partitions": "1"})
+    async with rig.running():
+        known = await rig.begin(timeout_ms=5000)
+        await rig.add(known, 2, 0)
+        transaction = rig.transaction()
+        transaction.current = transaction.current._replace(partitions=frozenset(("t", n) for n in range(100)))
+
+        def end() -> None:
+            transaction.current = transaction.current._replace(state=LoggedTransactionState.COMPLETE_ABORT)
+
+        [x], turns = await with_turns(describe(rig, "x"), end, at=50)
+        assert turns > 100
+        assert transaction.current.state is LoggedTransactionState.COMPLETE_ABORT
+        assert x.transaction_state == "Ongoing"
+        assert [(topic.topic, topic.partitions) for topic in x.topics] == [("t", list(range(100)))]
+
+
+async def test_others_have_turns_between_listed_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    rig = Rig(tmp_path)
+    async with rig.running():
+        for number in range(30):
+            await rig.begin(f"x{number}")
+        response, turns = await with_turns(list_of(rig))
+        assert len(response.transaction_states) == 30
+        assert turns >= 30
 
 
 async def list_of(rig: Rig, version: int = 2, **filters: Any) -> ListTransactionsResponse:

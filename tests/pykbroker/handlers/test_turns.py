@@ -167,6 +167,13 @@ def test_of_the_metadata(handler: Any, version: int, request_: Any) -> None:
     assert _turns_of(handler, make_context(version, services=services), request_) > 5
 
 
+def test_of_topics_that_do_not_exist() -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=f"t{n}") for n in range(TOPICS)], allow_auto_topic_creation=False
+    )
+    assert _turns_of(handle_metadata, make_context(12, services=make_services()), request) > 5
+
+
 def quotas(count: int) -> AlterClientQuotas:
     return AlterClientQuotas(
         [QuotaAlteration((("user", f"u{n}"),), [("producer_byte_rate", 1000.0)]) for n in range(count)]

@@ -13,12 +13,13 @@ import trio
 from pykbroker.completion import Completion
 from pykbroker.controller import turns
 from pykbroker.errors import KafkaError
-from pykbroker.network.dispatch import _by_the_active_controller, dispatch
+from pykbroker.network.dispatch import JOINED_MAX, _by_the_active_controller, _framed, dispatch
 from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
 from pykbroker.network.suspended_turns import DEADLINES_MIN, SuspendedTurns
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.headers import RequestHeader
 from pykbroker.protocol.messages.api_versions import ApiVersionsResponse
 from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from pykbroker.protocol.messages.describe_producers import (
@@ -294,3 +295,11 @@ async def test_a_produce_request_of_very_many_batches_is_decoded_and_answered_in
         is_over = True
     assert len(decode(ProduceResponse, 8, b"".join(chunks)[8:]).responses) == count
     assert (turns_before > 10) == (turns_after > 10) == (count > 20)
+
+
+@pytest.mark.parametrize("size", [JOINED_MAX, JOINED_MAX + 1])
+def test_a_large_response_is_not_copied_behind_its_header(size: int) -> None:
+    body = bytearray(size)
+    chunks = _framed(RequestHeader(ApiKey.METADATA, 0, 7, None, 0), [body], False)
+    assert b"".join(chunks) == (size + 4).to_bytes(4, "big") + b"\0\0\0\7" + body
+    assert (chunks[-1] is body) == (size > JOINED_MAX)

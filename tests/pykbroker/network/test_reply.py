@@ -191,6 +191,61 @@ async def test_what_is_gathered_has_a_limit(segment: Segment, calls: list[str]) 
     assert segment.leases == 0
 
 
+async def test_large_chunks_are_sent_without_a_copy(segment: Segment, calls: list[str]) -> None:
+    large = CONTENT * (3 * GATHERED_MAX // len(CONTENT) + 1)
+    chunks: list[Any] = [b"head", bytearray(large), b"between", segment.range(0, 50), memoryview(large), b"tail"]
+    wanted = expected(chunks)
+    assert await sent(chunks) == wanted
+    assert calls == ["send"] * 3
+    assert await sent([large]) == large
+
+
+async def test_others_have_turns_while_a_large_chunk_is_sent() -> None:
+    """And its bytes count as waiting only after the socket has refused some."""
+    memory = RequestMemory(1 << 30)
+    events: list[tuple[str, int]] = []
+
+    class Socket:
+        def send(self, data: Any) -> int:
+            events.append(("send", memory.reply_bytes))
+            if len(events) == 2:
+                return 10
+            return len(data)
+
+    async def other() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            events.append(("turn", 0))
+
+    connection: Any = Socket()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await reply._send_large(connection, bytes(10 * reply.PART_SIZE), memory)
+        nursery.cancel_scope.cancel()
+    names = [name for name, _ in events]
+    assert names.count("turn") >= names.count("send") - 2 > 7
+    assert not any(size for _, size in events)
+
+
+async def test_the_bytes_of_a_large_chunk_count_while_it_waits() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    memory = RequestMemory(1 << 30)
+    waiting: list[int] = []
+
+    class Socket(Full):
+        def send(self, data: Any, flags: int = 0) -> int:
+            waiting.append(memory.reply_bytes)
+            return super().send(data, flags)
+
+    slow: Any = Socket(ours, 3)
+    with ours, theirs:
+        await reply._send_large(slow, CONTENT[:5000], memory)
+        theirs.setblocking(False)
+        assert theirs.recv(10_000) == CONTENT[:5000]
+    assert (waiting[0], set(waiting[1:]), memory.reply_bytes) == (0, {5000}, 0)
+
+
 async def test_random_replies_arrive_as_they_are(segment: Segment) -> None:
     generator = random.Random(8)
     for _ in range(30):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given
@@ -239,3 +240,47 @@ def test_names_that_begin_with_the_wildcard() -> None:
     assert not allowed(authorizer(denied, acl("*a")), "*a")
     assert not allowed(authorizer(denied, default=True), "*a")
     assert allowed(authorizer(acl("*", permission_type=DENY, principal="User:b"), default=True), "*a")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_entries_that_come_and_go(seed: int) -> None:
+    """The decisions are those of an authorizer that has only seen the last table."""
+    chooser = random.Random(seed)
+    table: dict[bytes, Acl] = {}
+    followed = StandardAuthorizer(lambda: table, frozenset(), False)
+    names = ["t", "to", "topic", "u", "*"]
+    for number in range(60):
+        table = {acl_id: entry for acl_id, entry in table.items() if chooser.random() < 0.8}
+        for count in range(chooser.randrange(4)):
+            table[bytes([number, count]) * 8] = acl(
+                chooser.choice(names),
+                chooser.choice([LITERAL, PREFIXED]),
+                operation=chooser.choice([READ, WRITE, ALL]),
+                permission_type=chooser.choice([ALLOW, ALLOW, DENY]),
+                resource_type=chooser.choice([TOPIC, GROUP]),
+            )
+        fresh = authorizer(*table.values())
+        for kind, operation, name in itertools.product((TOPIC, GROUP), (READ, WRITE, DESCRIBE), (*names, "other")):
+            asked = "User:a", HOST, operation, kind, name
+            assert followed.allows(*asked) == fresh.allows(*asked)
+            assert followed.allows_any(*asked[:4]) == fresh.allows_any(*asked[:4])
+
+
+def test_a_change_of_one_of_many_entries_looks_at_that_one() -> None:
+    entries = {number.to_bytes(16, "big"): acl(f"t{number}", PREFIXED) for number in range(100)}
+    looked_at: list[bytes] = []
+
+    class Table(dict[bytes, Acl]):
+        def __getitem__(self, acl_id: bytes) -> Acl:
+            looked_at.append(acl_id)
+            return super().__getitem__(acl_id)
+
+    table = Table(entries)
+    followed = StandardAuthorizer(lambda: table, frozenset(), False)
+    assert allowed(followed, "t7-x")
+    looked_at.clear()
+    gone, new = (7).to_bytes(16, "big"), (200).to_bytes(16, "big")
+    table = Table({acl_id: entry for acl_id, entry in entries.items() if acl_id != gone} | {new: acl("new")})
+    assert not allowed(followed, "t7-x")
+    assert allowed(followed, "new")
+    assert looked_at == [gone, new]

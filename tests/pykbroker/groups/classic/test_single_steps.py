@@ -5,13 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from pykbroker.groups.classic import subscription
 from pykbroker.groups.classic.group import COMPLETING, PREPARING, STABLE, Group
 from pykbroker.groups.classic.joins import static_member_stored
 from pykbroker.groups.classic.members import Members
 from pykbroker.groups.classic.subscription import subscribed_topics
 from pykbroker.groups.classic.syncs import assignment_stored
 from pykbroker.groups.result import GroupResult
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
+from pykbroker.protocol.steps import PIECE
 
 
 def fake(**attributes: Any) -> Any:
@@ -55,3 +61,46 @@ def test_a_leader_that_has_not_joined_is_replaced_by_one_who_has() -> None:
 def test_members_without_a_protocol_have_no_topics() -> None:
     assert subscribed_topics("consumer", None, [fake()]) is None
     assert subscribed_topics("consumer", None, []) == frozenset()
+
+
+NAMES = [f"topic-{number}" for number in range(2 * PIECE)]
+
+
+def metadata_of(topics: list[str], behind: bytes = b"\xff\xff\xff\xff") -> bytes:
+    """A subscription in version 3 with these bytes behind its topics."""
+    return b"\0\3" + encode(ConsumerProtocolSubscription(topics=topics, user_data=None), 0)[:-4] + behind
+
+
+def subscribers(*metadata: bytes) -> list[Any]:
+    return [SimpleNamespace(metadata=lambda protocol, given=given: given) for given in metadata]
+
+
+def test_the_topics_of_members_with_the_same_subscription_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(kind: Any, version: int, data: Any) -> Any:
+        decoded.append(len(data))
+        return decode(kind, version, data)
+
+    monkeypatch.setattr(subscription, "decode", counted)
+    same = [metadata_of(NAMES, b"\0\0\0\3abc" + bytes(number)) for number in range(5)]
+    other = metadata_of(NAMES[::-1])
+    members = subscribers(*same, other, metadata_of(["one"]), *same, other)
+    assert subscribed_topics("consumer", "range", members) == {*NAMES, "one"}
+    assert sum(size > 500 for size in decoded) == 2
+    assert len(decoded) == len(members)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0\0\0\3ab", b"\xff\xff"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_subscription_that_ends_too_early_behind_its_topics(behind: bytes, is_first: bool) -> None:
+    """The topics of the group are unknown, as if each subscription were decoded."""
+    damaged, whole = metadata_of(NAMES, behind), metadata_of(NAMES)
+    members = subscribers(damaged, whole) if is_first else subscribers(whole, damaged)
+    assert subscribed_topics("consumer", "range", members) is None
+    assert subscribed_topics("consumer", "range", subscribers(whole, whole)) == set(NAMES)
+
+
+def test_subscriptions_that_begin_alike_have_topics_of_their_own() -> None:
+    members = subscribers(metadata_of(NAMES), metadata_of([*NAMES, "last"]), metadata_of([*NAMES[:-1], "other"]))
+    assert subscribed_topics("consumer", "range", members) == {*NAMES, "last", "other"}

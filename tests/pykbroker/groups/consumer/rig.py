@@ -79,7 +79,12 @@ class Rig(ShardRig):
             refresh = self.refreshes.pop()
             view = self.shard.consumer.topics
             matches = finished(matching_topics(refresh.regexes, view, refresh.may_describe))
-            self.carry_out(self.shard.consumer.resolve(refresh, matches, view.version, self.now_ms, self.now_ms))
+            found = refresh, matches, view.version, self.now_ms
+            prepared = None
+            if self.run_steps is not None:
+                prepared = finished(modern_writes.prepare_regexes_resolved(self.shard, lambda: self.now_ms, *found))
+                assert prepared is not None or GROUP not in self.shard.consumer.by_id
+            self.carry_out(modern_writes.regexes_resolved(self.shard, self.now_ms, *found, prepared))
 
     def join_classic(self, request: JoinGroupRequest) -> Waiter:
         """Sends a JoinGroup request of the classic protocol."""
