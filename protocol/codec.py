@@ -128,19 +128,14 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
     return [out] if not payloads else _chunks(out, payloads)
 
 
-def chunks_in_steps(message: Message, version: int, prefix: bytes = b"") -> Steps[list[Any]]:
-    """As `encode_chunks`, in steps, for a message with thousands of structs. It must not change meanwhile.
-
-    The first chunk is a bytearray that begins with `prefix`.
-    """
+def chunks_in_steps(message: Message, version: int) -> Steps[list[Any]]:
+    """As `encode_chunks`, in steps, for a message with thousands of structs. It must not change meanwhile."""
     message_type = type(message)
     if not is_long(message_type, version):
-        chunks = encode_chunks(message, version)
-        chunks[0][:0] = prefix
-        return chunks
+        return encode_chunks(message, version)
     _check_version(message_type, version)
     writer = _compile_writer(message_type, version, version in message_type.FLEXIBLE_VERSIONS, in_steps=True)
-    out = bytearray(prefix)
+    out = bytearray()
     payloads: list[tuple[int, Any]] = []
     try:
         yield from writer(message, out, payloads)
@@ -187,9 +182,9 @@ def encode_behind_in_steps(prefix: bytes, message: Message, version: int) -> Ste
     """As `encode_behind`, in steps, for a message with thousands of structs. It must not change meanwhile."""
     if not is_long(type(message), version):
         return encode_behind(prefix, message, version)
-    chunks = yield from chunks_in_steps(message, version, prefix)
+    chunks = yield from chunks_in_steps(message, version)
     assert len(chunks) == 1, "records of a log record would be lost"
-    return bytes(chunks[0])
+    return prefix + bytes(chunks[0])
 
 
 def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:

@@ -95,7 +95,7 @@ class UnfinishedHandlerReply:
         await self._unfinished.finish()
         response, version = self._unfinished.response, self._header.api_version
         if self._is_long:
-            return await _long_reply(self._header, response, version, self._has_tags)
+            return _framed(self._header, await in_turns(chunks_in_steps(response, version)), self._has_tags)
         return _reply(self._header, response, version, self._has_tags)
 
 
@@ -167,7 +167,7 @@ async def dispatch(
         if unfinished is not None:
             return UnfinishedHandlerReply(unfinished, header, has_tags, context.has_long_response)
         if context.has_long_response:
-            return await _long_reply(header, response, version, has_tags)
+            return _framed(header, await in_turns(chunks_in_steps(response, version)), has_tags)
         return _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
@@ -314,15 +314,6 @@ async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: 
 
 def _reply(header: RequestHeader, response: Any, version: int, is_flexible: bool) -> list[Any]:
     return _framed(header, encode_chunks(response, version), is_flexible)
-
-
-async def _long_reply(header: RequestHeader, response: Any, version: int, is_flexible: bool) -> list[Any]:
-    """As `_reply`, in turns with other tasks, for a response that may be long. One of 10 MB is not copied."""
-    head = bytes(4) + response_header(header.correlation_id, is_flexible)
-    chunks = await in_turns(chunks_in_steps(response, version, head))
-    size = sum(map(len, chunks)) - 4
-    chunks[0][:4] = size.to_bytes(4, "big")
-    return chunks
 
 
 def _framed(header: RequestHeader, chunks: list[Any], is_flexible: bool) -> list[Any]:

@@ -55,9 +55,7 @@ def test_they_are_the_same_in_steps(message_type: type[Message], version: int) -
     for _ in range(4):
         message = random_message(message_type, version, generator)
         data = encode(message, version)
-        chunks = encode_chunks(message, version)
-        assert finished(chunks_in_steps(message, version)) == chunks
-        assert finished(chunks_in_steps(message, version, b"head")) == [b"head" + chunks[0], *chunks[1:]]
+        assert finished(chunks_in_steps(message, version)) == encode_chunks(message, version)
         assert finished(decode_in_steps(message_type, version, memoryview(b"xyz" + data), 3)) == message
     for _ in range(30):
         mutated = bytearray(data)
