@@ -28,6 +28,7 @@ from pykbroker.transactions.states import ProducerIdentity, TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_image
+from tests.support.turns import with_turns
 
 P = FIRST_PRODUCER_ID
 COMMITTED = [
@@ -115,27 +116,19 @@ async def test_a_transaction_of_very_many_partitions(
     async with rig.running(), plain.running():
         known = await rig.begin()
         assert await plain.begin() == known
-        turns = 0
 
         async def disturb() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-                if turns == 2 and disturbance == "other partitions":
-                    assert await add(rig, "other") is ErrorCode.NONE
-                elif turns == 2 and disturbance == "the same partitions":
-                    assert await add(rig, *names) is ErrorCode.NONE
-                elif turns == 2 and disturbance == "a new leader":
-                    rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, leader_epoch=1))
-                elif turns == 2 and disturbance == "a level":
-                    rig.set_level(0)
+            if disturbance == "other partitions":
+                assert await add(rig, "other") is ErrorCode.NONE
+            elif disturbance == "the same partitions":
+                assert await add(rig, *names) is ErrorCode.NONE
+            elif disturbance == "a new leader":
+                rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, leader_epoch=1))
+            elif disturbance == "a level":
+                rig.set_level(0)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(disturb)
-            error = await add(rig, *names)
-            nursery.cancel_scope.cancel()
-        assert turns >= (2 if disturbance else len(names) // PIECE - 1)
+        error, turns = await with_turns(add(rig, *names), disturb)
+        assert turns >= (3 if disturbance else len(names) // PIECE)
         if disturbance == "a new leader":
             assert error is ErrorCode.NOT_COORDINATOR
             return
@@ -631,18 +624,7 @@ async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkey
     async with rig.running():
         for number in range(5):
             await rig.begin(f"x{number}")
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            found = await rig.transactions.list(TransactionFilter())
-            nursery.cancel_scope.cancel()
+        found, turns = await with_turns(rig.transactions.list(TransactionFilter()))
         assert len(found) == 5
         assert turns > 0
 
