@@ -24,8 +24,8 @@ from pykbroker.java_order import java_int
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
+from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from pykbroker.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -141,7 +141,7 @@ class CoordinatorPersister:
             leader_epoch=write.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=[m.StateBatch(**batch._asdict()) for batch in write.batches],
+            state_batches=[read_share_group_state.StateBatch(**batch._asdict()) for batch in write.batches],
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])

@@ -113,7 +113,7 @@ async def test_others_have_turns_during_share_acknowledge(tmp_path: Path) -> Non
     async with broker.running():
         await broker.prepare()
         assert await broker.acquire("m") == set(range(COUNT))
-        batch = share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
+        batch = share_fetch.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
         asked = [
             share_acknowledge.AcknowledgePartition(partition_index=number, acknowledgement_batches=[batch])
             for number in range(COUNT)
