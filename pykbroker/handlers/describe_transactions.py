@@ -17,6 +17,7 @@ from pykbroker.protocol.messages.describe_transactions import (
 )
 from pykbroker.protocol.topic_partition import numbers_by_topic
 from pykbroker.requests.context import BrokerContext
+from pykbroker.transactions.administration import describe_transaction
 
 
 async def handle_describe_transactions(
@@ -33,7 +34,7 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return TransactionState(transactional_id=transactional_id, error_code=error)
     try:
-        transaction = context.services.transactions.find(transactional_id)
+        transaction = describe_transaction(context.services.transactions, transactional_id)
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current

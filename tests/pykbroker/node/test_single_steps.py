@@ -40,6 +40,7 @@ from pykbroker.testing import client_kafka_python
 from pykbroker.testing.local_cluster import LocalCluster
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.marker_queue import MarkerQueue
+from pykbroker.transactions.timeouts import TransactionTimeouts
 from tests.support.data_path import NOW_MS, ManualClock
 
 
@@ -349,9 +350,10 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "")
 
     shard = fake(timed_out=lambda now_ms: [fake(transactional_id="x")], has_ongoing=False)
-    await TransactionCoordinator._abort_timed_out(
-        fake(_runtime=fake(now_ms=lambda: 5, shards={0: shard}), _begin=begin, level=2)
-    )
+    coordinator = fake(_begin=begin, level=2)
+    abort = partial(TransactionCoordinator._abort_late, coordinator)
+    runtime = fake(now_ms=lambda: 5, shards={0: shard})
+    await TransactionTimeouts(runtime, fake(), abort)._abort_timed_out()
     assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
 
 

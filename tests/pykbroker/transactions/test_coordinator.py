@@ -20,7 +20,8 @@ from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from pykbroker.protocol.steps import PIECE
-from pykbroker.transactions import coordinator
+from pykbroker.transactions import administration
+from pykbroker.transactions.administration import describe_transaction, list_transactions
 from pykbroker.transactions.completion import TransactionCompletion
 from pykbroker.transactions.shard import LARGE, TransactionFilter
 from pykbroker.transactions.state_log import encode_value
@@ -146,7 +147,7 @@ async def test_a_transaction_of_very_many_partitions(
         await trio.sleep(1)
         assert states(rig)[-1] is TransactionState.COMPLETE_COMMIT
         assert values(rig) == values(plain)
-        assert not any(shard._encoded for shard in rig.transactions._runtime.shards.values())
+        assert not any(shard._encoded for shard in rig.transactions.runtime.shards.values())
 
 
 async def test_verification_p_135(tmp_path: Path) -> None:
@@ -530,14 +531,14 @@ async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
         await trio.sleep(3601)
         await rig.begin("used")
         await trio.sleep(2 * 3600)
-        assert outcome(rig.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.written("unused")[-1] is None
-        assert outcome(rig.transactions.find, "used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.transaction("open").current.state is TransactionState.ONGOING
         assert (await rig.end((P, 0), transactional_id="unused"))[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     again = Rig(tmp_path)
     async with again.running():
-        assert outcome(again.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, again.transactions, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
@@ -547,7 +548,10 @@ async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
             await rig.begin(f"{number:030000}")
         await trio.sleep(3601)
         for number in range(30):
-            assert outcome(rig.transactions.find, f"{number:030000}") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            assert (
+                outcome(describe_transaction, rig.transactions, f"{number:030000}")
+                is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            )
 
 
 async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
@@ -555,7 +559,7 @@ async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
     async with rig.running():
         rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
         assert (await rig.init())[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_two_at_once_who_begin_get_two_epochs(tmp_path: Path) -> None:
@@ -597,12 +601,12 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
     async with rig.running():
         await rig.begin()
     again = Rig(tmp_path)
-    assert await outcome_of(again.transactions.list, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await outcome_of(list_transactions, again.transactions, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = await again.answer(handle_list_transactions, ListTransactionsRequest(), 1)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert outcome(again.transactions.find, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert outcome(describe_transaction, again.transactions, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     async with again.running():
-        found = await again.transactions.list(everything)
+        found = await list_transactions(again.transactions, everything)
         assert [transaction.transactional_id for transaction in found] == ["x"]
 
 
@@ -614,17 +618,17 @@ async def test_transactions_are_listed_in_kafkas_order(tmp_path: Path) -> None:
     async with rig.running():
         for number in range(14):
             await rig.begin(f"txn-{number}")
-        found = await rig.transactions.list(TransactionFilter())
+        found = await list_transactions(rig.transactions, TransactionFilter())
         assert [transaction.transactional_id for transaction in found] == expected
 
 
 async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
-    monkeypatch.setattr(coordinator, "LISTED_PER_TURN", 2)
+    monkeypatch.setattr(administration, "LISTED_PER_TURN", 2)
     async with rig.running():
         for number in range(5):
             await rig.begin(f"x{number}")
-        found, turns = await with_turns(rig.transactions.list(TransactionFilter()))
+        found, turns = await with_turns(list_transactions(rig.transactions, TransactionFilter()))
         assert len(found) == 5
         assert turns > 0
 
