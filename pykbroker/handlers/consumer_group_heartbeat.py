@@ -30,6 +30,6 @@ async def handle_consumer_group_heartbeat(
         request,
         context.api_version,
         context.client_id,
-        java_address(context.client_host),
+        java_address(context.connection.client_host),
         context.may_describe_topic,
     )

@@ -77,8 +77,9 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:
     principal, is_token_authenticated = principal_from_bytes(request.request_principal)
     host = address_from_bytes(request.client_host_address)
-    local = (context.local_host, context.local_port)
-    connection = ConnectionInfo(context.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
+    broker = context.connection
+    local = (broker.local_host, broker.local_port)
+    connection = ConnectionInfo(broker.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
     connection.principal = principal
     connection.is_token_authenticated = is_token_authenticated
     connection.is_forwarded = True

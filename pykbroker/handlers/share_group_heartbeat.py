@@ -26,4 +26,6 @@ async def handle_share_group_heartbeat(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))
+    return await context.services.groups.share.heartbeat(
+        request, context.client_id, java_address(context.connection.client_host)
+    )

@@ -73,7 +73,7 @@ async def alter_each(
         command_of: command that makes some of the changes.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
     # Types whose resources a controller's port takes once; it looks at the others each time that they come.
     once = STORED_TYPES if changes_loggers else (*STORED_TYPES, BROKER_LOGGER_RESOURCE)
     if is_controller:
@@ -111,7 +111,7 @@ def _checked(
     changes_loggers: bool,
 ) -> tuple[ApiError | None, int]:
     """Result of a resource, None if the controller decides it; and its rank in the order of a controller's response."""
-    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
     if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}."), 0
     if is_repeated:
@@ -157,7 +157,7 @@ async def _stored(
 
 def is_checked(context: NodeContext) -> bool:
     """False for a request that came to a controller's port directly, so that no broker has checked its settings."""
-    return context.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
+    return context.connection.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
 
 
 def check_at_broker(

@@ -23,6 +23,6 @@ async def refuse_at_controller(context: ControllerContext, request: Any) -> NoRe
     log.warning(
         "%s of %s came to a controller's port, where it is not served: send it to a broker",
         context.api_key.name,
-        context.client_host,
+        context.connection.client_host,
     )
     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

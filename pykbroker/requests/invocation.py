@@ -46,7 +46,7 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     """
     from pykbroker.requests.error_responses import error_response
 
-    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
+    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.connection.client_host}"
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     message: str | None = None
     if isinstance(error, KafkaError):
