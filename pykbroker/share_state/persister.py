@@ -228,7 +228,7 @@ def _error(found: Found) -> ErrorCode:
 
 
 def _refusal(found: Found, operation: str) -> Refusal | None:
-    """The error of an operation that has no state for its response, with the text that clients get from Kafka."""
+    """The error of an operation whose response has no state, with Kafka's text for clients; None for success."""
     if not isinstance(found, Refusal) or found is COORDINATOR_MISSING:
         return None if isinstance(found, PartitionState) else found
     code, text = found
