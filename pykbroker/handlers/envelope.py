@@ -23,9 +23,8 @@ from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
 from pykbroker.requests.api_table import CONTROLLER_APIS, FLEXIBLE_FROM, Api
-from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import ControllerContext
-from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.requests.invocation import ELEMENTS_MAX, audit, failed, handlers_of, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from pykbroker.security.principal_data import address_from_bytes, principal_from_bytes
 

@@ -14,10 +14,9 @@ from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.steps import finished
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
-from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import RequestContext, UnfinishedResponse
 from pykbroker.requests.failed_login import delay_failed_login
-from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.requests.invocation import ELEMENTS_MAX, audit, failed, handlers_of, load
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.sasl import State
 
