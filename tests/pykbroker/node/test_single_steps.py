@@ -18,7 +18,7 @@ from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.logstore.errors import DirectoryLocked, LogError, StorageError
 from pykbroker.network.connection_limits import ConnectionLimits
-from pykbroker.node import broker_server, controller_server, housekeeping, quorum_node, sasl_mechanisms
+from pykbroker.node import broker_services, controller_server, housekeeping, quorum_node, sasl_mechanisms
 from pykbroker.node.node_directory import open_directories
 from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.sasl_mechanisms import _MetadataCredentials
@@ -176,9 +176,9 @@ async def test_an_api_that_no_controller_has() -> None:
 
 def test_other_brokers_of_a_broker_alone() -> None:
     with pytest.raises(NodeUnreachable, match="broker 3 is not registered"):
-        broker_server._connect(None, 3, "markers")
+        broker_services._connect(None, 3, "markers")
     clients = fake(connect=lambda broker_id, purpose: (broker_id, purpose))
-    assert broker_server._connect(clients, 3, "markers") == (3, "markers")
+    assert broker_services._connect(clients, 3, "markers") == (3, "markers")
 
 
 async def test_an_unregistered_broker_reports_no_directories() -> None:
@@ -500,7 +500,7 @@ async def test_an_internal_topic_that_exists_already_is_no_failure(code: ErrorCo
 
     refused: KafkaError | None = None
     try:
-        await broker_server._create_internal_topic(fake(request=request), topic)
+        await broker_services._create_internal_topic(fake(request=request), topic)
     except KafkaError as error:
         refused = error
     assert [(each.name, each.num_partitions, each.replication_factor) for each in asked[0].topics] == [
