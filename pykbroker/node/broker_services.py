@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.replication_tasks import ReplicationTasks
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.share_partitions.registry import SharePartitions
-    from pykbroker.share_state.state import SharePersister
+    from pykbroker.share_state.persister import SharePersister
 
 log = logging.getLogger(__name__)
 
@@ -183,10 +183,10 @@ def _make_coordinators(
 
     @cache
     def persister() -> SharePersister:
-        from pykbroker.share_state.persister import CoordinatorPersister
+        from pykbroker.share_state.persister import SharePersister
 
         connect = partial(_connect, broker_clients, purpose="share")
-        return CoordinatorPersister(
+        return SharePersister(
             share_state,
             config.node_id,
             connect,

@@ -66,8 +66,8 @@ Found: TypeAlias = "PartitionState | Refusal | None"
 """Response of a share coordinator: a state, an error, or None for success without a state."""
 
 
-class CoordinatorPersister:
-    """A `SharePersister` that calls share coordinators.
+class SharePersister:
+    """Calls to share coordinators, for leaders of share partitions and the group coordinator.
 
     Args:
         coordinator: the share coordinator of this broker; it finds the coordinator of each share partition.

@@ -21,7 +21,7 @@ from pykbroker.protocol.records.record import Record
 from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_partitions.registry import SharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.persister import SharePersister
 from pykbroker.share_state.state import SharePartitionKey
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, topic_id, topic_image
@@ -43,7 +43,7 @@ class ShareBroker(CoordinatorRig):
         self._configs |= {key.replace("_", "."): value for key, value in configs.items()}
         self.complete(self.services.metadata.image)
         self.coordinator = ShareCoordinator(self.services.config, self.environment())
-        self.persister = CoordinatorPersister(self.coordinator, NODE_ID, self._connect, lambda: None)
+        self.persister = SharePersister(self.coordinator, NODE_ID, self._connect, lambda: None)
         shares = LazySharePartitions(self._make_shares)
         self.services = self.services.replaced(share_state=self.coordinator, shares=shares)
         self.sessions: dict[str, int] = {}

@@ -23,7 +23,7 @@ from pykbroker.protocol.messages import initialize_share_group_state, read_share
 from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.persister import SharePersister
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id, topic_image
@@ -73,7 +73,7 @@ class Elsewhere(ShareCoordinator):
         return REMOTE_ID
 
 
-def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
+def persisters(rig: Rig, remote: Remote) -> list[SharePersister]:
     """One on the broker of the coordinator, and one on another."""
     rig.services = rig.services.replaced(share_state=rig.coordinator)
 
@@ -81,8 +81,8 @@ def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
         rig.coordinator.request_topic_creation(1)
 
     return [
-        CoordinatorPersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
-        CoordinatorPersister(Elsewhere(), NODE_ID, lambda broker_id: remote, create),
+        SharePersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
+        SharePersister(Elsewhere(), NODE_ID, lambda broker_id: remote, create),
     ]
 
 
