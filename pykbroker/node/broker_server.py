@@ -125,12 +125,12 @@ class BrokerServer:
         self, nursery: trio.Nursery, services: BrokerServices, replication: Replication | None
     ) -> None:
         """Starts the tasks of coordinators, replication and log directories."""
-        await nursery.start(services.groups.run)
+        await nursery.start(services.groups.runtime.run)
         await nursery.start(services.background.run)
         nursery.start_soon(services.producer_ids.run)
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
-        await nursery.start(services.transactions.run)
-        await nursery.start(services.share_state.run)
+        await nursery.start(services.transactions.runtime.run)
+        await nursery.start(services.share_state.runtime.run)
         await nursery.start(services.shares.run)
         if replication is not None:
             await nursery.start(replication.replicas.run)
@@ -151,7 +151,6 @@ class BrokerServer:
         """Closes the logs and writes the mark of a clean stop."""
         services = self._services
         assert services is not None
-        services.groups.stop()
-        services.transactions.stop()
-        services.share_state.stop()
+        for coordinator in (services.groups, services.transactions, services.share_state):
+            coordinator.runtime.stop()
         self._parts.log_directories.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))

@@ -113,7 +113,7 @@ class SharePersister:
 
         It is known at once if the share coordinator is this broker and its topic has one replica: no task is needed.
         """
-        if self._coordinator.leader(key.coordinator_key) != self._node_id:
+        if self._coordinator.runtime.leader(key.coordinator_key) != self._node_id:
             return partial(self.write, key, write)
         try:
             begun = self._coordinator.begin_write(key, write)
@@ -183,7 +183,7 @@ class SharePersister:
     async def _try(
         self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
     ) -> Found:
-        leader_id = self._coordinator.leader(key.coordinator_key)
+        leader_id = self._coordinator.runtime.leader(key.coordinator_key)
         if leader_id is None:
             self._request_topic_creation()
             return COORDINATOR_MISSING

@@ -68,9 +68,7 @@ class TransactionCoordinator:
         connect: returns a connection to another broker, for markers of its partitions and for verification.
 
     Attributes:
-        runtime: carries operations out on the shards.
-
-    `run`, `stop`, `load_missing` are those of the runtime.
+        runtime: carries operations out on the shards; must be run.
     """
 
     def __init__(
@@ -98,9 +96,6 @@ class TransactionCoordinator:
         self._completion: TransactionCompletion | None = None  # made when the first transaction ends
         self._remote: RemoteVerification | None = None  # made when an id's coordinator is another broker
         self._timeouts: TransactionTimeouts | None = None  # made with the first transactional id
-        self.run = self.runtime.run
-        self.stop = self.runtime.stop
-        self.load_missing = self.runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads and unloads shards; fails requests to brokers that are not live any more."""

@@ -252,8 +252,8 @@ class Node:
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.CancelScope() as self.scope:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.groups.run)
-                await nursery.start(self.transactions.run)
+                await nursery.start(self.groups.runtime.run)
+                await nursery.start(self.transactions.runtime.run)
                 task_status.started()
                 await trio.sleep_forever()
 

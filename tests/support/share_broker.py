@@ -86,7 +86,7 @@ class ShareBroker(CoordinatorRig):
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Runs the broker, with the state of both share partitions initialized; closes the logs in the end."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.coordinator.run)
+            await nursery.start(self.coordinator.runtime.run)
             await nursery.start(self.services.shares.run)
             for partition in (0, 1):
                 await self.persister.initialize(SharePartitionKey(GROUP, topic_id(TOPIC), partition), 1, -1)

@@ -402,7 +402,7 @@ async def test_stopping_sends_away_whoever_is_parked_p_90(tmp_path: Path) -> Non
 
         nursery.start_soon(join)
         await trio.testing.wait_all_tasks_blocked()
-        rig.groups.stop()
+        rig.groups.runtime.stop()
         await trio.testing.wait_all_tasks_blocked()
         assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
         assert await rig.commit(1) == ErrorCode.COORDINATOR_NOT_AVAILABLE

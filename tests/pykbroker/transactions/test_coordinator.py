@@ -422,7 +422,7 @@ async def test_a_stopped_coordinator_answers_nobody(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         await rig.begin()
-        rig.transactions.stop()
+        rig.transactions.runtime.stop()
         assert (await rig.init())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
