@@ -120,7 +120,7 @@ class BrokerHeartbeats:
             if _leads_something(image, broker.broker_id):
                 return BrokerState.CONTROLLED_SHUTDOWN
             return BrokerState.SHUTDOWN_NOW
-        # A broker without leaderships waits until all active brokers have applied their loss: no client uses it then.
+        # Without leaderships it waits until all active brokers have applied that others lead: then no client uses it.
         if _leads_something(image, broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         if self._shutdown_offsets[broker.broker_id] > self.lowest_active_offset(image):

@@ -147,7 +147,7 @@ class CommandQueue:
                     pending.fail(error)
             yield
             if self._round is not planning:
-                break  # this node leads no more, and the commands have failed
+                break  # this node does not lead any more, and the commands have failed
         return planning
 
     def _plan(
@@ -179,7 +179,7 @@ class CommandQueue:
         """Puts the records of a round into the log, which ends at `end_offset`; False if it has to be planned again.
 
         Meanwhile a change of the voters may have written control records, or earlier records may have failed to be
-        written, so that offsets or image are others. The commands are then in the queue again.
+        written, so that the offsets or the image have changed. The commands are then in the queue again.
 
         Args:
             propose: appends the encoded records of one command to the log as one batch.

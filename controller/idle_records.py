@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import NoOpRecord
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pykbroker.controller.node import ControllerNode
 
-R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_MS = 60_000
 
@@ -30,18 +31,7 @@ class WriteNoOp(NamedTuple):
         return Plan([NoOpRecord()], None)
 
 
-class LeadingNode(Protocol):
-    """The part of `ControllerNode` that is used here."""
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    async def leadership_changed(self) -> None: ...
-
-    async def submit(self, command: Command[R], timeout_ms: int) -> R: ...
-
-
-async def write_no_ops(node: LeadingNode, interval_ms: int) -> None:
+async def write_no_ops(node: ControllerNode, interval_ms: int) -> None:
     """Writes an empty record at each interval while the node leads, until it is cancelled.
 
     As in Kafka, records that were written meanwhile make no difference. `interval_ms`: `metadata.max.idle.interval.ms`.

@@ -85,7 +85,7 @@ class ImagePublisher:
         self.prepared = None
 
     def must_prepare(self, image: ClusterImage, record_count: int) -> bool:
-        """True if the subscribers should be prepared for this image, of so many records, before it is published."""
+        """True if the subscribers should be prepared before an image that so many records have made is published."""
         if image is self.prepared or not self._preparers:
             return False
         delta = image.delta
@@ -101,7 +101,7 @@ class ImagePublisher:
         )
 
     def prepare_in_steps(self, image: ClusterImage, record_count: int) -> Steps[None]:
-        """Prepares the subscribers for an image, of so many records, that are committed; it is published next."""
+        """Prepares the subscribers for an image that so many committed records have made; it is published next."""
         if self.must_prepare(image, record_count):
             for prepare in self._preparers:
                 for _ in prepare(self.image, image):
@@ -122,7 +122,7 @@ class ImagePublisher:
         """The image after the log's records from `applied` to `end_offset`, in steps. It is not published.
 
         Returns:
-            The image, None without records; and the begin and the end of the part of the log that was read.
+            The image, None without records; and the beginning and end of the part of the log that was read.
 
         Raises:
             StorageError: the records cannot be read.

@@ -55,7 +55,7 @@ session_ends: WeakKeyDictionary[trio.abc.Stream, float] = WeakKeyDictionary()
 
 
 class NodeUnreachable(Exception):
-    """The other node did not answer: it cannot be connected, it disconnected, or it took too long.
+    """The other node did not answer: no connection can be made, it disconnected, or it took too long.
 
     It may have executed the request, unless `is_refused`: then its machine has refused the connection.
     """

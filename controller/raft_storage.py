@@ -66,7 +66,8 @@ class StorageSettings(NamedTuple):
 class CommittedBatch(NamedTuple):
     """A batch of the log.
 
-    `values` are its encoded metadata records, which are read as they are taken; empty for a control batch.
+    `values` are its encoded metadata records, each read from the batch when the iteration reaches it; empty for a
+    control batch.
     """
 
     base_offset: int

@@ -9,7 +9,6 @@ until its response comes, and passes both to `message_from_response`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -156,7 +155,7 @@ def _voter_request(message: VoterRequest, cluster_id: str, change_timeout_ms: in
         current_leader_epoch=message.epoch,
         voter_id=voter.key.node_id,
         voter_directory_id=voter.key.directory_id,
-        listeners=_addresses(update_raft_voter.Listener, voter.endpoints),
+        listeners=_addresses(add_raft_voter.Listener, voter.endpoints),
         kraft_version_feature=update_raft_voter.KRaftVersionFeature(
             min_supported_version=low, max_supported_version=high
         ),
@@ -180,7 +179,7 @@ def _end_request(
     return end_quorum_epoch.EndQuorumEpochRequest(
         cluster_id=cluster_id,
         topics=[topic],
-        leader_endpoints=_addresses(end_quorum_epoch.LeaderEndpoint, endpoints),
+        leader_endpoints=_addresses(begin_quorum_epoch.LeaderEndpoint, endpoints),
     )
 
 
@@ -334,7 +333,7 @@ def leader_of_response(response: Any) -> int:
 
 def add_leader_endpoint(response: Any, leader_id: int, host: str, port: int) -> None:
     """Adds the leader's address to a response; its version must have ENDPOINTS_VERSION."""
-    module: Any = sys.modules[type(response).__module__]
+    module = fetch if isinstance(response, fetch.FetchResponse) else begin_quorum_epoch
     response.node_endpoints = [module.NodeEndpoint(node_id=leader_id, host=host, port=port)]
 
 
@@ -351,7 +350,7 @@ def _response(request: Any, error: ErrorCode, known: KnownLeader) -> Any:
         )
         topic = fetch.FetchableTopicResponse(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[fetched])
         return fetch.FetchResponse(responses=[topic])
-    module: Any = sys.modules[type(request).__module__]
+    module = vote if isinstance(request, vote.VoteRequest) else begin_quorum_epoch
     partition = module.PartitionDataResponse(
         partition_index=PARTITION, error_code=error, leader_id=leader_id, leader_epoch=epoch
     )

@@ -61,7 +61,7 @@ class SnapshotInstaller:
             if content is None:
                 return None
             if core.leader_id != leader_id or core.high_watermark >= snapshot.offset:
-                raise NoResponse("it is not wanted any more")
+                raise NoResponse("another node leads now, or the log has reached its end meanwhile")
             return storage.install_snapshot(snapshot, content, wall_clock_ms)
         except (NoResponse, StorageError) as error:
             log.warning("the snapshot %d of node %d was not installed: %s", snapshot.offset, leader_id, error)

@@ -89,7 +89,7 @@ class CompactionWork:
     """One cleaning of one log. `run` may be called in another thread, the other methods only in the log's thread."""
 
     def __init__(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
-        self._log = log
+        self.log = log
         self._plan = plan
         self._config = log.config
         self._now_ms = now_ms
@@ -118,14 +118,9 @@ class CompactionWork:
         self._open_files = OpenFiles(self._filesystem, 16)
 
     @property
-    def log(self) -> PartitionLog:
-        """The log that is cleaned."""
-        return self._log
-
-    @property
     def topic_partition(self) -> tuple[str, int]:
         """(topic, partition) of the log."""
-        return self._log.topic, self._log.partition
+        return self.log.topic, self.log.partition
 
     def run(self) -> None:
         """Writes the cleaned segments to `.cleaned` files, durably.
@@ -136,7 +131,7 @@ class CompactionWork:
             self._run()
         except RecordError as error:
             self.is_unreadable = True
-            raise CorruptSegment(f"{self._log.path}/{self._source_name}", 0, str(error)) from error
+            raise CorruptSegment(f"{self.log.path}/{self._source_name}", 0, str(error)) from error
         except CorruptSegment:
             self.is_unreadable = True
             raise
@@ -169,11 +164,11 @@ class CompactionWork:
         """
         self._open_files.close_all()
         end_offset = self._plan.first_dirty_offset
-        current = self._log.segments
+        current = self.log.segments
         is_current = self._is_complete and all(segment in current for _, olds in self._replacements for segment in olds)
         for cleaned, olds in self._replacements:
             if is_current:
-                self._log.loaded.replace_segments(cleaned, olds, now_ms)
+                self.log.loaded.replace_segments(cleaned, olds, now_ms)
                 end_offset = self._end_offset
             else:
                 for path in cleaned.paths():

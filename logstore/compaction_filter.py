@@ -127,7 +127,9 @@ class BatchFilter:
     def _without_records(self, batch: RecordBatch) -> bytes | None:
         if not self._must_keep_header(batch):
             return None
-        return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
+        if batch.record_count == 0:
+            return batch.to_bytes()
+        return _rebuilt(batch, (), None, codec=NONE, max_timestamp=batch.max_timestamp)
 
     def _must_keep_header(self, batch: RecordBatch) -> bool:
         """True if an empty batch stays: for the producer's last sequence or epoch, or for the range's last offset."""
@@ -137,23 +139,6 @@ class BatchFilter:
         if last is None:
             return False
         return batch.last_offset == last if last >= 0 else batch.is_control and batch.producer_epoch == -1 - last
-
-
-def _emptied(batch: RecordBatch) -> bytes:
-    return build_batch(
-        (),
-        base_offset=batch.base_offset,
-        last_offset_delta=batch.last_offset_delta,
-        codec=NONE,
-        timestamp_type=int(batch.is_log_append_time),
-        max_timestamp=batch.max_timestamp,
-        leader_epoch=batch.partition_leader_epoch,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        is_control=batch.is_control,
-        is_transactional=batch.is_transactional,
-    )
 
 
 def _shortened(batch: RecordBatch, kept: KeptRecords) -> bytes:
@@ -171,15 +156,24 @@ def _shortened(batch: RecordBatch, kept: KeptRecords) -> bytes:
     return _rebuilt(batch, batch.records_in(kept.data, kept.record_count), horizon_ms)
 
 
-def _rebuilt(batch: RecordBatch, kept: Iterable[Record], horizon_ms: int | None) -> bytes:
+def _rebuilt(
+    batch: RecordBatch,
+    kept: Iterable[Record],
+    horizon_ms: int | None,
+    *,
+    codec: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytes:
+    """The batch with these records; by default with its own codec, and the largest timestamp of the records."""
     return build_batch(
         kept,
         base_offset=batch.base_offset,
         keep_offsets=True,
         last_offset_delta=batch.last_offset_delta,
-        codec=batch.compression_codec,
+        codec=batch.compression_codec if codec is None else codec,
         timestamp_type=int(batch.is_log_append_time),
         log_append_time=batch.max_timestamp,
+        max_timestamp=max_timestamp,
         delete_horizon_ms=horizon_ms,
         leader_epoch=batch.partition_leader_epoch,
         producer_id=batch.producer_id,

@@ -170,7 +170,7 @@ class LoadedLog:
             )
             if duplicate is not None:
                 # The sync of `flush.messages` may have failed after the first attempt: it is tried again before the
-                # producer hears that the records are stored.
+                # producer gets the answer that the records are stored.
                 self._flush_if_due()
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True

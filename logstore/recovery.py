@@ -185,7 +185,7 @@ def replay_producers(
             if magic == 2:
                 state.end_offset = base_offset + delta + 1
             if length < LEGACY_LENGTH_MIN:
-                raise CorruptSegment(segment.file.path, position, f"a record batch of length {length}")
+                raise CorruptSegment(segment.file.path, position, f"a record batch has the impossible length {length}")
             position += LENGTH_OVERHEAD + length
 
 

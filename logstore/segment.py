@@ -150,7 +150,8 @@ class Segment:
                 chunk = chunk.ljust(HEADER_SIZE, b"\0")
             header = read_header(chunk, position - start)
             if header.length < LEGACY_LENGTH_MIN:
-                raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
+                reason = f"a record batch has the impossible length {header.length}"
+                raise CorruptSegment(self.file.path, position, reason)
             if header.magic < 2:
                 header = _old_header(chunk, position - start, header)
             yield position, header

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, uint16, uuid
-
-
-class Listener(Message):
-    name: str = string("0+")
-    host: str = string("0+")
-    port: int = uint16("0+")
-    security_protocol: int = int16("0+")
-
-
-class Feature(Message):
-    name: str = string("0+")
-    min_supported_version: int = int16("0+")
-    max_supported_version: int = int16("0+")
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, uuid
+from pykbroker.protocol.messages.broker_registration import Feature, Listener
 
 
 class ControllerRegistrationRequest(Message, versions="0", flexible="0+", key=70):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, int16, int32, string, uuid
+from pykbroker.protocol.fields import Message, array, int32, string, uuid
+from pykbroker.protocol.messages.initialize_share_group_state import PartitionResult
 
 
 class PartitionData(Message):
@@ -19,12 +20,6 @@ class DeleteShareGroupStateRequest(Message, versions="0", flexible="0+", key=86)
 
     group_id: str = string("0+")
     topics: list[DeleteStateData] = array(DeleteStateData, "0+")
-
-
-class PartitionResult(Message):
-    partition: int = int32("0+")
-    error_code: int = int16("0+")
-    error_message: str | None = string("0+", default=None, nullable="0+")
 
 
 class DeleteStateResult(Message):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, int16, int32, string, uint16, uuid
+from pykbroker.protocol.fields import Message, array, int16, int32, string, uuid
+from pykbroker.protocol.messages.begin_quorum_epoch import (
+    LeaderEndpoint,
+    NodeEndpoint,
+    TopicDataResponse,
+)
 
 
 class ReplicaInfo(Message):
@@ -23,36 +28,12 @@ class TopicData(Message):
     partitions: list[PartitionData] = array(PartitionData, "0+")
 
 
-class LeaderEndpoint(Message):
-    name: str = string("1+")
-    host: str = string("1+")
-    port: int = uint16("1+")
-
-
 class EndQuorumEpochRequest(Message, versions="0-1", flexible="1+", key=54):
     """EndQuorumEpoch request (API key 54): a leader gives up its epoch."""
 
     cluster_id: str | None = string("0+", default=None, nullable="0+")
     topics: list[TopicData] = array(TopicData, "0+")
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", ignorable=True)
-
-
-class PartitionDataResponse(Message):
-    partition_index: int = int32("0+")
-    error_code: int = int16("0+")
-    leader_id: int = int32("0+")
-    leader_epoch: int = int32("0+")
-
-
-class TopicDataResponse(Message):
-    topic_name: str = string("0+")
-    partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
-
-
-class NodeEndpoint(Message):
-    node_id: int = int32("1+")
-    host: str = string("1+")
-    port: int = uint16("1+")
 
 
 class EndQuorumEpochResponse(Message, versions="0-1", flexible="1+", key=54):

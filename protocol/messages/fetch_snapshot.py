@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykbroker.protocol.fields import Message, array, int16, int32, int64, records, string, struct, uint16, uuid
+from pykbroker.protocol.fields import Message, array, int16, int32, int64, records, string, struct, uuid
+from pykbroker.protocol.messages.begin_quorum_epoch import NodeEndpoint
 
 
 class SnapshotId(Message):
@@ -57,12 +58,6 @@ class PartitionSnapshotResponse(Message):
 class TopicSnapshotResponse(Message):
     name: str = string("0+")
     partitions: list[PartitionSnapshotResponse] = array(PartitionSnapshotResponse, "0+")
-
-
-class NodeEndpoint(Message):
-    node_id: int = int32("1+")
-    host: str = string("1+")
-    port: int = uint16("1+")
 
 
 class FetchSnapshotResponse(Message, versions="0-1", flexible="0+", key=59):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int32, string
+from pykbroker.protocol.fields import Message, array, boolean, int8, int32, string
+from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse
 
 
 class AlterableConfig(Message):
@@ -22,13 +23,6 @@ class IncrementalAlterConfigsRequest(Message, versions="0-1", flexible="1+", key
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
-
-
-class AlterConfigsResourceResponse(Message):
-    error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = int8("0+")
-    resource_name: str = string("0+")
 
 
 class IncrementalAlterConfigsResponse(Message, versions="0-1", flexible="1+", key=44):

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int32, int64, string, struct, uuid
-
-
-class AcknowledgementBatch(Message):
-    first_offset: int = int64("0+")
-    last_offset: int = int64("0+")
-    acknowledge_types: list[int] = array(int8, "0+")
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, struct, uuid
+from pykbroker.protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 
 class AcknowledgePartition(Message):
@@ -31,11 +26,6 @@ class ShareAcknowledgeRequest(Message, versions="1-2", flexible="0+", key=79):
     topics: list[AcknowledgeTopic] = array(AcknowledgeTopic, "0+")
 
 
-class LeaderIdAndEpoch(Message):
-    leader_id: int = int32("0+")
-    leader_epoch: int = int32("0+")
-
-
 class PartitionData(Message):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -46,13 +36,6 @@ class PartitionData(Message):
 class ShareAcknowledgeTopicResponse(Message):
     topic_id: bytes = uuid("0+")
     partitions: list[PartitionData] = array(PartitionData, "0+")
-
-
-class NodeEndpoint(Message):
-    node_id: int = int32("0+")
-    host: str = string("0+")
-    port: int = int32("0+")
-    rack: str | None = string("0+", default=None, nullable="0+")
 
 
 class ShareAcknowledgeResponse(Message, versions="1-2", flexible="0+", key=79):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, struct, uuid
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, struct
+from pykbroker.protocol.messages.consumer_group_describe import Assignment
 
 
 class ShareGroupDescribeRequest(Message, versions="1", flexible="0+", key=77):
@@ -10,16 +11,6 @@ class ShareGroupDescribeRequest(Message, versions="1", flexible="0+", key=77):
 
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
-
-
-class TopicPartitions(Message):
-    topic_id: bytes = uuid("0+")
-    topic_name: str = string("0+")
-    partitions: list[int] = array(int32, "0+")
-
-
-class Assignment(Message):
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
 
 
 class Member(Message):

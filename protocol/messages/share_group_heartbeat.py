@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, int16, int32, string, struct, uuid
+from pykbroker.protocol.fields import Message, array, int16, int32, string, struct
+from pykbroker.protocol.messages.consumer_group_heartbeat import Assignment
 
 
 class ShareGroupHeartbeatRequest(Message, versions="1", flexible="0+", key=76):
@@ -13,15 +14,6 @@ class ShareGroupHeartbeatRequest(Message, versions="1", flexible="0+", key=76):
     member_epoch: int = int32("0+")
     rack_id: str | None = string("0+", default=None, nullable="0+")
     subscribed_topic_names: list[str] | None = array(string, "0+", default=None, nullable="0+")
-
-
-class TopicPartitions(Message):
-    topic_id: bytes = uuid("0+")
-    partitions: list[int] = array(int32, "0+")
-
-
-class Assignment(Message):
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
 
 
 class ShareGroupHeartbeatResponse(Message, versions="1", flexible="0+", key=76):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int64, string, struct, uint16
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, struct
+from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
 
 
 class StreamsGroupDescribeRequest(Message, versions="0", flexible="0+", key=89):
@@ -10,18 +11,6 @@ class StreamsGroupDescribeRequest(Message, versions="0", flexible="0+", key=89):
 
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
-
-
-class KeyValue(Message):
-    key: str = string("0+")
-    value: str = string("0+")
-
-
-class TopicInfo(Message):
-    name: str = string("0+")
-    partitions: int = int32("0+")
-    replication_factor: int = int16("0+")
-    topic_configs: list[KeyValue] = array(KeyValue, "0+")
 
 
 class Subtopology(Message):
@@ -35,22 +24,6 @@ class Subtopology(Message):
 class Topology(Message):
     epoch: int = int32("0+")
     subtopologies: list[Subtopology] | None = array(Subtopology, "0+", default=None, nullable="0+")
-
-
-class Endpoint(Message):
-    host: str = string("0+")
-    port: int = uint16("0+")
-
-
-class TaskOffset(Message):
-    subtopology_id: str = string("0+")
-    partition: int = int32("0+")
-    offset: int = int64("0+")
-
-
-class TaskIds(Message):
-    subtopology_id: str = string("0+")
-    partitions: list[int] = array(int32, "0+")
 
 
 class Assignment(Message):

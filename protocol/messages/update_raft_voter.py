@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, int16, int32, string, struct, uint16, uuid
-
-
-class Listener(Message):
-    name: str = string("0+")
-    host: str = string("0+")
-    port: int = uint16("0+")
+from pykbroker.protocol.fields import Message, array, int16, int32, string, struct, uuid
+from pykbroker.protocol.messages.add_raft_voter import Listener
 
 
 class KRaftVersionFeature(Message):

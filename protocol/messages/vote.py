@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int64, string, uint16, uuid
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int64, string, uuid
+from pykbroker.protocol.messages.begin_quorum_epoch import NodeEndpoint
 
 
 class PartitionData(Message):
@@ -40,12 +41,6 @@ class PartitionDataResponse(Message):
 class TopicDataResponse(Message):
     topic_name: str = string("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
-
-
-class NodeEndpoint(Message):
-    node_id: int = int32("1+")
-    host: str = string("1+")
-    port: int = uint16("1+")
 
 
 class VoteResponse(Message, versions="0-2", flexible="0+", key=52):

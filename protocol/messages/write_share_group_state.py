@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, array, int8, int16, int32, int64, string, uuid
-
-
-class StateBatch(Message):
-    first_offset: int = int64("0+")
-    last_offset: int = int64("0+")
-    delivery_state: int = int8("0+")
-    delivery_count: int = int16("0+")
+from pykbroker.protocol.fields import Message, array, int32, int64, string, uuid
+from pykbroker.protocol.messages.initialize_share_group_state import PartitionResult
+from pykbroker.protocol.messages.read_share_group_state import StateBatch
 
 
 class PartitionData(Message):
@@ -31,12 +26,6 @@ class WriteShareGroupStateRequest(Message, versions="0-1", flexible="0+", key=85
 
     group_id: str = string("0+")
     topics: list[WriteStateData] = array(WriteStateData, "0+")
-
-
-class PartitionResult(Message):
-    partition: int = int32("0+")
-    error_code: int = int16("0+")
-    error_message: str | None = string("0+", default=None, nullable="0+")
 
 
 class WriteStateResult(Message):

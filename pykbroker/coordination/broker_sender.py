@@ -20,8 +20,10 @@ IDLE_SECONDS = 60.0
 class NodeConnection(Protocol):
     """A connection to another broker."""
 
-    async def request(self, message: Any, timeout_ms: int) -> Any:
+    async def request(self, message: Any, timeout_ms: int, *, is_long: bool = False) -> Any:
         """Sends a request and returns the response.
+
+        A long request, about thousands of topics, is encoded in turns with other tasks.
 
         Raises:
             NodeUnreachable, ProtocolError: the request failed.

@@ -80,9 +80,7 @@ class GroupCoordinator:
 
     Attributes:
         config: the broker's settings as they are now.
-        runtime: carries operations out on the shards.
-
-    `run`, `stop`, `load_missing` are those of the runtime.
+        runtime: carries operations out on the shards; must be run.
     """
 
     def __init__(
@@ -106,9 +104,6 @@ class GroupCoordinator:
             append_timeout_ms=config.groups.offsets_commit_timeout_ms,
             codec=config.groups.offsets_topic_compression_codec,
         )
-        self.run = self.runtime.run
-        self.stop = self.runtime.stop
-        self.load_missing = self.runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads and unloads shards; deletes the committed offsets of deleted topics."""

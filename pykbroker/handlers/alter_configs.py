@@ -42,7 +42,7 @@ async def handle_alter_configs(context: NodeContext, request: AlterConfigsReques
 
 def _replacement(context: NodeContext, resource: AlterConfigsResource) -> ConfigResourceReplacement:
     configs = [(config.name, config.value) for config in resource.configs]
-    if context.listener_kind is ListenerKind.CONTROLLER:
+    if context.connection.listener_kind is ListenerKind.CONTROLLER:
         # The last value of a key counts, and a null value deletes it. A broker refuses both.
         configs = [(name, value) for name, value in dict(configs).items() if value is not None]
     return ConfigResourceReplacement(resource.resource_type, resource.resource_name, configs)
@@ -50,7 +50,7 @@ def _replacement(context: NodeContext, resource: AlterConfigsResource) -> Config
 
 def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
     """Result of a resource that this node decides; None if the controller decides it."""
-    if context.listener_kind is ListenerKind.CONTROLLER:
+    if context.connection.listener_kind is ListenerKind.CONTROLLER:
         if resource.resource_type == BROKER_LOGGER_RESOURCE:
             return ApiError(ErrorCode.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER.")
         return None

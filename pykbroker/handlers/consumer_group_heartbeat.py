@@ -31,7 +31,7 @@ async def handle_consumer_group_heartbeat(
         request,
         context.api_version,
         context.client_id,
-        java_address(context.client_host),
+        java_address(context.connection.client_host),
         context.may_describe_topic,
     )
     context.has_long_response = response.assignment is not None and len(response.assignment.topic_partitions) > PIECE

@@ -38,7 +38,7 @@ async def handle_controller_describe_cluster(
     if request.endpoint_type != CONTROLLER_ENDPOINT:
         return _refused(context, request.endpoint_type)
     services = context.services
-    name = context.listener_name
+    name = context.connection.listener_name
     controllers = [
         DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)
         for node_id, controller in services.controller.image.controllers.items()

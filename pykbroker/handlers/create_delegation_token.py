@@ -29,7 +29,7 @@ async def handle_create_delegation_token(
     context: NodeContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """Creates the token at the active controller; a client that may not is refused here."""
-    requester, owner = context.principal, context.principal
+    requester, owner = context.connection.principal, context.connection.principal
     if request.owner_principal_name:
         if request.owner_principal_type is None:
             # Kafka cannot make a principal of it, and names ANONYMOUS as owner and requester.
@@ -41,7 +41,7 @@ async def handle_create_delegation_token(
         refusal = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     elif owner != requester and not context.authorize(CREATE_TOKENS, USER, owner):
         refusal = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    elif context.listener_kind is ListenerKind.BROKER and any(
+    elif context.connection.listener_kind is ListenerKind.BROKER and any(
         renewer.principal_type != "User" for renewer in request.renewers
     ):
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
@@ -88,7 +88,7 @@ def _response(
 ) -> CreateDelegationTokenResponse:
     """A response without a token. `times_ms`: issue, expiry, latest expiry."""
     owner_type, _, owner_name = owner.partition(":")
-    requester_type, _, requester_name = (requester or context.principal).partition(":")
+    requester_type, _, requester_name = (requester or context.connection.principal).partition(":")
     has_requester = context.api_version >= REQUESTER_VERSION
     return CreateDelegationTokenResponse(
         error_code=error,

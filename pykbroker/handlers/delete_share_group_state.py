@@ -9,8 +9,8 @@ from pykbroker.protocol.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     DeleteStateResult,
-    PartitionResult,
 )
+from pykbroker.protocol.messages.initialize_share_group_state import PartitionResult
 from pykbroker.requests.context import BrokerContext
 from pykbroker.requests.share_state_calls import for_each_partition
 

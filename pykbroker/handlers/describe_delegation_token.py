@@ -56,7 +56,7 @@ def _is_eligible(context: NodeContext, token: DelegationTokenRecord, owners: Col
     if owners is not None and concerned.isdisjoint(owners):
         return False
     return (
-        context.principal in concerned
+        context.connection.principal in concerned
         or context.authorize(DESCRIBE, DELEGATION_TOKEN, token.token_id)
         or context.authorize(DESCRIBE_TOKENS, USER, token.owner)
     )

@@ -16,6 +16,7 @@ from pykbroker.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from pykbroker.requests.context import BrokerContext
+from pykbroker.transactions.administration import describe_transaction
 
 
 async def handle_describe_transactions(
@@ -32,7 +33,7 @@ async def _describe(context: BrokerContext, transactional_id: str) -> Transactio
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return TransactionState(transactional_id=transactional_id, error_code=error)
     try:
-        transaction = context.services.transactions.find(transactional_id)
+        transaction = describe_transaction(context.services.transactions, transactional_id)
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.error_code)
     current = transaction.current

@@ -23,9 +23,8 @@ from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
 from pykbroker.requests.api_table import CONTROLLER_APIS, FLEXIBLE_FROM, Api
-from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import ControllerContext
-from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.requests.invocation import ELEMENTS_MAX, audit, failed, handlers_of, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from pykbroker.security.principal_data import address_from_bytes, principal_from_bytes
 
@@ -77,8 +76,9 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:
     principal, is_token_authenticated = principal_from_bytes(request.request_principal)
     host = address_from_bytes(request.client_host_address)
-    local = (context.local_host, context.local_port)
-    connection = ConnectionInfo(context.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
+    broker = context.connection
+    local = (broker.local_host, broker.local_port)
+    connection = ConnectionInfo(broker.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
     connection.principal = principal
     connection.is_token_authenticated = is_token_authenticated
     connection.is_forwarded = True

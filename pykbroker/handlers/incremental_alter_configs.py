@@ -24,8 +24,8 @@ from pykbroker.java_order import java_int
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import SERVER_ERROR_MESSAGE
+from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from pykbroker.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -62,7 +62,7 @@ def _given_edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
 
 def _edits(context: NodeContext, resource: AlterConfigsResource) -> list[ConfigEdit]:
     edits = _given_edits(resource)
-    if context.listener_kind is ListenerKind.BROKER:
+    if context.connection.listener_kind is ListenerKind.BROKER:
         return edits
     # A controller takes the last edit of a key, and a null value for a deletion. A broker refuses both.
     return [
@@ -74,7 +74,7 @@ def _edits(context: NodeContext, resource: AlterConfigsResource) -> list[ConfigE
 def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
     """Result of a resource that this node decides; None if the controller decides it."""
     edits = _given_edits(resource)
-    if context.listener_kind is ListenerKind.CONTROLLER:
+    if context.connection.listener_kind is ListenerKind.CONTROLLER:
         if resource.resource_type != BROKER_LOGGER_RESOURCE:
             return None
         if not context.authorize_cluster(CLUSTER_ACTION):

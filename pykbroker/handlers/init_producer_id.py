@@ -42,7 +42,7 @@ def _may_be_idempotent(context: BrokerContext) -> bool:
     authorizer = context.services.authorizer
     if authorizer is None or context.authorize_cluster(IDEMPOTENT_WRITE):
         return True
-    return authorizer.allows_any(context.principal, context.client_host, WRITE, TOPIC)
+    return authorizer.allows_any(context.connection.principal, context.connection.client_host, WRITE, TOPIC)
 
 
 def _may_use(context: BrokerContext, transactional_id: str, *, two_phase_commit: bool) -> bool:

@@ -27,7 +27,7 @@ async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -
     if version < REBALANCE_TIMEOUT_VERSION:
         request.rebalance_timeout_ms = request.session_timeout_ms
     if context.authorize(READ, GROUP, request.group_id):
-        host = java_address(context.client_host)
+        host = java_address(context.connection.client_host)
         response = await join_group(
             context.services.groups, request, context.client_id, host, version, context.may_describe_topic
         )

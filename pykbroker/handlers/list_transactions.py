@@ -17,6 +17,7 @@ from pykbroker.protocol.messages.list_transactions import (
     TransactionState,
 )
 from pykbroker.requests.context import BrokerContext
+from pykbroker.transactions.administration import list_transactions
 from pykbroker.transactions.shard import TransactionFilter
 
 
@@ -31,7 +32,7 @@ async def handle_list_transactions(
     except InvalidPattern:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
     wanted = TransactionFilter(states, producer_ids, request.duration_filter, matches_id)
-    found = await context.services.transactions.list(wanted)
+    found = await list_transactions(context.services.transactions, wanted)
     ids = (transaction.transactional_id for transaction in found)
     hidden = await context.refused_in_turns(DESCRIBE, TRANSACTIONAL_ID, ids)
     return ListTransactionsResponse(

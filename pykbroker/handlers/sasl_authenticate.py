@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from pykbroker.requests.failed_login import delay_failed_login
-from pykbroker.requests.login import answer_token
+from pykbroker.requests.login import answer_token, delay_failed_login
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:

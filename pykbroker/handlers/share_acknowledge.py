@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.messages.share_acknowledge import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from pykbroker.protocol.messages.share_fetch import LeaderIdAndEpoch, NodeEndpoint
 from pykbroker.protocol.steps import PIECE
 from pykbroker.requests.share_requests import (
     Acknowledgements,

@@ -27,7 +27,7 @@ async def handle_share_group_heartbeat(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if await context.refused_in_turns(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    client = context.client_id, java_address(context.client_host)
+    client = context.client_id, java_address(context.connection.client_host)
     response = await context.services.groups.share.heartbeat(request, *client)
     context.has_long_response = response.assignment is not None and len(response.assignment.topic_partitions) > PIECE
     return response

@@ -32,7 +32,9 @@ async def handle_streams_group_heartbeat(
         if context.refused(DESCRIBE, TOPIC, names):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     streams = context.services.groups.streams
-    response, missing = await streams.heartbeat(request, context.client_id, java_address(context.client_host))
+    response, missing = await streams.heartbeat(
+        request, context.client_id, java_address(context.connection.client_host)
+    )
     if missing:
         from pykbroker.requests.streams_topics import create_missing
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.messages.initialize_share_group_state import PartitionResult
 from pykbroker.protocol.messages.write_share_group_state import (
     PartitionData,
-    PartitionResult,
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
     WriteStateResult,

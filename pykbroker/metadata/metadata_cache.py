@@ -108,11 +108,6 @@ class MetadataCache:
         addresses = (self.endpoint(broker_id, client) for broker_id in sorted(self.image.brokers))
         return [address for address in addresses if address is not None]
 
-    def is_alive(self, broker_id: int) -> bool:
-        """True if a broker is registered and not fenced."""
-        broker = self.image.brokers.get(broker_id)
-        return broker is not None and not broker.is_fenced
-
     def any_alive(self, random: Random) -> int:
         """Id of a live broker for clients that look for the controller: each forwards (P-25); -1 if there is none."""
         alive = [broker_id for broker_id, broker in self.image.brokers.items() if not broker.is_fenced]

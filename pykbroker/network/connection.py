@@ -3,7 +3,7 @@
 Produce requests with acks=all are an exception: the next one begins while the previous one waits for followers. So the
 five requests of a producer are replicated together. Apache Kafka begins the next request after the previous reply.
 
-`SocketConnection` is served in turns by a `ConnectionLoop`, `StreamConnection` by a task of its own.
+`SocketConnection` is served in turns by a `ConnectionLoop`. `stream_connection` has the other kind.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import trio
 from pykbroker.completion import Completion
 from pykbroker.errors import CloseConnection
 from pykbroker.network.dispatch import dispatch
+from pykbroker.network.other_protocols import recognized_protocol
 from pykbroker.network.reply import SEND_TIMEOUT_S, Connected, send_chunks
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
@@ -442,88 +443,5 @@ class SocketConnection(Connection):
         return True
 
 
-class StreamConnection(Connection):
-    """A connection over a stream of trio, with a task of its own: the network of the simulation.
-
-    If the stream has a method `send_at_once`, which sends all bytes without waiting, or returns False and sends none,
-    replies of one chunk need no coroutine.
-    """
-
-    __slots__ = ("_send_at_once", "_stream")
-
-    def __init__(
-        self,
-        services: NodeServices,
-        connected: trio.abc.Stream,
-        info: ConnectionInfo,
-        frame_size_max: int,
-        memory: RequestMemory,
-        on_end: Callable[[Connection], None],
-    ) -> None:
-        super().__init__(services, connected, info, frame_size_max, memory, on_end)
-        self._stream = connected
-        self._send_at_once: Callable[[Any], bool] | None = getattr(connected, "send_at_once", None)
-        self.served_by = trio.CancelScope()
-
-    async def run(self) -> None:
-        """Serves the connection until it ends, and closes the stream."""
-        assert self.served_by is not None
-        try:
-            with self.served_by:
-                await self._serve()
-        except Exception as error:
-            self.end(error)
-        finally:
-            self.end()
-            await trio.aclose_forcefully(self._stream)
-
-    def _sends_at_once(self, chunks: list[Any]) -> bool:
-        return self._send_at_once is not None and self._send_at_once(chunks[0])
-
-    async def _serve(self) -> None:
-        reader, count = self._reader, 0
-        while True:
-            frame = reader.next_frame()
-            if frame is None:
-                await self._reserve()
-                room = reader.buffer()
-                received = await self._stream.receive_some(len(room))
-                if not received:
-                    return
-                room[: len(received)] = received
-                reader.received(len(received))
-                self.last_used = trio.current_time()
-                count = 0
-                continue
-            await self._serve_frame(frame, may_be_unfinished=False)
-            count += 1
-            if count >= REQUESTS_PER_TURN or trio.current_time() - self.last_used > TURN_S:
-                count = 0
-                await trio.lowlevel.checkpoint()
-                self.last_used = trio.current_time()
-
-
 def _is_produce(frame: memoryview) -> bool:
     return len(frame) >= 2 and frame[0] == 0 and frame[1] == ApiKey.PRODUCE
-
-
-_OTHER_PROTOCOLS = (
-    (b"\x16\x03", "TLS; this listener has no encryption: clients need security.protocol=PLAINTEXT or SASL_PLAINTEXT"),
-    (b"SSH-", "SSH"),
-    (b"PRI * HTTP/2", "HTTP/2; this port speaks Kafka's protocol alone"),
-    *(
-        (method + b" ", "HTTP; this port speaks Kafka's protocol alone")
-        for method in (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"CONNECT", b"TRACE", b"PATCH")
-    ),
-)
-
-
-def recognized_protocol(reader: FrameReader) -> str:
-    """Text for the log that names the protocol whose first bytes were read as a frame size; "" for an unknown one."""
-    name = name_of_protocol(reader.first_bytes)
-    return f" (looks like {name})" if name else ""
-
-
-def name_of_protocol(first: bytes) -> str | None:
-    """Name of the protocol, other than Kafka's, whose connections begin with these bytes; None for an unknown one."""
-    return next((name for start, name in _OTHER_PROTOCOLS if first.startswith(start)), None)

@@ -14,10 +14,8 @@ from pykbroker.protocol.error_fields import error_codes
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.steps import finished
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
-from pykbroker.requests.audit_lines import audit
 from pykbroker.requests.context import RequestContext, UnfinishedResponse
-from pykbroker.requests.failed_login import delay_failed_login
-from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.requests.invocation import ELEMENTS_MAX, audit, failed, handlers_of, load
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.sasl import State
 
@@ -296,13 +294,15 @@ async def _in_place_of_a_token(
         raise _unsupported_version(api, version, kind)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     response = failed(context, request, error)
+    from pykbroker.requests.login import delay_failed_login
+
     await delay_failed_login(services, connection, str(error))
     return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
 
 
 async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: bytes) -> list[Any]:
     """SASL exchange after SaslHandshake v0: tokens without headers; a failure closes the connection (P-14)."""
-    from pykbroker.requests.login import answer_token
+    from pykbroker.requests.login import answer_token, delay_failed_login
 
     try:
         answer, _ = await answer_token(services, connection, token)

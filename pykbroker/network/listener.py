@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.config.listener_addresses import host_and_port
-from pykbroker.network.connection import SocketConnection, StreamConnection
+from pykbroker.network.connection import SocketConnection
 from pykbroker.network.connection_limits import ConnectionLimits
 from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory, limit_bytes
@@ -206,6 +206,8 @@ class Listener:
         shared = info, self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
         if not isinstance(connected, socket.socket):
             assert self._tls is None, "TLS needs sockets"
+            from pykbroker.network.stream_connection import StreamConnection
+
             of_stream = StreamConnection(self._services, connected, *shared)
             nursery.start_soon(of_stream.run)
             self._add(of_stream)

@@ -21,7 +21,8 @@ import trio
 
 from pykbroker.errors import CloseConnection
 from pykbroker.logstore.file_range import FileRange
-from pykbroker.network.connection import SENT_WITHOUT_COROUTINE_MAX, SocketConnection, name_of_protocol
+from pykbroker.network.connection import SENT_WITHOUT_COROUTINE_MAX, SocketConnection
+from pykbroker.network.other_protocols import name_of_protocol
 from pykbroker.network.reply import wait_writable
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT
 from pykbroker.security.principals import CERTIFICATE, AuthenticationContext, PrincipalBuilderFailed

@@ -88,11 +88,8 @@ class ControllerRegistration:
         return known is None or known.incarnation_id != self._incarnation_id
 
     async def _register(self) -> None:
-        from pykbroker.protocol.messages.controller_registration import (
-            ControllerRegistrationRequest,
-            Feature,
-            Listener,
-        )
+        from pykbroker.protocol.messages.broker_registration import Feature, Listener
+        from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
 
         request = ControllerRegistrationRequest(
             controller_id=self._node_id,

@@ -423,6 +423,5 @@ async def _open_offline_logs(services: BrokerServices, replicas: ReplicationTask
             services.partitions.open_offline(services.metadata.image)
             if replicas is not None:
                 replicas.follow_all()
-        services.groups.load_missing()
-        services.transactions.load_missing()
-        services.share_state.load_missing()
+        for coordinator in (services.groups, services.transactions, services.share_state):
+            coordinator.runtime.load_missing()

@@ -10,7 +10,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.groups.modern.errors import GroupError
-    from pykbroker.share_state.state import SharePartitionKey, SharePersister
+    from pykbroker.share_state.persister import SharePersister
+    from pykbroker.share_state.state import SharePartitionKey
 
 NO_LEADER_EPOCH = -1
 

@@ -6,7 +6,7 @@ The records of a response are copied once: from the receive buffer of the socket
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -27,19 +27,12 @@ from pykbroker.replication.followed_partition import FollowedPartition, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.protocol.fields import Message
     from pykbroker.replication.follower_fetch_session import FetchSessionHandler
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-
-class Client(Protocol):
-    """The part of `NodeClient` that is used."""
-
-    async def request(self, message: Message, timeout_ms: int, *, is_long: bool = False) -> Any: ...
-
-    async def close(self) -> None: ...
 
 
 class Fetcher:
@@ -61,7 +54,7 @@ class Fetcher:
         self,
         leader_id: int,
         session: FetchSessionHandler,
-        connect: Callable[[], Client],
+        connect: Callable[[], NodeConnection],
         broker_epoch: Callable[[], int],
         clock: WallClock,
         *,
@@ -78,7 +71,7 @@ class Fetcher:
         self._backoff_s = backoff_s
         self._timeout_ms = timeout_ms
         self._changed = trio.Event()
-        self._client: Client | None = None
+        self._client: NodeConnection | None = None
         self._is_failing = False
 
     def wake_up(self) -> None:

@@ -137,6 +137,7 @@ class Leadership:
     Attributes:
         followers: the other replicas by broker id, in order of preference.
         isr: the in-sync set that the controller confirmed, including this broker.
+        maximal_isr: replicas that are in the confirmed in-sync set or in the proposed one.
         pending: the proposal that is neither confirmed nor rejected yet; None without one.
         leader_epoch, partition_epoch: of the confirmed state.
         epoch_start_offset: the log end when the leader epoch began.
@@ -144,11 +145,11 @@ class Leadership:
 
     __slots__ = (
         "_brokers",
-        "_maximal_isr",
         "epoch_start_offset",
         "followers",
         "isr",
         "leader_epoch",
+        "maximal_isr",
         "partition_epoch",
         "pending",
     )
@@ -157,7 +158,7 @@ class Leadership:
         self._brokers = brokers
         self.followers: dict[int, Follower] = {}
         self.isr: tuple[int, ...] = ()
-        self._maximal_isr: frozenset[int] = frozenset()
+        self.maximal_isr: frozenset[int] = frozenset()
         self.pending: Proposal | None = None
         self.leader_epoch = -1
         self.partition_epoch = -1
@@ -199,15 +200,10 @@ class Leadership:
     def confirm(self, isr: Iterable[int]) -> None:
         """Adopts an in-sync set that the controller has committed; no proposal is pending afterwards."""
         self.isr = tuple(isr)
-        self._maximal_isr = frozenset(self.isr)
+        self.maximal_isr = frozenset(self.isr)
         self.pending = None
 
     # Progress
-
-    @property
-    def maximal_isr(self) -> frozenset[int]:
-        """Replicas that are in the confirmed in-sync set or in the proposed one."""
-        return self._maximal_isr
 
     def min_isr(self, configured: int) -> int:
         """`min.insync.replicas`, but at most the number of replicas."""
@@ -220,7 +216,7 @@ class Leadership:
         end = log_end_offset
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < end and (
-                broker_id in self._maximal_isr
+                broker_id in self.maximal_isr
                 or (
                     not follower.is_lost
                     and follower.is_caught_up(log_end_offset, now, self._brokers.replica_lag_time_max_s)
@@ -254,7 +250,7 @@ class Leadership:
             or not self._brokers.may_join(follower)
         ):
             return None
-        self._maximal_isr |= {follower.broker_id}
+        self.maximal_isr |= {follower.broker_id}
         return self._propose((*self.isr, follower.broker_id))
 
     def propose_shrink(self, log_end_offset: int, now: float) -> Proposal | None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, ImageDelta
+    from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.replication.alter_partition_manager import AlterPartitionManager
-    from pykbroker.replication.fetcher import Client
     from pykbroker.replication.partition import Partition
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -84,7 +84,7 @@ class ReplicationTasks:
         partitions: Partitions,
         clock: WallClock,
         alter_partition: AlterPartitionManager,
-        connect: Callable[[int], Client],
+        connect: Callable[[int], NodeConnection],
         settings: ReplicationSettings,
         throttle: ReplicationThrottle | None,
     ) -> None:

@@ -23,6 +23,7 @@ from pykbroker.protocol.records.record import Record
 if TYPE_CHECKING:
     from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
+    from pykbroker.replication.partitions import Partitions
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -45,13 +46,6 @@ class AppendedMarker(NamedTuple):
         return await self.partition.wait_replicated(self.end_offset, deadline, self.leadership)
 
 
-class PartitionRegistry(Protocol):
-    """The partitions of this broker."""
-
-    def get(self, topic: str, partition: int) -> Partition | None:
-        """The partition, or None if this broker does not hold it."""
-
-
 class OffsetTransactions(Protocol):
     """Pending offsets of transactions."""
 
@@ -71,7 +65,7 @@ class MarkerWriter:
         clock: for the marker's timestamp.
     """
 
-    def __init__(self, partitions: PartitionRegistry, groups: OffsetTransactions, clock: WallClock) -> None:
+    def __init__(self, partitions: Partitions, groups: OffsetTransactions, clock: WallClock) -> None:
         self._partitions = partitions
         self._groups = groups
         self._clock = clock

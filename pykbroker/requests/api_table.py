@@ -27,9 +27,10 @@ class Api(NamedTuple):
 
     `advertised_from`: lowest version in ApiVersions if that is not `lowest`. Only Produce has one: old librdkafka needs
     version 0 there, although none below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers'
-    listeners have their own handler. `is_forwardable`: a broker may send it to the controller for a client, inside an
-    Envelope (KIP-590). `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics
-    (P-203). `unstable`: a version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).
+    listeners have their own handler. `is_refused_at_controller`: they list the API and refuse it (P-378).
+    `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
+    `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics (P-203). `unstable`: a
+    version that only `unstable.api.versions.enable` turns on; None if there is none (P-440).
     """
 
     key: ApiKey
@@ -39,6 +40,7 @@ class Api(NamedTuple):
     listeners: tuple[ListenerKind, ...] = (ListenerKind.BROKER,)
     advertised_from: int | None = None
     is_own_at_controller: bool = False
+    is_refused_at_controller: bool = False
     is_forwardable: bool = False
     needs_telemetry: bool = False
     unstable: int | None = None
@@ -99,7 +101,7 @@ _ALL = (
     Api(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, is_forwardable=True),
     Api(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, 2, _BOTH, is_forwardable=True),
     Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, 2, _BOTH, is_forwardable=True),
-    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, 2, _BOTH, is_refused_at_controller=True),
     Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
     Api(ApiKey.ELECT_LEADERS, 0, 2, 2, _BOTH, is_forwardable=True),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, _BOTH, is_forwardable=True),
@@ -108,7 +110,7 @@ _ALL = (
     Api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, _BOTH, is_forwardable=True),
-    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, is_own_at_controller=True),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, is_refused_at_controller=True),
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, is_forwardable=True),
     Api(ApiKey.VOTE, 0, 2, 0, _CONTROLLER),
     Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
@@ -176,7 +178,11 @@ def load_handler(
     """Imports the request class and the handler function of an API on a kind of listener."""
     from importlib import import_module
 
-    name = f"controller_{api.name}" if api.is_own_at_controller and kind is ListenerKind.CONTROLLER else api.name
+    is_controller = kind is ListenerKind.CONTROLLER
+    name = f"controller_{api.name}" if api.is_own_at_controller and is_controller else api.name
+    module, function = f"handlers.{name}", f"handle_{name}"
+    if api.is_refused_at_controller and is_controller:
+        module, function = "requests.controller_refusal", "refuse_at_controller"
     messages = import_module(f"pykbroker.protocol.messages.{api.name}")
-    handler = import_module(f"pykbroker.handlers.{name}")
-    return getattr(messages, camel_case(api.name) + "Request"), getattr(handler, f"handle_{name}")
+    handler = import_module(f"pykbroker.{module}")
+    return getattr(messages, camel_case(api.name) + "Request"), getattr(handler, function)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pykbroker.config.dynamic_changes import check_resource_name, check_settings, with_own_variables
-from pykbroker.controller.metadata.commands import ApiError, ItemRefused
+from pykbroker.config.dynamic_changes import check_resource_name, check_settings, usable_levels, with_own_variables
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -18,7 +18,6 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.turns import EachInTurns
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.controller_calls import forwarded_or_submitted
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.commands import Command
     from pykbroker.protocol.fields import Message
-    from pykbroker.requests.context import NodeContext
+    from pykbroker.requests.context import NodeContext, NodeServices
 
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 """Types of resources whose configs the controller stores; those of broker loggers are not stored."""
@@ -73,7 +72,7 @@ async def alter_each(
         command_of: command that makes some of the changes.
     """
     counts = Counter([(resource.resource_type, resource.resource_name) async for resource in EachInTurns(resources)])
-    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
     # Types whose resources a controller's port takes once; it looks at the others each time that they come.
     once = STORED_TYPES if changes_loggers else (*STORED_TYPES, BROKER_LOGGER_RESOURCE)
     if is_controller:
@@ -111,7 +110,7 @@ def _checked(
     changes_loggers: bool,
 ) -> tuple[ApiError | None, int]:
     """Result of a resource, None if the controller decides it; and its rank in the order of a controller's response."""
-    is_controller = context.listener_kind is ListenerKind.CONTROLLER
+    is_controller = context.connection.listener_kind is ListenerKind.CONTROLLER
     if is_controller and resource.resource_type not in (*STORED_TYPES, BROKER_LOGGER_RESOURCE):
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.resource_type}."), 0
     if is_repeated:
@@ -157,7 +156,7 @@ async def _stored(
 
 def is_checked(context: NodeContext) -> bool:
     """False for a request that came to a controller's port directly, so that no broker has checked its settings."""
-    return context.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
+    return context.connection.listener_kind is ListenerKind.BROKER or context.connection.is_forwarded
 
 
 def check_at_broker(
@@ -191,3 +190,21 @@ def _refusal(context: NodeContext, resource: ConfigResource) -> ApiError | None:
     kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
     name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
     return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]
+
+
+def check_tls(services: NodeServices, settings: Mapping[str, str], resource_name: str) -> ApiError:
+    """Error unless the listeners of this node can use the key and trust stores of dynamic settings (P-244).
+
+    All other checks have passed.
+
+    Args:
+        services: of the handler.
+        settings: all settings that the resource would have.
+        resource_name: id of this broker, or the empty name for all brokers.
+    """
+    if services.tls is None:
+        return NO_ERROR
+    cluster_wide, own = usable_levels(services.metadata.image, services.node_id)
+    levels = (cluster_wide, settings) if resource_name else (settings, own)
+    reason = services.tls.refusal_of_change(services.config.with_dynamic(*levels))
+    return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)

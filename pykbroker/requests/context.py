@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.requests.background_tasks import BackgroundTasks
     from pykbroker.run_in_thread import RunInThread
-    from pykbroker.security.connection_info import ConnectionInfo, ListenerKind, RepeatedRequests
+    from pykbroker.security.connection_info import ConnectionInfo, RepeatedRequests
     from pykbroker.security.custom_authorizer import CustomAuthorizer
     from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -227,30 +227,6 @@ class RequestContext(Generic[S_co]):
         self.may_be_unfinished = False
         self.quota: RequestQuota | None = None
         self.refusals: list[tuple[int, int, str]] | None = None
-
-    @property
-    def client_host(self) -> str:
-        return self.connection.client_host
-
-    @property
-    def principal(self) -> str:
-        return self.connection.principal
-
-    @property
-    def listener_name(self) -> str:
-        return self.connection.listener_name
-
-    @property
-    def listener_kind(self) -> ListenerKind:
-        return self.connection.listener_kind
-
-    @property
-    def local_host(self) -> str:
-        return self.connection.local_host
-
-    @property
-    def local_port(self) -> int:
-        return self.connection.local_port
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
         """True if the client may do an operation on a resource; the numbers are those of `protocol.acl_codes`."""

@@ -150,5 +150,5 @@ async def answer_of_quorum(context: ControllerContext, request: Any) -> Any:
     """
     response = await quorum_of(context).answer(request, context.api_version)
     if response is None:
-        raise CloseConnection(f"the quorum has no answer to {context.api_key.name} of {context.client_host}")
+        raise CloseConnection(f"the quorum has no answer to {context.api_key.name} of {context.connection.client_host}")
     return response

@@ -1,9 +1,9 @@
-"""The refusal of APIs that a controller's port lists without serving them."""
+"""The handler of APIs that a controller's port lists, as Kafka's does, without serving them (P-378)."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def refuse_at_controller(context: ControllerContext) -> NoReturn:
-    """Refuses the request as Kafka's `ControllerApis.handle` does one that it has no code for (P-378).
+async def refuse_at_controller(context: ControllerContext, request: Any) -> NoReturn:
+    """Refuses the request, whatever the client's rights: Kafka's `ControllerApis.handle` has no code for it.
 
     Raises:
         KafkaError: always, UNKNOWN_SERVER_ERROR.
@@ -23,6 +23,6 @@ def refuse_at_controller(context: ControllerContext) -> NoReturn:
     log.warning(
         "%s of %s came to a controller's port, where it is not served: send it to a broker",
         context.api_key.name,
-        context.client_host,
+        context.connection.client_host,
     )
     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,4 +1,4 @@
-"""Invocation of handlers: the loaded handlers, the limit of a request's elements, the response to a failed one.
+"""Invocation of handlers: the loaded handlers, the limit of a request's elements, the response to a failed one, audit.
 
 A request comes directly over a client's connection (`dispatch`) or inside an Envelope (`handlers.envelope`).
 """
@@ -16,6 +16,7 @@ from pykbroker.security.connection_info import ListenerKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from pykbroker.protocol.steps import Steps
     from pykbroker.requests.api_table import Api
     from pykbroker.requests.context import NodeContext
 
@@ -46,7 +47,7 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     """
     from pykbroker.requests.error_responses import error_response
 
-    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
+    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.connection.client_host}"
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     message: str | None = None
     if isinstance(error, KafkaError):
@@ -57,3 +58,13 @@ def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     if response is None:
         raise CloseConnection(f"{what} failed with {code.name} and has acks=0; closing tells the client")
     return response
+
+
+def audit(context: NodeContext, request: Any, response: Any) -> Steps[None]:
+    """Logs what was refused to the client, and what it has changed."""
+    from pykbroker.security.audit import CHANGES, audit_change, audit_refusals
+
+    if context.refusals and response is not None:
+        audit_refusals(context.connection, context.api_key, context.refusals, request, response)
+    if context.api_key in CHANGES and response is not None:
+        yield from audit_change(context.connection, context.api_key, request, response)

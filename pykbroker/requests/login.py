@@ -1,8 +1,10 @@
-"""A token of a SASL login: its answer, and at the end of the login the principal and the session of the connection."""
+"""Logins by SASL: answers to tokens, then principal and session of the connection; the delay after a failure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import trio
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -60,3 +62,13 @@ def _built(services: NodeServices, connection: ConnectionInfo, principal: str) -
         return services.principal_builder.build(context)
     except PrincipalBuilderFailed as error:
         raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed") from error
+
+
+async def delay_failed_login(services: NodeServices, connection: ConnectionInfo, reason: str) -> None:
+    """Waits `connection.failed.authentication.delay.ms`, then marks the connection to be closed after any response.
+
+    Kafka delays the response and the close after every failed login, so that clients with a wrong password do not
+    reconnect at once; also after an unsupported mechanism, a request out of order and a token without headers.
+    """
+    await trio.sleep(services.config.connections.failed_authentication_delay_ms / 1000)
+    connection.close_reason = reason

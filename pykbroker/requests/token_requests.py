@@ -71,7 +71,7 @@ async def change_token(
     clock = context.services.clock
 
     def planned() -> ExpireDelegationToken | RenewDelegationToken:
-        return command(token_settings(context), context.principal, hmac, period_ms, clock.now_ms())
+        return command(token_settings(context), context.connection.principal, hmac, period_ms, clock.now_ms())
 
     answer: R | None
     answer, result, failure = await forwarded_or_submitted(context, request, planned)

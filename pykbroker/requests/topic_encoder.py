@@ -75,7 +75,7 @@ class TopicEncoder:
         self._has_ids = context.api_version >= TOPIC_ID_VERSION
         self._shapes = metadata.encoded_topics.shapes
         self._kept = metadata.encoded_topics.for_client(
-            self.image, context.listener_name, context.api_version, trio.current_time()
+            self.image, context.connection.listener_name, context.api_version, trio.current_time()
         )
         # Bytes before and after the index of a partition, by all other fields that the bytes depend on.
         self._partitions: dict[Any, tuple[bytes, bytes]] = {}

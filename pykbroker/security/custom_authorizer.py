@@ -56,7 +56,7 @@ class CustomAuthorizer:
     """A user's authorizer, in the form that requests need.
 
     Attributes:
-        may_be_asked_again: False, because the user's class may count or log the questions.
+        may_be_asked_again: False, because the user's class may count or log the calls.
     """
 
     may_be_asked_again: Final = False

@@ -115,7 +115,7 @@ class KerberosExchange:
     def _complete(self, choice: bytes) -> bytes:
         if len(choice) < CHOICE_SIZE_MIN:
             # Java's server fails here by an exception of its own, and Kafka closes the connection without an answer.
-            raise CloseConnection(f"GSSAPI: a choice of {len(choice)} bytes")
+            raise CloseConnection(f"GSSAPI: the client's choice of a security layer has only {len(choice)} bytes")
         if not choice[0] & NO_SECURITY_LAYER:
             raise InvalidCredentials(f"GSSAPI: the client has chosen security layer {choice[0]}, which is not offered")
         client = self._context.client

@@ -1,10 +1,12 @@
 """`sasl.kerberos.principal.to.local.rules` (P-321): the user name of a Kerberos principal. Pure.
 
-A rule is ``DEFAULT``, which takes the first component of a principal of the default realm, or
-``RULE:[n:format](pattern)s/from/to/g/L``: for principals of n components (the realm does not count), the text that
-`format` makes of realm ``$0`` and components ``$1``, ``$2``; if `pattern`, where there is one, matches all of it, what
-the substitution makes of it; in lower (L) or upper (U) case. All but the brackets is optional. The first rule that
-applies gives the name.
+The first rule that applies gives the name. A rule is ``DEFAULT``, which takes the first component of a principal of the
+default realm, or ``RULE:[n:format](pattern)s/from/to/g/L``, of which all but the brackets is optional:
+
+- It applies to principals of n components; the realm does not count.
+- `format` makes a text of the realm ``$0`` and the components ``$1`` and ``$2``.
+- With a `pattern` the rule applies only if that matches the whole text.
+- The substitution changes the text, and ``L`` or ``U`` puts it in lower or upper case.
 """
 
 from __future__ import annotations

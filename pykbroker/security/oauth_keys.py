@@ -83,8 +83,8 @@ class KeySet:
     async def prepare(self, key_id: str | None) -> None:
         """Fetches the keys if they are due, or if none of them has this id; waits for a fetch that another login began.
 
-        A failure is logged. The keys of a server stay then, and those of a file are used no more, as in Kafka. A file
-        is due when it has changed.
+        A failure is logged. As in Kafka, the keys of a server then stay in use, and those of a file do not. A file is
+        due when it has changed.
         """
         if not (self._has_file_changed() if self._path else self._is_due(key_id)):
             return

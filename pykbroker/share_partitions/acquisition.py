@@ -254,7 +254,7 @@ class Acquisition:
 
 
 def _runs(acquired: Sequence[Acquired]) -> list[Acquired]:
-    """Neighbours with the same delivery count, each run as one."""
+    """The acquired offsets, with consecutive ranges of the same delivery count joined into one."""
     runs: list[Acquired] = []
     for found in acquired:
         last = runs[-1] if runs else None

@@ -166,7 +166,7 @@ class ShareFetch:
                 await turn.end_if_over()
 
     def _leave_ended(self) -> None:
-        """Leaves leaders that have ended meanwhile; only one that could not be loaded gets an error (P-491).
+        """Drops leaders that have ended meanwhile; the partition of one that could not be loaded gets an error (P-491).
 
         The request goes on waiting, and does not load a successor: without a wait the member would repeat it at once.
         """

@@ -60,7 +60,7 @@ class InFlightState:
         return InFlightState(self.state, self.delivery_count, self.member_id, self.lock_expires_ms)
 
     def acquire(self, member_id: str, lock_expires_ms: int) -> None:
-        """A member acquires it; `can_be_acquired` is true."""
+        """Gives it to a member; `can_be_acquired` must be true."""
         self.state = ACQUIRED
         self.delivery_count += 1
         self.member_id = member_id
@@ -78,7 +78,7 @@ class InFlightState:
         self._before = before
 
     def _end_acquisition(self, state: int, delivery_count_limit: int) -> None:
-        """The member no longer holds it. After the last delivery that is allowed it is archived, not made available."""
+        """Takes it from its member; after the last delivery that is allowed it is archived, not made available."""
         # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
         assert self.state == ACQUIRED
         assert self._before is None
@@ -103,7 +103,7 @@ class InFlightState:
             self.state, self.member_id = state, member_id
 
     def archive(self) -> None:
-        """The record is gone from the log: no transition in progress can bring it back."""
+        """Archives it, as the record is gone from the log; a transition in progress does not change that."""
         self._is_archived_for_good = True
         self.state = ARCHIVED
         self.member_id = NO_MEMBER
@@ -116,8 +116,8 @@ class InFlightBatch:
     Attributes:
         state: the state of all offsets; not valid if there are `offset_states`.
         offset_states: the state of each offset in order; None while they have one in common.
-        is_by_offset: True if Kafka would have the states of offsets, as a member has acknowledged them one by one; they
-            are still alike. Only error texts tell.
+        is_by_offset: True if a member has acknowledged the offsets one by one and their states are still alike. Kafka
+            has a state for each offset then, which shows in error texts alone.
     """
 
     __slots__ = ("first_offset", "is_by_offset", "last_offset", "offset_states", "state")

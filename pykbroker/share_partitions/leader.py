@@ -39,7 +39,7 @@ from pykbroker.share_state.state import (
 if TYPE_CHECKING:
     from pykbroker.replication.partition import Partition
     from pykbroker.share_partitions.acknowledgement import AcknowledgedBatch
-    from pykbroker.share_state.state import SharePersister
+    from pykbroker.share_state.persister import SharePersister
 
 log = logging.getLogger(__name__)
 

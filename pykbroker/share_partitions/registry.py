@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pykbroker.config.values import ShareGroupValues
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.replication.partitions import Partitions
-    from pykbroker.share_state.state import SharePersister
+    from pykbroker.share_state.persister import SharePersister
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)

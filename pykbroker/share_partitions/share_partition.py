@@ -80,7 +80,7 @@ class SharePartition:
         gap_start, next_offset = -1, start_offset
         for batch in stored:
             if batch.first_offset < start_offset or batch.last_offset < batch.first_offset:
-                raise InvalidState(f"stored batch {tuple(batch)} with start offset {start_offset}")
+                raise InvalidState(f"the stored batch {tuple(batch)} is not valid with start offset {start_offset}")
             if gap_start < 0 and batch.first_offset > next_offset:
                 gap_start = next_offset
             next_offset = batch.last_offset + 1
@@ -164,7 +164,7 @@ class SharePartition:
     # Outcome of transitions
 
     def complete(self, changes: Iterable[Change], *, is_stored: bool, now_ms: int) -> bool:
-        """Ends transitions after the share coordinator has stored them, or has not; True if the start offset moved."""
+        """Ends transitions that the share coordinator has stored or refused; True if the start offset moved."""
         for change in changes:
             change.state.complete_transition(is_stored=is_stored, now_ms=now_ms)
             if change.state.state == AVAILABLE:
@@ -221,7 +221,7 @@ class SharePartition:
         return not state.is_in_transition and is_terminal(state.state)
 
     def _last_done(self) -> tuple[int, int]:
-        """Last offset of the acknowledged and archived records, -1 for none; the number of those that are in flight."""
+        """(last offset of finished records that the start offset can pass, -1 for none; number of these in flight)."""
         last_done, count = -1, 0
         gap_start = self.gap_start
         for batch in self.batches:

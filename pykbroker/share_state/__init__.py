@@ -1,6 +1,6 @@
 """The share coordinator (KIP-932): the state of share partitions, stored in `__share_group_state`.
 
-state.py         values: the key of a share partition, its state, and the interface for storing it
+state.py         values: the key of a share partition, its state and changes of it
 batches.py       combination of overlapping state batches
 records.py       the records of `__share_group_state`, and back
 shard.py         the pure state of one partition of the topic, and the decisions about requests

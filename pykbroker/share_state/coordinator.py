@@ -39,13 +39,14 @@ class ShareCoordinator:
         config: the broker's settings.
         environment: the parts of the broker.
 
-    `run`, `stop`, `load_missing` and `leader` are those of the runtime.
+    Attributes:
+        runtime: carries operations out on the shards; must be run.
     """
 
     def __init__(self, config: BrokerConfig, environment: CoordinatorEnvironment) -> None:
         self._config = config
         self._metadata = environment.metadata
-        self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             SHARE_STATE_TOPIC,
             environment,
             make_shard=self._make_shard,
@@ -53,35 +54,31 @@ class ShareCoordinator:
             append_timeout_ms=config.share_coordinator.write_timeout_ms,
             codec=config.share_coordinator.state_topic_compression_codec,
         )
-        self.run = self._runtime.run
-        self.stop = self._runtime.stop
-        self.load_missing = self._runtime.load_missing
-        self.leader = self._runtime.leader
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads and unloads shards; deletes the state of share partitions of deleted topics."""
-        self._runtime.on_metadata_change(old, new)
+        self.runtime.on_metadata_change(old, new)
         deleted = [topic.topic_id for topic in new.delta.deleted_topics]
         if not deleted:
             return
-        shards, nursery = self._runtime.shards, self._runtime.nursery
+        shards, nursery = self.runtime.shards, self.runtime.nursery
         if nursery is not None and sum(len(shard.states) for shard in shards.values()) > STATES_AT_ONCE:
             nursery.start_soon(self._delete_in_turns, deleted)
             return
         for number, shard in shards.items():
             for result in shard.delete_topics(deleted):
-                self._runtime.carry_out_in_batches(number, shard, result)
+                self.runtime.carry_out_in_batches(number, shard, result)
 
     async def _delete_in_turns(self, topic_ids: Sequence[bytes]) -> None:
         """Deletes the state of share partitions of deleted topics, in turns with requests."""
-        for number, shard in [*self._runtime.shards.items()]:
-            if self._runtime.shards.get(number) is shard:
-                await self._runtime.carry_out_in_turns(number, shard, shard.delete_topics(topic_ids))
+        for number, shard in [*self.runtime.shards.items()]:
+            if self.runtime.shards.get(number) is shard:
+                await self.runtime.carry_out_in_turns(number, shard, shard.delete_topics(topic_ids))
             await trio.lowlevel.checkpoint()
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
-        self._runtime.request_topic_creation(share_state_topic(self._config.share_coordinator, live_broker_count))
+        self.runtime.request_topic_creation(share_state_topic(self._config.share_coordinator, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> ShareStateShard:
         from pykbroker.share_state.shard import ShareStateShard
@@ -126,23 +123,23 @@ class ShareCoordinator:
 
     async def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal:
         """The state of a share partition without its batches."""
-        number, shard = self._runtime.find(key.coordinator_key)
+        number, shard = self.runtime.find(key.coordinator_key)
         found = shard.read_summary(key)
-        await self._runtime.wait_replicated(number)
+        await self.runtime.wait_replicated(number)
         return found
 
     def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any]:
         """As `write`, without the wait, which is `finish`."""
         from pykbroker.share_state.shard import ShareStateShard
 
-        return self._runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)
+        return self.runtime.begin_write(key.coordinator_key, ShareStateShard.write, key, write)
 
     async def _write(self, key: SharePartitionKey, operation: Callable[..., Any], *arguments: Any) -> Any:
-        return await self.finish(key, self._runtime.begin_write(key.coordinator_key, operation, key, *arguments))
+        return await self.finish(key, self.runtime.begin_write(key.coordinator_key, operation, key, *arguments))
 
     async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
         """Waits until everything that the response depends on is replicated, earlier records included."""
-        await self._runtime.settled(key.coordinator_key, write)
+        await self.runtime.settled(key.coordinator_key, write)
         return write.result.response
 
     # Housekeeping
@@ -151,33 +148,33 @@ class ShareCoordinator:
         """Schedules the housekeeping, as there is a share partition now."""
         if result.records:
             settings = self._config.share_coordinator
-            self._runtime.schedule("cold", settings.cold_partition_snapshot_interval_ms, self._snapshot_cold)
-            self._runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
+            self.runtime.schedule("cold", settings.cold_partition_snapshot_interval_ms, self._snapshot_cold)
+            self.runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
 
     async def _snapshot_cold(self) -> None:
         """Begins to make snapshots of share partitions whose last one is old. Timers fire meanwhile."""
-        assert self._runtime.nursery is not None
-        self._runtime.nursery.start_soon(self._snapshot_in_turns)
+        assert self.runtime.nursery is not None
+        self.runtime.nursery.start_soon(self._snapshot_in_turns)
 
     async def _snapshot_in_turns(self) -> None:
         """Makes the snapshots; again after the interval, if there are any share partitions."""
         interval_ms = self._config.share_coordinator.cold_partition_snapshot_interval_ms
-        now_ms = self._runtime.now_ms()
-        for number, shard in list(self._runtime.shards.items()):
-            await self._runtime.carry_out_in_turns(number, shard, shard.snapshot_cold(interval_ms, now_ms))
-        if any(shard.states for shard in self._runtime.shards.values()):
-            self._runtime.schedule("cold", interval_ms, self._snapshot_cold)
+        now_ms = self.runtime.now_ms()
+        for number, shard in list(self.runtime.shards.items()):
+            await self.runtime.carry_out_in_turns(number, shard, shard.snapshot_cold(interval_ms, now_ms))
+        if any(shard.states for shard in self.runtime.shards.values()):
+            self.runtime.schedule("cold", interval_ms, self._snapshot_cold)
 
     async def _prune(self) -> None:
         """Deletes records that later snapshots make redundant, as far as they are replicated."""
-        for number, shard in list(self._runtime.shards.items()):
-            partition = self._runtime.partition(number)
+        for number, shard in list(self.runtime.shards.items()):
+            partition = self.runtime.partition(number)
             offset = shard.redundant_offset
             if partition is None or offset <= partition.log.log_start_offset:
                 continue
-            self._runtime.when_replicated(number, partition.log.log_end_offset, _delete, partition, offset)
-        if any(shard.states for shard in self._runtime.shards.values()):
-            self._runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
+            self.runtime.when_replicated(number, partition.log.log_end_offset, _delete, partition, offset)
+        if any(shard.states for shard in self.runtime.shards.values()):
+            self.runtime.schedule("prune", self._config.share_coordinator.state_topic_prune_interval_ms, self._prune)
 
 
 def _delete(partition: InternalPartition, offset: int) -> None:

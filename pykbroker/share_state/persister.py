@@ -66,8 +66,8 @@ Found: TypeAlias = "PartitionState | Refusal | None"
 """Response of a share coordinator: a state, an error, or None for success without a state."""
 
 
-class CoordinatorPersister:
-    """A `SharePersister` that calls share coordinators.
+class SharePersister:
+    """Calls to share coordinators, for leaders of share partitions and the group coordinator.
 
     Args:
         coordinator: the share coordinator of this broker; it finds the coordinator of each share partition.
@@ -113,7 +113,7 @@ class CoordinatorPersister:
 
         It is known at once if the share coordinator is this broker and its topic has one replica: no task is needed.
         """
-        if self._coordinator.leader(key.coordinator_key) != self._node_id:
+        if self._coordinator.runtime.leader(key.coordinator_key) != self._node_id:
             return partial(self.write, key, write)
         try:
             begun = self._coordinator.begin_write(key, write)
@@ -141,7 +141,7 @@ class CoordinatorPersister:
             leader_epoch=write.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
-            state_batches=[m.StateBatch(**batch._asdict()) for batch in write.batches],
+            state_batches=[read_share_group_state.StateBatch(**batch._asdict()) for batch in write.batches],
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
         request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
@@ -183,7 +183,7 @@ class CoordinatorPersister:
     async def _try(
         self, key: SharePartitionKey, request: Any, local: Callable[..., Awaitable[Found]], *arguments: Any
     ) -> Found:
-        leader_id = self._coordinator.leader(key.coordinator_key)
+        leader_id = self._coordinator.runtime.leader(key.coordinator_key)
         if leader_id is None:
             self._request_topic_creation()
             return COORDINATOR_MISSING
@@ -228,7 +228,7 @@ def _error(found: Found) -> ErrorCode:
 
 
 def _refusal(found: Found, operation: str) -> Refusal | None:
-    """The error of an operation that has no state for its response, with the text that clients get from Kafka."""
+    """The error of an operation whose response has no state, with Kafka's text for clients; None for success."""
     if not isinstance(found, Refusal) or found is COORDINATOR_MISSING:
         return None if isinstance(found, PartitionState) else found
     code, text = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
@@ -89,22 +89,3 @@ class Refusal(NamedTuple):
 
 WriteOutcome: TypeAlias = "Refusal | Callable[[], Awaitable[Refusal | None]] | None"
 """Outcome of a write that has begun: None for success, an error, or a call that waits for either."""
-
-
-class SharePersister(Protocol):
-    """Access to the share coordinator, wherever it is, for leaders of share partitions and the group coordinator."""
-
-    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Refusal | None:
-        """Creates the state of a share partition, or replaces it; returns the error, with a client's text."""
-
-    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
-        """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
-
-    def begin_write(self, key: SharePartitionKey, write: WriteState) -> WriteOutcome:
-        """Stores what has changed; returns the outcome if it is known at once, else a call that waits for it."""
-
-    async def delete(self, key: SharePartitionKey) -> ErrorCode:
-        """Deletes the state of a share partition, if there is one."""
-
-    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal:
-        """The state of a share partition without its batches; with start offset -1 if there is none."""

@@ -1,8 +1,9 @@
-"""The transaction coordinator of one broker: the requests of producers and administrators, each an event on a shard.
+"""The transaction coordinator of one broker: the requests of producers, each an event on a shard.
 
 `Transaction` decides about one transactional id, `CoordinatorRuntime` does what is the same for each kind of
-coordinator. This module has the rest: fresh producer ids, timeouts, expiry, and passing decided transactions to
-`TransactionCompletion`. The state machine is imported when the first transactional id appears.
+coordinator. This module gets fresh producer ids, and passes decided transactions to `TransactionCompletion`; timeouts
+are in `timeouts`, the requests of administrators in `administration`. The state machine is imported when the first
+transactional id appears.
 
 A state takes effect when its record is replicated. Until then the id is busy, even after the request got a timeout
 error, so that memory never differs from the log. (Kafka drops a state that is late, whose record may be replicated
@@ -15,10 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING
-
-import trio
 
 from pykbroker.controller.metadata.features import TRANSACTION_VERSION, TV_0, TV_2
 from pykbroker.controller.turns import in_turns
@@ -26,7 +24,6 @@ from pykbroker.coordination.internal_topic import transaction_topic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import CoordinatorError, KafkaError
-from pykbroker.java_order import eager_table_size, slot
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -42,19 +39,14 @@ if TYPE_CHECKING:
     from pykbroker.transactions.shard import (
         AfterReply,
         TransactionEvent,
-        TransactionFilter,
         TransactionResult,
         TransactionShard,
     )
     from pykbroker.transactions.states import ProducerIdentity
+    from pykbroker.transactions.timeouts import TransactionTimeouts
     from pykbroker.transactions.transaction import Outcome, Transaction
 
 log = logging.getLogger(__name__)
-
-LISTED_PER_TURN = 1_000
-"""Transactions that ListTransactions examines before it yields to other requests."""
-MATCHED_PER_TURN = 10_000
-"""Characters of their ids after which it yields, too: a pattern may cost some microseconds for each."""
 
 
 class Answer(NamedTuple):
@@ -75,7 +67,8 @@ class TransactionCoordinator:
         write_marker: appends a marker to a partition that this broker leads.
         connect: returns a connection to another broker, for markers of its partitions and for verification.
 
-    `run`, `stop`, `load_missing` are those of the runtime.
+    Attributes:
+        runtime: carries operations out on the shards; must be run.
     """
 
     def __init__(
@@ -93,7 +86,7 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._write_marker = write_marker
         self._connect = connect
-        self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_TOPIC,
             environment,
             make_shard=self._make_shard,
@@ -102,20 +95,18 @@ class TransactionCoordinator:
         )
         self._completion: TransactionCompletion | None = None  # made when the first transaction ends
         self._remote: RemoteVerification | None = None  # made when an id's coordinator is another broker
-        self.run = self._runtime.run
-        self.stop = self._runtime.stop
-        self.load_missing = self._runtime.load_missing
+        self._timeouts: TransactionTimeouts | None = None  # made with the first transactional id
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads and unloads shards; fails requests to brokers that are not live any more."""
         for requests in (self._completion, self._remote):
             if requests is not None:
                 requests.on_metadata_change(self._is_live)
-        self._runtime.on_metadata_change(old, new)
+        self.runtime.on_metadata_change(old, new)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__transaction_state`, unless one is in flight (P-89)."""
-        self._runtime.request_topic_creation(transaction_topic(self._config.transactions, live_broker_count))
+        self.runtime.request_topic_creation(transaction_topic(self._config.transactions, live_broker_count))
 
     def _make_shard(self, leader_epoch: int) -> TransactionShard:
         from pykbroker.transactions.shard import TransactionShard
@@ -170,11 +161,11 @@ class TransactionCoordinator:
         return answer
 
     async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> None:
-        _, shard = self._runtime.find(transactional_id)
+        _, shard = self.runtime.find(transactional_id)
         if transactional_id not in shard.transactions:
             producer_id = await self._next_producer_id()
-            _, shard = self._runtime.find(transactional_id)
-            shard.create(transactional_id, producer_id, timeout_ms, self._runtime.now_ms())
+            _, shard = self.runtime.find(transactional_id)
+            shard.create(transactional_id, producer_id, timeout_ms, self.runtime.now_ms())
 
     async def add_partitions(
         self, producer: ProducerIdentity, partitions: Iterable[TopicPartition], *, client_version: int
@@ -185,7 +176,7 @@ class TransactionCoordinator:
             return ErrorCode.INVALID_REQUEST
         added = frozenset(partitions)
         with suppress(CoordinatorError):  # which is that of the operation, too
-            _, shard = self._runtime.find(transactional_id)
+            _, shard = self.runtime.find(transactional_id)
             if shard.must_prepare(transactional_id, added):
                 await in_turns(shard.prepare_partitions(transactional_id, added))
         from pykbroker.transactions.events import AddPartitions
@@ -213,7 +204,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         try:
-            _, shard = self._runtime.find(transactional_id)
+            _, shard = self.runtime.find(transactional_id)
         except CoordinatorError as refusal:
             return dict.fromkeys(partitions, refusal.error_code)
         transaction = shard.transactions.get(transactional_id)
@@ -232,8 +223,8 @@ class TransactionCoordinator:
         self, producer: ProducerIdentity, partitions: Sequence[TopicPartition], *, add: bool
     ) -> dict[TopicPartition, ErrorCode]:
         """As `verify`, by the id's coordinator on this broker or another one."""
-        leader = self._runtime.leader(producer.transactional_id)
-        if leader is None or leader == self._node_id or self._runtime.nursery is None:
+        leader = self.runtime.leader(producer.transactional_id)
+        if leader is None or leader == self._node_id or self.runtime.nursery is None:
             return await self.verify(producer, partitions, add=add)
         if leader < 0:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -242,7 +233,7 @@ class TransactionCoordinator:
         if self._remote is None:
             self._remote = RemoteVerification(self._connect, self._config.request_timeout_ms)
         verification = PendingVerification(producer, partitions, is_adding=add)
-        return await self._remote.ask(self._runtime.nursery, leader, verification)
+        return await self._remote.ask(self.runtime.nursery, leader, verification)
 
     def _is_live(self, broker_id: int) -> bool:
         broker = self._metadata.image.brokers.get(broker_id)
@@ -272,48 +263,6 @@ class TransactionCoordinator:
         answer = await self._carry_out(transactional_id, event, after_reply)
         return answer if client_version >= TV_2 else Answer(answer.error)
 
-    # Administration
-
-    def find(self, transactional_id: str) -> Transaction:
-        """One transaction, for DescribeTransactions.
-
-        Raises:
-            CoordinatorError: this broker does not coordinate it, or there is none.
-        """
-        if not transactional_id:
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST)
-        _, shard = self._runtime.find(transactional_id)
-        found = shard.transactions.get(transactional_id)
-        if found is None:
-            raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return found
-
-    async def list(self, wanted: TransactionFilter) -> list[Transaction]:
-        """The transactions of this broker, in the order of Kafka's hash tables (P-615).
-
-        Raises:
-            CoordinatorError: some are still being loaded.
-        """
-        if self._runtime.is_loading:
-            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        now_ms = self._runtime.now_ms()
-        found: list[Transaction] = []
-        everything = [[*shard.transactions.values()] for _, shard in sorted(self._runtime.shards.items())]
-        count = size = 0
-        for transactions in everything:
-            table_size = eager_table_size(len(transactions))
-            of_shard: list[tuple[int, Transaction]] = []
-            for transaction in transactions:
-                if wanted.matches(transaction, now_ms):
-                    of_shard.append((slot(transaction.transactional_id, table_size), transaction))
-                count, size = count + 1, size + len(transaction.transactional_id)
-                if count == LISTED_PER_TURN or size >= MATCHED_PER_TURN:
-                    count = size = 0
-                    await trio.lowlevel.checkpoint()
-            of_shard.sort(key=itemgetter(0))
-            found += [transaction for _, transaction in of_shard]
-        return found
-
     # Events
 
     async def _carry_out(
@@ -340,7 +289,7 @@ class TransactionCoordinator:
 
         fresh_id: int | None = None
         while True:
-            write = self._runtime.begin_write(
+            write = self.runtime.begin_write(
                 transactional_id, TransactionShard.handle, transactional_id, event, fresh_id, after_reply
             )
             if not write.result.response.needs_producer_id:
@@ -357,17 +306,31 @@ class TransactionCoordinator:
                 self._begin_completion(number, transaction)
             else:
                 result.after_reply(partial(self._begin_completion, number, transaction))
-        if result.is_ongoing:
-            self._schedule_timeout_check()
         if shard.transactions:
-            self._schedule_expiry()
+            if self._timeouts is None:
+                from pykbroker.transactions.timeouts import TransactionTimeouts
+
+                self._timeouts = TransactionTimeouts(self.runtime, self._config, self._abort_late)
+            if result.is_ongoing:
+                self._timeouts.schedule_timeout_check()
+            self._timeouts.schedule_expiry()
+
+    async def _abort_late(self, transactional_id: str, now_ms: int) -> ErrorCode:
+        from pykbroker.transactions.events import AbortLate
+
+        try:
+            write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
+        except KafkaError as refusal:
+            return refusal.error_code
+        error: ErrorCode = write.append.error or write.result.response.error
+        return error
 
     def _begin_completion(self, number: int, transaction: Transaction) -> None:
         if self._completion is None:
             from pykbroker.transactions.completion import TransactionCompletion
 
             self._completion = TransactionCompletion(
-                self._runtime,
+                self.runtime,
                 self._node_id,
                 self._metadata,
                 write_marker=self._write_marker,
@@ -375,45 +338,3 @@ class TransactionCoordinator:
                 timeout_ms=self._config.request_timeout_ms,
             )
         self._completion.begin(number, transaction)
-
-    # Time
-
-    def _schedule_timeout_check(self) -> None:
-        """Schedules the next check of timeouts; there is none while no transaction is ongoing."""
-        interval_ms = self._config.transactions.abort_timed_out_transaction_cleanup_interval_ms
-        self._runtime.schedule("timeouts", interval_ms, self._abort_timed_out)
-
-    async def _abort_timed_out(self) -> None:
-        """Aborts transactions that have timed out, and fences their producers (P-140)."""
-        from pykbroker.transactions.events import AbortLate
-
-        now_ms = self._runtime.now_ms()
-        late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
-        for transaction in late:
-            transactional_id = transaction.transactional_id
-            # The other transactions do not wait until this abort is replicated.
-            try:
-                write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
-                error = write.append.error or write.result.response.error
-            except KafkaError as refusal:
-                error = refusal.error_code
-            if error is ErrorCode.NONE:
-                timeout_ms = transaction.current.timeout_ms
-                log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
-            else:
-                log.warning("%r: the transaction that took too long is not aborted: %s", transactional_id, error.name)
-        if any(shard.has_ongoing for shard in self._runtime.shards.values()):
-            self._schedule_timeout_check()
-
-    def _schedule_expiry(self) -> None:
-        interval_ms = self._config.transactions.remove_expired_transaction_cleanup_interval_ms
-        self._runtime.schedule("expiry", interval_ms, self._remove_expired)
-
-    async def _remove_expired(self) -> None:
-        """Deletes transactional ids that have expired (P-56)."""
-        now_ms, expiration_ms = self._runtime.now_ms(), self._config.transactions.transactional_id_expiration_ms
-        for number, shard in self._runtime.shards.items():
-            for tombstones in shard.expired(now_ms, expiration_ms):
-                self._runtime.carry_out(number, shard, tombstones)
-        if any(shard.transactions for shard in self._runtime.shards.values()):
-            self._schedule_expiry()

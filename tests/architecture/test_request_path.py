@@ -93,7 +93,7 @@ EXCEPTIONS = {
         "coordination.runtime.CoordinatorRuntime.when_settled",
         "requests.share_state_calls._outcomes",
         "share_partitions.leader.ShareLeader._write_queued",
-        "share_state.persister.CoordinatorPersister.begin_write",
+        "share_state.persister.SharePersister.begin_write",
         "transactions.coordinator.TransactionCoordinator._deliver",
     },
     "an administrator's request": {

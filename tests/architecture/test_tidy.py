@@ -97,7 +97,7 @@ def test_the_states_of_groups_and_transactions_are_pure() -> None:
         "pykbroker/groups/consumer/requests.py",
         "pykbroker/groups/share/requests.py",
         "pykbroker/groups/streams/requests.py",
-        "pykbroker/transactions/coordinator.py",
+        "pykbroker/transactions/administration.py",
         "pykbroker/transactions/completion.py",
         "pykbroker/transactions/remote_verification.py",
     }

@@ -358,7 +358,7 @@ class GroupValues:
 
     def _state_batch(self) -> Any:
         first = self._pick((0, 0, 1, 2, 3, 5, 10))
-        return write_share_group_state.StateBatch(
+        return read_share_group_state.StateBatch(
             first_offset=first,
             last_offset=first + self._pick((0, 0, 1, 2, 5, 9)),
             delivery_state=self._pick((0, 0, 2, 2, 4)),

@@ -9,6 +9,7 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -16,7 +17,6 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from pykbroker.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -167,7 +167,7 @@ def test_a_batch_without_a_length_below_the_recovery_point() -> None:
     first = min(name for name in WHOLE if name.endswith(".log"))
     size = 12 + int.from_bytes(WHOLE[first][8:12], "big")
     place = log_with((first, size + 8, bytes(4)), without=".snapshot")
-    with pytest.raises(LogError, match="a record batch of length 0"):
+    with pytest.raises(LogError, match="a record batch has the impossible length 0"):
         place.open(recovery_point=63, **OPTIONS)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.share_partitions import acknowledgement
 from pykbroker.share_partitions.share_partition import SharePartition
-from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.persister import SharePersister
 from pykbroker.share_state.shard import ShareStateShard
 from pykbroker.share_state.state import AVAILABLE, PartitionState
 from pykbroker.transactions.shard import TransactionShard
@@ -315,7 +315,7 @@ def _targets_are_not_stored() -> list[Patch]:
 
 
 def _acceptances_are_not_stored() -> list[Patch]:
-    return [(CoordinatorPersister, "begin_write", lambda self, key, write: None)]
+    return [(SharePersister, "begin_write", lambda self, key, write: None)]
 
 
 def _share_locks_never_expire() -> list[Patch]:

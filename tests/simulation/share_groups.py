@@ -191,7 +191,7 @@ class ShareMember:
         if not kept:
             return
         batches = [
-            share_acknowledge.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+            share_fetch.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
             for (first, last), kind in zip(kept, kinds, strict=True)
         ]
         partition = share_acknowledge.AcknowledgePartition(partition_index=place[1], acknowledgement_batches=batches)

@@ -252,8 +252,8 @@ class Node:
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.CancelScope() as self.scope:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.groups.run)
-                await nursery.start(self.transactions.run)
+                await nursery.start(self.groups.runtime.run)
+                await nursery.start(self.transactions.runtime.run)
                 task_status.started()
                 await trio.sleep_forever()
 
@@ -291,7 +291,7 @@ class Connection:
         self._cluster = sender.cluster
         self._receiver = sender.cluster.nodes[broker_id]
 
-    async def request(self, message: Any, timeout_ms: int) -> Any:
+    async def request(self, message: Any, timeout_ms: int, *, is_long: bool = False) -> Any:
         await trio.sleep(self._cluster.random.uniform(0.001, 0.02))
         receiver = self._receiver
         if not receiver.is_alive:

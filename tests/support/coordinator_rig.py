@@ -38,6 +38,10 @@ class CoordinatorRig(DataPath):
         """The coordinator, or the runtime alone."""
         raise NotImplementedError
 
+    def runtime_under_test(self) -> Any:
+        """The coordinator's runtime."""
+        return self.under_test().runtime
+
     def environment(self, partitions: Any = None) -> CoordinatorEnvironment:
         """Environment of the coordinator, with these partitions in place of the broker's own if there are any."""
         return CoordinatorEnvironment(
@@ -69,7 +73,7 @@ class CoordinatorRig(DataPath):
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Runs the coordinator; closes the logs in the end."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.under_test().run)
+            await nursery.start(self.runtime_under_test().run)
             yield nursery
             nursery.cancel_scope.cancel()
         self.close()

@@ -118,7 +118,7 @@ class DataPath:
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)
-        unused: Any = SimpleNamespace(load_missing=lambda: None)
+        unused: Any = SimpleNamespace(runtime=SimpleNamespace(load_missing=lambda: None))
         self.services = Services(
             config=config,
             cluster_id="test",

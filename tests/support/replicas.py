@@ -83,7 +83,7 @@ class ReplicaBroker:
         self.proposals.clear()
         self.leader_id = -1
         self._make_session()
-        unused: Any = SimpleNamespace(load_missing=lambda: None)
+        unused: Any = SimpleNamespace(runtime=SimpleNamespace(load_missing=lambda: None))
         values: dict[str, Any] = {
             **dict.fromkeys(("controller", "groups", "transactions", "producer_ids", "run_in_thread"), unused),
             "config": config,

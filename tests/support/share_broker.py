@@ -21,7 +21,7 @@ from pykbroker.protocol.records.record import Record
 from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_partitions.registry import SharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.persister import SharePersister
 from pykbroker.share_state.state import SharePartitionKey
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.data_path import NODE_ID, NOW_MS, cluster_image, topic_id, topic_image
@@ -43,7 +43,7 @@ class ShareBroker(CoordinatorRig):
         self._configs |= {key.replace("_", "."): value for key, value in configs.items()}
         self.complete(self.services.metadata.image)
         self.coordinator = ShareCoordinator(self.services.config, self.environment())
-        self.persister = CoordinatorPersister(self.coordinator, NODE_ID, self._connect, lambda: None)
+        self.persister = SharePersister(self.coordinator, NODE_ID, self._connect, lambda: None)
         shares = LazySharePartitions(self._make_shares)
         self.services = self.services.replaced(share_state=self.coordinator, shares=shares)
         self.sessions: dict[str, int] = {}
@@ -86,7 +86,7 @@ class ShareBroker(CoordinatorRig):
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Runs the broker, with the state of both share partitions initialized; closes the logs in the end."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.coordinator.run)
+            await nursery.start(self.coordinator.runtime.run)
             await nursery.start(self.services.shares.run)
             for partition in (0, 1):
                 await self.persister.initialize(SharePartitionKey(GROUP, topic_id(TOPIC), partition), 1, -1)

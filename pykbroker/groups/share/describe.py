@@ -11,7 +11,8 @@ from pykbroker.groups.share.group import ShareGroup
 from pykbroker.groups.share.member import ShareMember
 from pykbroker.groups.share.target import ASSIGNOR
 from pykbroker.java_order import timeline_order
-from pykbroker.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+from pykbroker.protocol.messages.consumer_group_describe import Assignment, TopicPartitions
+from pykbroker.protocol.messages.share_group_describe import DescribedGroup, Member
 from pykbroker.protocol.steps import Steps
 
 

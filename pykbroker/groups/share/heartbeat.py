@@ -23,14 +23,9 @@ from pykbroker.groups.share.records import current_record, epoch_record, member_
 from pykbroker.groups.share.target import ASSIGNOR, compute_target
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.share_group_heartbeat import (
-    Assignment as AssignmentMessage,
-)
-from pykbroker.protocol.messages.share_group_heartbeat import (
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from pykbroker.protocol.messages.consumer_group_heartbeat import Assignment as AssignmentMessage
+from pykbroker.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykbroker.protocol.steps import Steps, list_in_steps
 
 

@@ -12,17 +12,8 @@ from pykbroker.groups.streams.topology import StreamsTopology
 from pykbroker.java_order import timeline_order
 from pykbroker.protocol.log_messages.streams_group_records import Subtopology as StoredSubtopology
 from pykbroker.protocol.log_messages.streams_group_records import TopicInfo as StoredTopicInfo
-from pykbroker.protocol.messages.streams_group_describe import (
-    Assignment,
-    DescribedGroup,
-    Endpoint,
-    KeyValue,
-    Member,
-    Subtopology,
-    TaskIds,
-    TopicInfo,
-    Topology,
-)
+from pykbroker.protocol.messages.streams_group_describe import Assignment, DescribedGroup, Member, Subtopology, Topology
+from pykbroker.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TopicInfo
 from pykbroker.protocol.steps import Steps
 
 

@@ -114,6 +114,9 @@ class Rig(CoordinatorRig):
     def under_test(self) -> Any:
         return self.runtime
 
+    def runtime_under_test(self) -> Any:
+        return self.runtime
+
     async def create_internal_topic(self, topic: InternalTopic) -> None:
         self.created.append(topic)
         await trio.sleep(1)

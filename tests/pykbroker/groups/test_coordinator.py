@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -60,6 +61,7 @@ from tests.pykbroker.groups.driver import Driver
 from tests.pykbroker.groups.rig import Rig
 from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_id, topic_image
+from tests.support.turns import with_turns
 
 PARTITION_OF_G = coordinator_partition("g", 5)
 
@@ -185,7 +187,7 @@ async def test_the_tombstones_of_a_large_group_are_encoded_in_turns_p_107(
 ) -> None:
     """P-107: in one batch with the group's; of the offsets that it has when it is deleted."""
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
-    rig, turns = Rig(tmp_path), 0
+    rig = Rig(tmp_path)
     async with rig.running():
         await rig.commit(7)
         shard = rig.groups.runtime.shards[PARTITION_OF_G]
@@ -194,18 +196,9 @@ async def test_the_tombstones_of_a_large_group_are_encoded_in_turns_p_107(
         for number in range(500):
             shard.offsets.put("g", "many", number, committed)
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                if is_changed and turns == 10:
-                    await rig.commit(8, partition=1)
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other)
-            assert await administration.delete_groups(rig.groups, ["g"]) == {"g": ErrorCode.NONE}
-            nursery.cancel_scope.cancel()
+        change = partial(rig.commit, 8, partition=1) if is_changed else None
+        deleted, turns = await with_turns(administration.delete_groups(rig.groups, ["g"]), change, at=10)
+        assert deleted == {"g": ErrorCode.NONE}
         assert turns > 20
         assert (shard.offsets.of_group("g"), "g" in shard.groups) == ({}, False)
         *_, batch = partition_of_g(rig).log.iter_batches()
@@ -409,7 +402,7 @@ async def test_stopping_sends_away_whoever_is_parked_p_90(tmp_path: Path) -> Non
 
         nursery.start_soon(join)
         await trio.testing.wait_all_tasks_blocked()
-        rig.groups.stop()
+        rig.groups.runtime.stop()
         await trio.testing.wait_all_tasks_blocked()
         assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
         assert await rig.commit(1) == ErrorCode.COORDINATOR_NOT_AVAILABLE

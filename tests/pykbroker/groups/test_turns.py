@@ -541,7 +541,7 @@ async def test_a_coordinator_that_stops_while_a_heartbeat_is_prepared(large_rig:
                 return error.error_code
             return ErrorCode.NONE
 
-        error_code, _ = await with_turns(refusal(), rig.groups.stop, at=COUNT // PIECE + 8)
+        error_code, _ = await with_turns(refusal(), rig.groups.runtime.stop, at=COUNT // PIECE + 8)
         assert error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert not rig.groups.consumer._large._turns
 

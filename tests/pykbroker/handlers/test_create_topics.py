@@ -213,7 +213,7 @@ def test_a_refused_request_is_told_for_every_topic() -> None:
 def test_refused_names_come_last_in_the_order_of_hash_sets() -> None:
     """P-146: in the order of a HashSet of all names, and those that came twice before them in that of their own."""
     context = make_context(7)
-    acls = {bytes(16): Acl(TOPIC, "z", LITERAL, context.principal, "*", CREATE, ALLOW)}
+    acls = {bytes(16): Acl(TOPIC, "z", LITERAL, context.connection.principal, "*", CREATE, ALLOW)}
     context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
     refused = [f"t{number}" for number in range(20)]
     names = [*refused, "y", "__cluster_metadata", "x", "z", "x", "y"]

@@ -77,7 +77,7 @@ def test_an_id_beside_a_name_that_comes_twice_is_deleted() -> None:
 def test_a_deletion_that_fails_as_a_whole_has_a_result_for_each_topic() -> None:
     """P-148: also for those that the client may not delete."""
     context = _context(6)
-    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, context.principal, "*", DELETE, ALLOW)}
+    acls = {bytes(16): Acl(TOPIC, "a", LITERAL, context.connection.principal, "*", DELETE, ALLOW)}
     context.services = context.services.replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
     failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
     context.services.controller.failure = failure  # type: ignore[attr-defined]

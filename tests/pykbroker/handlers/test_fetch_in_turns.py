@@ -17,6 +17,7 @@ from pykbroker.replication.caught_up import CaughtUpConsumer
 from pykbroker.replication.partition import Partition
 from pykbroker.requests.fetch_responses import ResponseParts
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
+from tests.support.turns import Turns, with_turns
 
 VERSION = 17
 PARTITIONS = 20
@@ -70,18 +71,8 @@ def on_read(monkeypatch: pytest.MonkeyPatch, number: int, effect: Any) -> None:
 async def test_others_have_their_turn_between_partitions(path: DataPath) -> None:
     for number in range(PARTITIONS):
         put(path, number)
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
-        sizes = release(await path.call(handle_fetch, asked(), VERSION))
-        nursery.cancel_scope.cancel()
+    response, turns = await with_turns(path.call(handle_fetch, asked(), VERSION))
+    sizes = release(response)
     assert len(sizes) == PARTITIONS
     assert all(sizes.values())
     assert turns >= PARTITIONS / 2
@@ -227,27 +218,21 @@ async def test_others_have_their_turn_while_a_long_response_is_made(
     session = await path.call(handle_fetch, asked(session_epoch=0), VERSION)
     for number in range(PARTITIONS):
         put(path, number)
-    turns, turns_at_adds, leased = 0, list[int](), list[FileRange]()
+    turns, turns_at_adds, leased = Turns(), list[int](), list[FileRange]()
     add = ResponseParts.add
 
     def watched_add(self: ResponseParts, asked: Any, data: Any) -> None:
-        turns_at_adds.append(turns)
+        turns_at_adds.append(turns.count)
         leased.append(data.records)
         if is_left and len(leased) == 5:
             scope.cancel()
         add(self, asked, data)
 
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
     monkeypatch.setattr(ResponseParts, "add", watched_add)
     context = path.context(ApiKey.FETCH, VERSION, "test")
     request = asked(partitions=0, session_id=session.session_id, session_epoch=1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
+        nursery.start_soon(turns.run)
         with trio.CancelScope() as scope:
             response = await handle_fetch(context, request)
             assert len(release(response)) == PARTITIONS
@@ -266,22 +251,16 @@ async def test_others_have_their_turn_between_many_partitions_that_are_not_read(
     session = await path.call(handle_fetch, asked(session_epoch=0), VERSION)
     release(await path.call(handle_fetch, asked(partitions=0, session_id=session.session_id, session_epoch=1), VERSION))
     times: list[float | None] = []
-    turns = 0
+    turns = Turns()
 
     def on_fetch(self: CaughtUpConsumer, now: float | None) -> float | None:
         times.append(now)
-        return turns + 1.0 if now is None else now
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
+        return turns.count + 1.0 if now is None else now
 
     monkeypatch.setattr(Partition, "read", lambda *_, **__: pytest.fail("nothing has changed"))
     monkeypatch.setattr(CaughtUpConsumer, "on_fetch", on_fetch)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
+        nursery.start_soon(turns.run)
         request = asked(partitions=0, session_id=session.session_id, session_epoch=2)
         response = await path.call(handle_fetch, request, VERSION)
         assert response.responses == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pykbroker.share_partitions.sessions import SessionKey
 from pykbroker.share_state.state import ACQUIRED, SharePartitionKey
 from tests.support.data_path import NOW_MS, topic_id, topic_image
 from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.turns import with_turns
 
 TOPIC = "many"
 COUNT = 80
@@ -94,23 +94,6 @@ def partitions_with_records(response: Any) -> set[int]:
     return {p.partition_index for topic in response.responses for p in topic.partitions if p.acquired_records}
 
 
-async def with_turns(work: Awaitable[Any]) -> tuple[Any, int]:
-    """Result of the work, during which no time passes, and the number of turns that another task had meanwhile."""
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
-        result = await work
-        nursery.cancel_scope.cancel()
-    return result, turns
-
-
 async def test_others_have_turns_while_records_are_acquired_and_acknowledged(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     async with broker.running():
@@ -130,7 +113,7 @@ async def test_others_have_turns_during_share_acknowledge(tmp_path: Path) -> Non
     async with broker.running():
         await broker.prepare()
         assert await broker.acquire("m") == set(range(COUNT))
-        batch = share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
+        batch = share_fetch.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
         asked = [
             share_acknowledge.AcknowledgePartition(partition_index=number, acknowledgement_batches=[batch])
             for number in range(COUNT)

@@ -27,7 +27,7 @@ from pykbroker.protocol.messages.list_transactions import ListTransactionsReques
 from pykbroker.transactions.states import TransactionState as LoggedTransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.data_path import NODE_ID, NOW_MS, topic_image
-from tests.support.turns import with_turns
+from tests.support.turns import Turns, with_turns
 
 P = FIRST_PRODUCER_ID
 
@@ -319,18 +319,6 @@ async def test_the_coordinator_of_an_id_p_88_p_89(tmp_path: Path) -> None:
             await trio.sleep(0.1)
 
 
-class Turns:
-    """Counts the turns of another task while requests are served."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def run(self) -> None:
-        while True:
-            await trio.lowlevel.checkpoint()
-            self.count += 1
-
-
 async def test_others_have_turns_between_many_transactions_and_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,23 +344,17 @@ async def test_others_have_turns_while_partitions_of_many_topics_are_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
-    rig, names, turns = Rig(tmp_path), [f"t{number}" for number in range(50)], 0
+    rig, names, turns = Rig(tmp_path), [f"t{number}" for number in range(50)], Turns()
     rig.change(*rig.services.metadata.image.topics_by_name.values(), *(topic_image(name, 2) for name in names))
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
 
     async with rig.running() as nursery:
         await rig.begin()
-        nursery.start_soon(other)
-        before = turns
+        nursery.start_soon(turns.run)
+        before = turns.count
         topics: dict[str, Any] = {name: [0, 1, 1] for name in names}
         codes = await add_old(rig, **topics)
         assert set(codes.values()) == {ErrorCode.NONE}
         # Turns for the topics and their two partitions, and for the four elements of each topic's result.
-        assert turns - before >= 7 * len(names)
+        assert turns.count - before >= 7 * len(names)
         expected = {(name, number) for name in names for number in (0, 1)}
         assert rig.transaction().current.partitions == expected

@@ -100,27 +100,14 @@ from tests.support.admin import make_context, make_services
 from tests.support.data_path import DataPath, batch, cluster_image, topic_image
 from tests.support.services import Services
 from tests.support.ticking_clock import TickingClock
+from tests.support.turns import with_turns
 
 TOPICS = 400
 
 
 def _turns_of(handler: Any, context: RequestContext[Services], request: Any) -> int:
     """Number of times that another task runs before the request is answered."""
-    turns = 0
-
-    async def other(answers: list[Any]) -> None:
-        nonlocal turns
-        while not answers:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async def main() -> None:
-        answers: list[Any] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other, answers)
-            answers.append(await handler(context, request))
-
-    trio.run(main, clock=TickingClock())
+    _, turns = trio.run(with_turns, handler(context, request), clock=TickingClock())
     return turns
 
 

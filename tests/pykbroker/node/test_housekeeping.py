@@ -28,6 +28,7 @@ from pykbroker.node import housekeeping
 from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
+from tests.support.turns import with_turns
 
 Result = TypeVar("Result")
 
@@ -503,26 +504,13 @@ async def test_other_tasks_run_between_the_logs_of_a_broker_with_many(
     monkeypatch.setattr(task_turns, "TURN_S", -1.0)
     path = DataPath(tmp_path, cluster_image(topic_image("t", 9)))
     path.services.run_in_thread = InPlace().run
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
-        await trio.lowlevel.checkpoint()
-        for work in (
-            housekeeping._delete_old_segments,
-            housekeeping._flush_and_checkpoint,
-            housekeeping._expire_producers,
-        ):
-            before = turns
-            await work(path.services)
-            assert turns - before >= 3
-        nursery.cancel_scope.cancel()
+    for work in (
+        housekeeping._delete_old_segments,
+        housekeeping._flush_and_checkpoint,
+        housekeeping._expire_producers,
+    ):
+        _, turns = await with_turns(work(path.services))
+        assert turns >= 3
     path.close()
 
 

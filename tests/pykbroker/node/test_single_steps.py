@@ -18,7 +18,7 @@ from pykbroker.errors import CoordinatorError, KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.logstore.errors import DirectoryLocked, LogError, StorageError
 from pykbroker.network.connection_limits import ConnectionLimits
-from pykbroker.node import broker_server, controller_server, housekeeping, quorum_node, sasl_mechanisms
+from pykbroker.node import broker_services, controller_server, housekeeping, quorum_node, sasl_mechanisms
 from pykbroker.node.node_directory import open_directories
 from pykbroker.node.running_listeners import RunningListeners
 from pykbroker.node.sasl_mechanisms import _MetadataCredentials
@@ -40,6 +40,7 @@ from pykbroker.testing import client_kafka_python
 from pykbroker.testing.local_cluster import LocalCluster
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.marker_queue import MarkerQueue
+from pykbroker.transactions.timeouts import TransactionTimeouts
 from tests.support.data_path import NOW_MS, ManualClock
 
 
@@ -175,9 +176,9 @@ async def test_an_api_that_no_controller_has() -> None:
 
 def test_other_brokers_of_a_broker_alone() -> None:
     with pytest.raises(NodeUnreachable, match="broker 3 is not registered"):
-        broker_server._connect(None, 3, "markers")
+        broker_services._connect(None, 3, "markers")
     clients = fake(connect=lambda broker_id, purpose: (broker_id, purpose))
-    assert broker_server._connect(clients, 3, "markers") == (3, "markers")
+    assert broker_services._connect(clients, 3, "markers") == (3, "markers")
 
 
 async def test_an_unregistered_broker_reports_no_directories() -> None:
@@ -349,9 +350,10 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "")
 
     shard = fake(timed_out=lambda now_ms: [fake(transactional_id="x")], has_ongoing=False)
-    await TransactionCoordinator._abort_timed_out(
-        fake(_runtime=fake(now_ms=lambda: 5, shards={0: shard}), _begin=begin, level=2)
-    )
+    coordinator = fake(_begin=begin, level=2)
+    abort = partial(TransactionCoordinator._abort_late, coordinator)
+    runtime = fake(now_ms=lambda: 5, shards={0: shard})
+    await TransactionTimeouts(runtime, fake(), abort)._abort_timed_out()
     assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
 
 
@@ -486,7 +488,7 @@ async def test_an_internal_topic_that_exists_already_is_no_failure(code: ErrorCo
 
     refused: KafkaError | None = None
     try:
-        await broker_server._create_internal_topic(fake(request=request), topic)
+        await broker_services._create_internal_topic(fake(request=request), topic)
     except KafkaError as error:
         refused = error
     assert [(each.name, each.num_partitions, each.replication_factor) for each in asked[0].topics] == [

@@ -19,8 +19,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.requests.auto_topic_creation import create_missing_topics, create_request
 from pykbroker.requests.background_tasks import BackgroundTasks
-from pykbroker.requests.certificate_changes import check_tls
-from pykbroker.requests.config_alteration import check_at_broker
+from pykbroker.requests.config_alteration import check_at_broker, check_tls
 from pykbroker.requests.controller_calls import forwarded, quorum_of
 from pykbroker.requests.error_responses import _items
 from pykbroker.requests.share_requests import Acknowledgements

@@ -85,7 +85,7 @@ def _plainly(context: RequestContext[Services], with_operations: bool) -> list[M
         if with_operations and version >= 8:
             described.topic_authorized_operations = EVERY_OPERATION[TOPIC]
         for partition in topic.partitions.values():
-            alive = [replica for replica in partition.replicas if metadata.is_alive(replica)]
+            alive = [r for r in partition.replicas if r in image.brokers and not image.brokers[r].is_fenced]
             offline = [r for r in partition.replicas if r not in alive or not has_its_directory(image, partition, r)]
             one = MetadataResponsePartition(
                 partition_index=partition.partition,

@@ -30,7 +30,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from pykbroker.protocol.steps import PIECE, finished
-from pykbroker.requests.audit_lines import audit
+from pykbroker.requests.invocation import audit
 from pykbroker.security.audit import audit_refused_login, names
 from tests.support.admin import make_context
 

@@ -68,10 +68,10 @@ async def test_a_state_outlives_the_coordinator(tmp_path: Path) -> None:
             assert await rig.write_at(offset) is None
         state = PartitionState(1, 0, (StateBatch(0, 6, ACKNOWLEDGED, 1),), -1, 0)
         assert await rig.coordinator.read(KEY, 0) == state
-        rig.coordinator.stop()
+        rig.coordinator.runtime.stop()
         assert await outcome_of(rig.coordinator.read, KEY, 0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         rig.coordinator = rig.make()
-        await nursery.start(rig.coordinator.run)
+        await nursery.start(rig.coordinator.runtime.run)
         assert await rig.coordinator.read(KEY, 0) == state
         assert await rig.coordinator.read_summary(KEY) == state._replace(batches=())
 
@@ -146,7 +146,7 @@ async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
     async with rig.running():
         for number in range(60):
             assert await rig.coordinator.initialize(KEY._replace(group_id=f"g{number}"), 1, 0) is None
-        shards = rig.coordinator._runtime.shards.values()
+        shards = rig.coordinator.runtime.shards.values()
         rig.change(topic_image(SHARE_STATE_TOPIC, 3))
         left = []
         while sum(len(shard.states) for shard in shards):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from pykbroker.protocol.messages import initialize_share_group_state, read_share
 from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykbroker.share_state.coordinator import ShareCoordinator
-from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.persister import SharePersister
 from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, Refusal, SharePartitionKey, StateBatch, WriteState
 from tests.pykbroker.share_state.test_coordinator import KEY, Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id, topic_image
@@ -52,7 +53,7 @@ class Remote:
         self.failures = 0
         self.asked = 0
 
-    async def request(self, message: Any, timeout_ms: int) -> Any:
+    async def request(self, message: Any, timeout_ms: int, *, is_long: bool = False) -> Any:
         self.asked += 1
         if self.failures:
             self.failures -= 1
@@ -67,13 +68,11 @@ class Elsewhere(ShareCoordinator):
     """A share coordinator of a broker that leads nothing: the other one leads all share partitions."""
 
     def __init__(self) -> None:
-        pass
-
-    def leader(self, key: str) -> int | None:
-        return REMOTE_ID
+        runtime: Any = SimpleNamespace(leader=lambda key: REMOTE_ID)
+        self.runtime = runtime
 
 
-def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
+def persisters(rig: Rig, remote: Remote) -> list[SharePersister]:
     """One on the broker of the coordinator, and one on another."""
     rig.services = rig.services.replaced(share_state=rig.coordinator)
 
@@ -81,8 +80,8 @@ def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
         rig.coordinator.request_topic_creation(1)
 
     return [
-        CoordinatorPersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
-        CoordinatorPersister(Elsewhere(), NODE_ID, lambda broker_id: remote, create),
+        SharePersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
+        SharePersister(Elsewhere(), NODE_ID, lambda broker_id: remote, create),
     ]
 
 
@@ -143,7 +142,7 @@ async def test_p365_a_coordinator_that_is_not_found_has_a_text_of_its_own(
     rig = Rig(tmp_path)
     async with rig.running():
         persister, _ = persisters(rig, Remote(rig))
-        monkeypatch.setattr(rig.coordinator, "leader", lambda key: -1)
+        monkeypatch.setattr(rig.coordinator.runtime, "leader", lambda key: -1)
         text = "Error in find coordinator. Exhausted max retries to find coordinator without success."
         missing = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
         assert await persister.initialize(KEY, 1, 0) == missing
@@ -232,7 +231,7 @@ async def test_a_coordinator_without_a_leader_is_asked_again(tmp_path: Path, mon
         persister, _ = persisters(rig, Remote(rig))
         assert await persister.initialize(KEY, 1, 0) is None
         leaders = iter([-1, -1, NODE_ID, NODE_ID])
-        monkeypatch.setattr(rig.coordinator, "leader", lambda key: next(leaders))
+        monkeypatch.setattr(rig.coordinator.runtime, "leader", lambda key: next(leaders))
         assert await persister.initialize(KEY, 2, 0) is None
         assert next(leaders) == NODE_ID
 
@@ -257,7 +256,7 @@ async def test_a_write_to_a_coordinator_that_has_stopped_is_given_up(tmp_path: P
     async with rig.running():
         persister, _ = persisters(rig, Remote(rig))
         assert await persister.initialize(KEY, 1, 0) is None
-        rig.coordinator.stop()
+        rig.coordinator.runtime.stop()
         begun = persister.begin_write(KEY, WriteState(1, 0, 0, 0, [StateBatch(0, 1, ACKNOWLEDGED, 1)]))
         assert callable(begun)
         text = "Error in write state RPC. Exhausted max retries to complete write state RPC without success."
@@ -294,7 +293,7 @@ async def test_an_answer_about_nothing(tmp_path: Path) -> None:
     """A broker of another kind may answer so."""
 
     class Empty(Remote):
-        async def request(self, message: Any, timeout_ms: int) -> Any:
+        async def request(self, message: Any, timeout_ms: int, *, is_long: bool = False) -> Any:
             return read_share_group_state.ReadShareGroupStateResponse()
 
     rig = Rig(tmp_path)
@@ -313,7 +312,7 @@ async def test_a_request_about_very_many_share_partitions_is_served_a_few_at_a_t
 
         async def look() -> None:
             while True:
-                sizes.append(sum(len(shard.states) for shard in rig.coordinator._runtime.shards.values()))
+                sizes.append(sum(len(shard.states) for shard in rig.coordinator.runtime.shards.values()))
                 await trio.lowlevel.checkpoint()
 
         m = initialize_share_group_state

@@ -21,6 +21,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.transactions.administration import describe_transaction
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.state_log import decode_record
 from pykbroker.transactions.states import LoggedState
@@ -164,7 +165,7 @@ class Rig(CoordinatorRig):
     # What there is
 
     def transaction(self, transactional_id: str = "x") -> Transaction:
-        return self.transactions.find(transactional_id)
+        return describe_transaction(self.transactions, transactional_id)
 
     def written(self, transactional_id: str = "x") -> list[LoggedState | None]:
         """The records of an id, oldest first."""

@@ -20,7 +20,8 @@ from pykbroker.handlers.list_transactions import handle_list_transactions
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from pykbroker.protocol.steps import PIECE
-from pykbroker.transactions import coordinator
+from pykbroker.transactions import administration
+from pykbroker.transactions.administration import describe_transaction, list_transactions
 from pykbroker.transactions.completion import TransactionCompletion
 from pykbroker.transactions.shard import LARGE, TransactionFilter
 from pykbroker.transactions.state_log import encode_value
@@ -28,6 +29,7 @@ from pykbroker.transactions.states import ProducerIdentity, TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.coordinator_errors import outcome, outcome_of
 from tests.support.data_path import topic_image
+from tests.support.turns import with_turns
 
 P = FIRST_PRODUCER_ID
 COMMITTED = [
@@ -115,27 +117,19 @@ async def test_a_transaction_of_very_many_partitions(
     async with rig.running(), plain.running():
         known = await rig.begin()
         assert await plain.begin() == known
-        turns = 0
 
         async def disturb() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-                if turns == 2 and disturbance == "other partitions":
-                    assert await add(rig, "other") is ErrorCode.NONE
-                elif turns == 2 and disturbance == "the same partitions":
-                    assert await add(rig, *names) is ErrorCode.NONE
-                elif turns == 2 and disturbance == "a new leader":
-                    rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, leader_epoch=1))
-                elif turns == 2 and disturbance == "a level":
-                    rig.set_level(0)
+            if disturbance == "other partitions":
+                assert await add(rig, "other") is ErrorCode.NONE
+            elif disturbance == "the same partitions":
+                assert await add(rig, *names) is ErrorCode.NONE
+            elif disturbance == "a new leader":
+                rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, leader_epoch=1))
+            elif disturbance == "a level":
+                rig.set_level(0)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(disturb)
-            error = await add(rig, *names)
-            nursery.cancel_scope.cancel()
-        assert turns >= (2 if disturbance else len(names) // PIECE - 1)
+        error, turns = await with_turns(add(rig, *names), disturb)
+        assert turns >= (3 if disturbance else len(names) // PIECE)
         if disturbance == "a new leader":
             assert error is ErrorCode.NOT_COORDINATOR
             return
@@ -153,7 +147,7 @@ async def test_a_transaction_of_very_many_partitions(
         await trio.sleep(1)
         assert states(rig)[-1] is TransactionState.COMPLETE_COMMIT
         assert values(rig) == values(plain)
-        assert not any(shard._encoded for shard in rig.transactions._runtime.shards.values())
+        assert not any(shard._encoded for shard in rig.transactions.runtime.shards.values())
 
 
 async def test_verification_p_135(tmp_path: Path) -> None:
@@ -428,7 +422,7 @@ async def test_a_stopped_coordinator_answers_nobody(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         await rig.begin()
-        rig.transactions.stop()
+        rig.transactions.runtime.stop()
         assert (await rig.init())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -537,14 +531,14 @@ async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
         await trio.sleep(3601)
         await rig.begin("used")
         await trio.sleep(2 * 3600)
-        assert outcome(rig.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.written("unused")[-1] is None
-        assert outcome(rig.transactions.find, "used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert rig.transaction("open").current.state is TransactionState.ONGOING
         assert (await rig.end((P, 0), transactional_id="unused"))[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     again = Rig(tmp_path)
     async with again.running():
-        assert outcome(again.transactions.find, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, again.transactions, "unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
@@ -554,7 +548,10 @@ async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
             await rig.begin(f"{number:030000}")
         await trio.sleep(3601)
         for number in range(30):
-            assert outcome(rig.transactions.find, f"{number:030000}") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            assert (
+                outcome(describe_transaction, rig.transactions, f"{number:030000}")
+                is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            )
 
 
 async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
@@ -562,7 +559,7 @@ async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
     async with rig.running():
         rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
         assert (await rig.init())[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_two_at_once_who_begin_get_two_epochs(tmp_path: Path) -> None:
@@ -604,12 +601,12 @@ async def test_lists_and_descriptions_of_another_broker(tmp_path: Path) -> None:
     async with rig.running():
         await rig.begin()
     again = Rig(tmp_path)
-    assert await outcome_of(again.transactions.list, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await outcome_of(list_transactions, again.transactions, everything) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = await again.answer(handle_list_transactions, ListTransactionsRequest(), 1)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert outcome(again.transactions.find, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert outcome(describe_transaction, again.transactions, "x") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     async with again.running():
-        found = await again.transactions.list(everything)
+        found = await list_transactions(again.transactions, everything)
         assert [transaction.transactional_id for transaction in found] == ["x"]
 
 
@@ -621,28 +618,17 @@ async def test_transactions_are_listed_in_kafkas_order(tmp_path: Path) -> None:
     async with rig.running():
         for number in range(14):
             await rig.begin(f"txn-{number}")
-        found = await rig.transactions.list(TransactionFilter())
+        found = await list_transactions(rig.transactions, TransactionFilter())
         assert [transaction.transactional_id for transaction in found] == expected
 
 
 async def test_a_list_of_very_many_lets_others_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
-    monkeypatch.setattr(coordinator, "LISTED_PER_TURN", 2)
+    monkeypatch.setattr(administration, "LISTED_PER_TURN", 2)
     async with rig.running():
         for number in range(5):
             await rig.begin(f"x{number}")
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            found = await rig.transactions.list(TransactionFilter())
-            nursery.cancel_scope.cancel()
+        found, turns = await with_turns(list_transactions(rig.transactions, TransactionFilter()))
         assert len(found) == 5
         assert turns > 0
 

@@ -23,6 +23,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from pykbroker.protocol.topic_partition import TopicPartition
+from pykbroker.transactions.administration import describe_transaction, list_transactions
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TransactionState
@@ -47,7 +48,9 @@ class OtherBroker:
         self.connections = 0
         self.arrived = trio.Event()
 
-    async def request(self, message: WriteTxnMarkersRequest, timeout_ms: int) -> WriteTxnMarkersResponse:
+    async def request(
+        self, message: WriteTxnMarkersRequest, timeout_ms: int, *, is_long: bool = False
+    ) -> WriteTxnMarkersResponse:
         asked = decode(WriteTxnMarkersRequest, 2, memoryview(encode(message, 2)))
         self.requests.append(
             [
@@ -228,9 +231,9 @@ async def test_p435_a_new_id_is_described_before_its_record_is_replicated(tmp_pa
         rig.partition.hold(0)
         begun = Asked(nursery, rig.init)
         await wait_all_tasks_blocked()
-        found = rig.transactions.find("x")
+        found = describe_transaction(rig.transactions, "x")
         assert (found.current.state, found.current.producer_epoch) == (TransactionState.EMPTY, -1)
-        assert await rig.transactions.list(TransactionFilter()) == [found]
+        assert await list_transactions(rig.transactions, TransactionFilter()) == [found]
         rig.partition.release()
         await wait_all_tasks_blocked()
         assert begun.answer[0] == ErrorCode.NONE
@@ -266,7 +269,7 @@ async def test_an_expired_id_is_busy_until_its_tombstone_is_replicated(tmp_path:
         assert (await rig.init())[0] == BUSY
         rig.partition.release()
         await wait_all_tasks_blocked()
-        assert outcome(rig.transactions.find, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert outcome(describe_transaction, rig.transactions, "x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 # Markers for partitions that are led elsewhere

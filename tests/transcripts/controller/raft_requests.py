@@ -80,7 +80,7 @@ class Quorum(NamedTuple):
         }
         request = end_quorum_epoch.EndQuorumEpochRequest(
             cluster_id=self.cluster_id,
-            leader_endpoints=[end_quorum_epoch.LeaderEndpoint(name="CONTROLLER", host="127.0.0.1", port=CLOSED_PORT)],
+            leader_endpoints=[begin_quorum_epoch.LeaderEndpoint(name="CONTROLLER", host="127.0.0.1", port=CLOSED_PORT)],
         )
         return self._filled(request, end_quorum_epoch, values, changes)
 
@@ -261,7 +261,7 @@ class Quorum(NamedTuple):
         described = {
             **known,
             "current_leader_epoch": self.epoch,
-            "listeners": [update_raft_voter.Listener(name="CONTROLLER", host="127.0.0.1", port=CLOSED_PORT)],
+            "listeners": [add_raft_voter.Listener(name="CONTROLLER", host="127.0.0.1", port=CLOSED_PORT)],
             "kraft_version_feature": update_raft_voter.KRaftVersionFeature(max_supported_version=1),
         }
         odd = update_raft_voter.KRaftVersionFeature(min_supported_version=1, max_supported_version=0)
