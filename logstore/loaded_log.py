@@ -99,6 +99,7 @@ class LoadedLog:
         "_config",
         "_name",
         "_policy",
+        "_start_batch",
         "durability",
         "epochs",
         "history",
@@ -120,6 +121,8 @@ class LoadedLog:
         self.epochs = parts.epochs
         self.history = parts.history
         self.log_start_offset = parts.log_start_offset
+        # The log start offset of the last search of `_base_of_log_start`, and what it found.
+        self._start_batch = (-1, -1)
         sealed_to = min(parts.recovery_point, parts.segments.active.base_offset)
         self.durability = Durability(parts.recovery_point, sealed_to, on_point_lowered)
         self.pending = PendingFiles(parts.segments.active.filesystem, parts.history)
@@ -399,7 +402,20 @@ class LoadedLog:
         # watermark moves, which then need not look at the state of producers. The result is the same.
         producers.forget_replicated(high_watermark)
         unstable = producers.first_unstable_offset
-        return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self.log_start_offset))
+        if unstable < 0:
+            return high_watermark
+        if unstable < self.log_start_offset:
+            unstable = self._base_of_log_start()
+        return min(high_watermark, unstable)
+
+    def _base_of_log_start(self) -> int:
+        """Base offset of the batch that has the log start offset, or of the next batch; the log end without one."""
+        start = self.log_start_offset
+        if self._start_batch[0] != start:
+            # A read of one byte finds the batch and reads nothing of it.
+            found = self.segments.read(start, 1, self.segments.end_offset, at_least_one=False)
+            self._start_batch = start, found.first_offset
+        return self._start_batch[1]
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
         upper_offset = self.segments.offset_behind(offset, records)

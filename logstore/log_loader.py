@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.open_files import OpenFiles
@@ -183,16 +184,27 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
 def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, directory: str, swaps: list[str]) -> None:
     """Completes an interrupted compaction: replaces the old segments by the complete `.swap` segments."""
     first, end = 1 << 63, -1
-    whole = {base_offset_of(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
+    whole: set[int] = set()
+    for name in swaps:
+        if not name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            continue
+        segment = SealedSegment(directory, base_offset_of(name), open_files, SWAP_SUFFIX)
+        try:
+            segment_end = segment.next_offset()
+        except CorruptSegment:
+            if not filesystem.exists(f"{directory}/{name.removesuffix(SWAP_SUFFIX)}"):
+                raise
+            # No compaction wrote this: its result is on the disk before it has this name.
+            continue
+        finally:
+            segment.close()
+        whole.add(segment.base_offset)
+        first = min(first, segment.base_offset)
+        end = max(end, segment_end)
     for name in swaps:
         if base_offset_of(name) not in whole:
-            # An index whose log file has no `.swap` name: logs are renamed last, so this result is not complete.
+            # No log, or an index whose log file has no `.swap` name: logs are renamed last, so this is not complete.
             filesystem.remove(f"{directory}/{name}")
-        elif name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            segment = SealedSegment(directory, base_offset_of(name), open_files, SWAP_SUFFIX)
-            first = min(first, segment.base_offset)
-            end = max(end, segment.next_offset())
-            segment.close()
     for entry in filesystem.list(directory):
         if entry.name.endswith(SEGMENT_SUFFIXES) and first <= base_offset_of(entry.name) < end:
             filesystem.remove(f"{directory}/{entry.name}")

@@ -285,7 +285,8 @@ class PartitionLog:
         """Last stable offset: read_committed consumers may read below it (P-68).
 
         It is the first offset of the oldest transaction whose marker is not below the high watermark, else the high
-        watermark. For a transaction that began below the log start (DeleteRecords) it is the log start.
+        watermark. For a transaction that began below the log start (DeleteRecords) it is the base offset of the batch
+        that has the log start, and so may be below the log start, as in Kafka.
         """
         return self.loaded.last_stable_offset(high_watermark)
 

@@ -62,9 +62,10 @@ class ProducerHistory:
     ) -> None:
         """Computes the state at `end_offset` from the newest usable snapshot and the batches after it.
 
-        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are left out. Snapshots of
-        earlier stops are deleted, and unusable ones: after a recovery these are the ones above `recovered_from`, the
-        base offset of the first scanned segment; new snapshots are written at the base offsets of the segments.
+        Producers of the snapshot, after a recovery all producers, are left out if they were idle for `expiration_ms`
+        when the log was opened. Snapshots of earlier stops are deleted, and unusable ones: after a recovery these are
+        the ones above `recovered_from`, the base offset of the first scanned segment; new snapshots are written at the
+        base offsets of the segments.
         `last_batches` has the last batches of each scanned segment's producers, by base offset. Raises StorageError.
         """
         # The new state replaces the old one only when it is complete.
@@ -97,6 +98,9 @@ class ProducerHistory:
                 is_recovered=segment.base_offset >= recovered_from,
                 last_batches=last_batches.get(segment.base_offset) if last_batches else None,
             )
+        if recovered_from != NOT_RECOVERED:
+            # Kafka writes what it has recovered to a snapshot, and reads that without idle producers, too.
+            state.remove_expired(self._loaded_ms, expiration_ms)
         state.end_offset = end_offset
         self.state = state
 

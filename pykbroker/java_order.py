@@ -165,12 +165,23 @@ def scala_hash_order(keys: Iterable[str]) -> list[str]:
     return sorted(put, key=place)
 
 
-def eager_table_size(count: int) -> int:
+def scala_number_order(numbers: Iterable[int], *, is_copy: bool = False) -> list[int]:
+    """Numbers from 0 in the order of Scala's mutable HashSet.
+
+    `is_copy`: the set was made from a collection of known size, and has a table for that many from the start.
+    """
+    put = list(numbers)
+    # Scala asks for room for one more than there are, and has no table of four places.
+    asked_size = (len(put) + 1) * 4 // 3
+    last = eager_table_size(len(put), 1 << max(asked_size - 1, 4).bit_length() if is_copy else TABLE_SIZE_DEFAULT) - 1
+    return sorted(put, key=lambda number: (_spread(number) & last, _spread(number)))
+
+
+def eager_table_size(count: int, table_size: int = TABLE_SIZE_DEFAULT) -> int:
     """The size of the table of Scala's mutable HashMap and of a ConcurrentHashMap after so many keys were put.
 
     They double it with the key that fills three quarters of it, a HashMap with the one after that.
     """
-    table_size = TABLE_SIZE_DEFAULT
     while count >= table_size * 3 // 4:
         table_size *= 2
     return table_size

@@ -11,6 +11,7 @@ from pykbroker.groups.modern.preparation import LARGE, PreparedWrite, prepare_wr
 from pykbroker.groups.result import DeletedTopics, FirstAssignment, GroupResult, Initialization, RegexRefresh
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.group import ShareGroup
+from pykbroker.groups.streams.group import Matched
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -212,8 +213,13 @@ def streams_heartbeat(
             result = shard.streams.heartbeat(request, group, context)
     except GroupError as error:
         response = StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
-        return GroupResult(response=response)
-    result.missing_topics = context.missing_topics
+        result = GroupResult(response=response)
+    else:
+        result.missing_topics = context.missing_topics
+    current = shard.streams.by_id.get(group_id)
+    if current is not None and current.configured is not current.latest_shown:
+        current.latest_shown = current.configured
+        shard.show_later(Matched(current, current.configured))
     return result
 
 

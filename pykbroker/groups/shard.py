@@ -40,7 +40,7 @@ from pykbroker.groups.result import (
 )
 from pykbroker.groups.share.group import SHARE_GROUP_KEYS, ShareGroup
 from pykbroker.groups.share.groups import ShareGroups
-from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
+from pykbroker.groups.streams.group import STREAMS_GROUP_KEYS, Matched, StreamsGroup
 from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
@@ -89,7 +89,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
         self._sent: set[str] = set()
         """Those of them that have a record in flight; ids of stored groups may be left."""
-        self._forgotten: list[ConsumerGroup | StreamsGroup] = []
+        self._forgotten: list[ConsumerGroup | StreamsGroup | Matched] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -359,18 +359,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.committed.add(group.group_id, group)
         self._forgotten.append(group)
 
-    def _take_forgotten(self) -> list[ConsumerGroup | StreamsGroup]:
+    def show_later(self, matched: Matched) -> None:
+        """Shows the topology that a heartbeat has matched when the next records are replicated, as in Kafka (P-217)."""
+        self._forgotten.append(matched)
+
+    def _take_forgotten(self) -> list[ConsumerGroup | StreamsGroup | Matched]:
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
-    def _hide(self, forgotten: Iterable[ConsumerGroup | StreamsGroup]) -> None:
-        """Hides forgotten groups from readers, too."""
+    def _hide(self, forgotten: Iterable[ConsumerGroup | StreamsGroup | Matched]) -> None:
+        """Hides forgotten groups from readers, too, and shows matched topologies."""
         for group in forgotten:
-            self.committed.remove(group.group_id)
+            if isinstance(group, Matched):
+                group.show()
+            else:
+                self.committed.remove(group.group_id)
 
     def _restore_forgotten(self) -> None:
         """Restores the groups that were removed since the last append: as in Kafka, a failed append undoes that."""
         for group in self._take_forgotten():
+            if isinstance(group, Matched):
+                self._forgotten.append(group)
+                continue
             self.committed.remove(group.group_id)
             if self.any_group(group.group_id) is None:
                 self._restore(group)

@@ -256,9 +256,14 @@ class Registration:
         while not self._is_over:
             pause_s = self._retry_pause_s()
             try:
-                pause_s = await (
-                    self._send_heartbeat() if self._is_registered and not self._must_amend else self._register()
-                )
+                if self.broker_epoch < 0:
+                    # A request waits for a controller longer than this setting may say.
+                    with trio.move_on_at(give_up_at):
+                        pause_s = await self._register()
+                else:
+                    pause_s = await (
+                        self._send_heartbeat() if self._is_registered and not self._must_amend else self._register()
+                    )
                 self._failures = 0
             except KafkaError as error:
                 self._failures += 1

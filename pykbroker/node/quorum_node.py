@@ -186,7 +186,9 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
     failure = ""
     while trio.current_time() < give_up_at:
         for address in addresses:
-            cluster_id, why = await _cluster_id_at(address, config, host)
+            cluster_id, why = None, f"{address} did not answer in time"
+            with trio.move_on_at(give_up_at):
+                cluster_id, why = await _cluster_id_at(address, config, host)
             if cluster_id is not None:
                 return cluster_id
             if not failure:

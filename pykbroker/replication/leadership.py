@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.java_order import scala_number_order
 from pykbroker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Leadership:
         ):
             return None
         self.maximal_isr |= {follower.broker_id}
-        return self._propose((*self.isr, follower.broker_id))
+        return self._propose(scala_number_order((*self.isr, follower.broker_id), is_copy=True))
 
     def propose_shrink(self, log_end_offset: int, now: float) -> Proposal | None:
         """Proposes the in-sync set without followers that have lagged too long; None without any, or if one is pending.
@@ -268,9 +269,9 @@ class Leadership:
                 follower is not None and follower.is_caught_up(log_end_offset, now, lag_time_max_s)
             ):
                 kept.append(broker_id)
-        return self._propose(tuple(kept)) if len(kept) < len(self.isr) else None
+        return self._propose(scala_number_order(kept)) if len(kept) < len(self.isr) else None
 
-    def _propose(self, isr: tuple[int, ...]) -> Proposal:
+    def _propose(self, isr: Iterable[int]) -> Proposal:
         node_id = self._brokers.node_id
         with_epochs = []
         for broker_id in isr:

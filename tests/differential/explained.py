@@ -114,14 +114,6 @@ EXPLAINED: tuple[Explained, ...] = (
         is_all=True,
     ),
     Explained(
-        "streams_group_describe",
-        ".groups.topology.subtopologies.(state_changelog|repartition_source)_topics.partitions",
-        lambda kafka, ours: 0 in (kafka, ours),
-        "topics of a topology that a heartbeat has matched without a record, or has found without their source topics: "
-        "Kafka shows their partitions, or that there are none, after the next write to the group's partition of "
-        "__consumer_offsets",
-    ),
-    Explained(
         "incremental_alter_configs",
         ".responses.error_code",
         lambda kafka, ours: {kafka, ours} == {INVALID_CONFIG, INVALID_REQUEST},

@@ -23,6 +23,7 @@ SCENARIOS: tuple[Callable[[World], None], ...] = (
     data.idempotent_producers,
     data.lives_of_a_topic,
     data.transactions,
+    data.deleted_records_of_an_open_transaction,
     client_telemetry,
     odd_values,
     # The last, as it changes settings and features of the cluster.

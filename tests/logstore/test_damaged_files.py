@@ -126,6 +126,31 @@ def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -
     assert set(WHOLE) - remade <= {name} & {"partition.metadata"} | {n for n in WHOLE if n.endswith(".snapshot")}
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("junk", [b"no batch", bytes(range(200))])
+def test_a_swap_file_that_is_no_log_is_removed(junk: bytes, is_clean: bool) -> None:
+    """P-171: the log stays as it was; a swap file whose segment is gone is the only one left, and is kept."""
+    place = Place(FakeFileSystem(), "/logs")
+    log = place.open(**OPTIONS)  # type: ignore[arg-type]
+    for _ in range(30):
+        append(log, batch(2))
+    bases = log.segment_base_offsets
+    log.close()
+    swap = f"{bases[1]:020d}.log.swap"
+    place.overwrite(swap, junk)
+    place.overwrite(f"{bases[1]:020d}.index.swap", junk)
+    log = place.open(**OPTIONS, is_clean=is_clean)  # type: ignore[arg-type]
+    assert log.segment_base_offsets == bases
+    assert offsets(log) == list(range(60))
+    assert not [name for name in place.names() if name.endswith(".swap")]
+    log.close()
+    place.overwrite(swap, junk)
+    place.filesystem.remove(f"/logs/t-0/{bases[1]:020d}.log")
+    with pytest.raises(CorruptSegment, match="swap"):
+        offsets(place.open(**OPTIONS, is_clean=is_clean))  # type: ignore[arg-type]
+    assert place.content(swap) == junk
+
+
 def test_a_topic_id_of_zeros_was_never_noted() -> None:
     """After a loss of power a small file that was not synced has its name and length, but zeros for its content."""
     place = Place(FakeFileSystem(), "/logs")

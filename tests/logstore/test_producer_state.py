@@ -101,6 +101,22 @@ def test_idle_producers_expire(place: Place) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+def test_idle_producers_have_expired_after_a_start(place: Place, is_clean: bool) -> None:
+    """P-56: also after a kill, when the producers are those of the log and not of a snapshot."""
+    log = place.open(producer_id_expiration_ms=1000)
+    produce(log, 0)
+    append(log, batch(1, producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True))
+    if is_clean:
+        log.close()
+    log = place.open(producer_id_expiration_ms=1000, is_clean=is_clean, now_ms=NOW_MS + 999)
+    assert set(log.producers.producers) == {7, 8}
+    if is_clean:
+        log.close()
+    log = place.open(producer_id_expiration_ms=1000, is_clean=is_clean, now_ms=NOW_MS + 1000)
+    assert set(log.producers.producers) == {8}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 def test_state_survives_a_restart(place: Place, is_clean: bool) -> None:
     """P-57: by the snapshot of the clean stop, else by the snapshot of the last roll and the log."""
     log = place.open(segment_bytes=400)

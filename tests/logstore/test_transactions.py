@@ -226,14 +226,31 @@ def test_a_transaction_of_the_largest_epoch_can_be_ended(on: Transactions) -> No
     assert on.log.last_stable_offset(2) == 2
 
 
-def test_the_log_start_is_stable(on: Transactions) -> None:
+def test_the_batch_of_the_log_start_is_not_stable(on: Transactions) -> None:
     """P-68: DeleteRecords went beyond the beginning of an open transaction."""
     on.append(verification=on.start(), count=3)
-    on.append(3, count=3)
+    append(on.log, batch(3))
+    on.log.advance_log_start(2)
+    assert on.log.last_stable_offset(6) == 0
     on.log.advance_log_start(4)
-    assert on.log.last_stable_offset(6) == 4
+    assert on.log.last_stable_offset(6) == 3
+    on.log.advance_log_start(6)
+    assert on.log.last_stable_offset(6) == 6
+    on.append(3, count=3)
+    assert on.log.last_stable_offset(9) == 6
     on.end()
-    assert on.log.last_stable_offset(7) == 7
+    assert on.log.last_stable_offset(10) == 10
+
+
+def test_the_batch_of_the_log_start_is_found_again(place: Place) -> None:
+    """P-68: after a restart the last stable offset is what it was."""
+    on = Transactions(place)
+    on.append(verification=on.start(), count=3)
+    append(on.log, batch(3))
+    on.log.advance_log_start(4)
+    on.log.close()
+    on = Transactions(place, is_clean=True, log_start_offset=4)
+    assert on.log.last_stable_offset(6) == 3
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

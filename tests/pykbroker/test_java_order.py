@@ -13,6 +13,7 @@ from pykbroker.java_order import (
     partition_hash,
     partition_order,
     scala_hash_order,
+    scala_number_order,
     string_hash,
     table_order,
     table_size_of_items,
@@ -108,3 +109,58 @@ def test_copied_order() -> None:
     """P-651: of `new HashSet<>(list)`; the order is Java's."""
     keys = [f"group-{number}" for number in (7, 2, 15, 29, 10, 24, 38, 33)]
     assert [key.removeprefix("group-") for key in copied_order(keys)] == ["10", "33", "7", "29", "2", "24", "38", "15"]
+
+
+@pytest.mark.parametrize(
+    ("put", "expected", "is_copy"),
+    [
+        ([4811, 443], [443, 4811], True),
+        ([3, 1], [1, 3], True),
+        ([69, 54, 60], [60, 69, 54], True),
+        ([1442824, 1026570, 1762638], [1762638, 1026570, 1442824], True),
+        ([9, 7, 3], [9, 3, 7], True),
+        ([1401074, 1032499, 1246873, 675565, 1827006], [1246873, 1032499, 1827006, 675565, 1401074], True),
+        ([74, 24, 106, 5, 54, 91, 122], [5, 54, 24, 74, 106, 122, 91], True),
+        (
+            [
+                546182,
+                803235,
+                468388,
+                848389,
+                463502,
+                1159944,
+                879571,
+                1674172,
+                1995409,
+                1365220,
+                795864,
+                170827,
+                607823,
+            ],
+            [
+                468388,
+                1674172,
+                607823,
+                170827,
+                463502,
+                848389,
+                546182,
+                803235,
+                1995409,
+                1365220,
+                795864,
+                1159944,
+                879571,
+            ],
+            True,
+        ),
+        ([24, 5, 91], [5, 24, 91], False),
+        ([4, 2, 1], [1, 2, 4], False),
+        ([4925, 1805, 2637], [1805, 2637, 4925], False),
+        ([1, 3, 9, 19, 2, 10, 13, 8, 5, 11, 18, 14], [1, 2, 3, 5, 8, 9, 10, 11, 13, 14, 18, 19], False),
+        ([1240360, 1119413], [1119413, 1240360], False),
+    ],
+)
+def test_numbers_are_in_the_order_of_scalas_sets(put: list[int], expected: list[int], is_copy: bool) -> None:
+    """P-674: as Scala 2.13.18 printed them; in an in-sync set of less than five with ids below 8 they ascend."""
+    assert scala_number_order(put, is_copy=is_copy) == expected

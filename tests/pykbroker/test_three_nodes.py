@@ -351,6 +351,19 @@ def test_a_broker_whose_controllers_are_away() -> None:
         cluster.world.run(play)
 
 
+def test_a_broker_gives_up_in_the_middle_of_a_request() -> None:
+    """P-673: while no controller answers, a request of the broker lasts longer than what is left of its time."""
+    cluster = Cluster("apart")
+
+    async def play() -> None:
+        cluster.world.cluster_id = "MkU3OEVBNTcwNTJENDM2Qk"
+        cluster.world.machines["n1"].start()
+        await trio.sleep(60.5)
+
+    with pytest.raises(RuleBroken, match="RegistrationFailed: broker 1 could not register within 60000 ms"):
+        cluster.world.run(play)
+
+
 def test_a_controllers_port_closes_idle_connections_and_trims_its_log() -> None:
     async def scenario(cluster: Cluster) -> None:
         opener = cluster.world.network.opener_of("client")

@@ -18,10 +18,10 @@ from pykbroker.protocol.steps import Steps
 
 
 def describe(group: StreamsGroup) -> Steps[DescribedGroup]:
-    """The group with its topology and members; partition counts are known while the topology is ready."""
+    """The group with its topology and members; partition counts are known while the topology is ready (P-217)."""
     topology = None
-    if group.configured is not None and group.configured.is_ready:
-        topology = _configured(group.configured)
+    if group.shown is not None and group.shown.is_ready:
+        topology = _configured(group.shown)
     elif group.topology is not None:
         topology = _declared(group.topology)
     described = DescribedGroup(

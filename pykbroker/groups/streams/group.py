@@ -14,6 +14,7 @@ from pykbroker.groups.streams.configured import ConfiguredTopology
 from pykbroker.groups.streams.member import StreamsMember
 from pykbroker.groups.streams.tasks import EMPTY_TASKS, TaskMap, Tasks, task_map
 from pykbroker.groups.streams.topology import StreamsTopology, topology_from
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.log_messages import streams_group_records
 from pykbroker.protocol.log_messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
@@ -42,6 +43,17 @@ STREAMS_GROUP_KEYS = key_types(streams_group_records)
 """Keys of the records of Streams groups."""
 
 
+class Matched(NamedTuple):
+    """A topology that a heartbeat without records has matched with the topics; descriptions do not have it yet."""
+
+    group: StreamsGroup
+    configured: ConfiguredTopology | None
+
+    def show(self) -> None:
+        """Lets descriptions have it."""
+        self.group.shown = self.configured
+
+
 class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     """A Streams group; `replay` is the only way to change what its records say.
 
@@ -55,6 +67,8 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     Attributes:
         configured: the topology matched with the existing topics; None until a heartbeat has done so.
         configured_hash: hash of the topics that it was matched with.
+        shown: `configured` for descriptions, which have it after the next write to the partition (P-217).
+        latest_shown: what `shown` is after that write.
         endpoint_epoch: raised with each change of the tasks of a member with an endpoint.
         endpoints: member id -> its endpoint with its partitions; computed when a response needs it.
         shutdown_member_id: the member that asks all others to stop, until the group is empty.
@@ -72,6 +86,8 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self.assignment_configs: Mapping[str, str] = {}
         self.configured: ConfiguredTopology | None = None
         self.configured_hash = 0
+        self.shown: ConfiguredTopology | None = None
+        self.latest_shown: ConfiguredTopology | None = None
         self.endpoint_epoch = 0
         self.endpoints: dict[str, EndpointToPartitions] = {}
         self.shutdown_member_id: str | None = None

@@ -252,6 +252,27 @@ def transactions(world: World) -> None:
     describe()
 
 
+def deleted_records_of_an_open_transaction(world: World) -> None:
+    """P-68, P-150: the last stable offset is that of the batch which has the log start."""
+    create(world, "~d")
+    name = "~td"
+    world.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 5)
+    produce(world, "~d", Batch(producer=name, is_transactional=True, record_count=4), transactional_id=name)
+    produce(world, "~d", Batch(record_count=4))
+    for offset in (2, 6, 8):
+        asked = [DeleteRecordsPartition(partition_index=0, offset=offset)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="~d", partitions=asked)], timeout_ms=1000)
+        world.call(request, 2)
+        look(world, "~d")
+        for isolation_level in (0, 1):
+            fetch(world, "~d", (0, offset), isolation_level=isolation_level)
+    produce(world, "~d", Batch(record_count=2))
+    look(world, "~d")
+    who: dict[str, Any] = {"producer_id": Ref("producer_id", name), "producer_epoch": Ref("producer_epoch", name, 0, 0)}
+    world.call(EndTxnRequest(transactional_id=name, committed=True, **who), 5)
+    look(world, "~d")
+
+
 def _commit_offset(world: World, name: str, version: int, who: dict[str, Any]) -> None:
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="m")
     topics = [TxnOffsetCommitRequestTopic(name="~x", partitions=[partition])]

@@ -74,6 +74,22 @@ def test_a_follower_that_caught_up_comes_into_the_set_and_counts_at_once() -> No
     assert (led.isr, led.partition_epoch) == ((1, 2, 3), 2)
 
 
+def test_proposed_sets_have_kafkas_order() -> None:
+    """P-674: that of Scala's hash tables, and not that of the replicas or of their coming."""
+    led = leadership(isr=(3, 1), log_end=5)
+    fetch(led, 3, 8, 8)
+    fetch(led, 2, 8, 8)
+    proposal = led.propose_expansion(led.followers[2], 7)
+    assert proposal is not None
+    assert proposal.broker_ids == (1, 2, 3)
+    led = leadership(isr=(3, 1, 2))
+    fetch(led, 3, 10, 10, 1.0)
+    fetch(led, 2, 5, 10, 1.0)
+    shrunk = led.propose_shrink(10, LAG_MAX_S + 1)
+    assert shrunk is not None
+    assert shrunk.broker_ids == (1, 3)
+
+
 @pytest.mark.parametrize(
     "three", [broker(3, is_fenced=True), broker(3, is_leaving=True), broker(3, epoch=31), None], ids=str
 )

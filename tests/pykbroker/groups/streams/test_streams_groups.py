@@ -191,6 +191,53 @@ def test_the_description_has_partition_counts_once_the_topology_is_ready() -> No
     assert missing.value.error_code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_the_description_has_a_matched_topology_after_the_next_write() -> None:
+    """P-217: a heartbeat without records matches it; Kafka shows that with the next record of any group."""
+    rig = StreamsRig({"clicks": 3})
+    thread = Thread(rig, "a", stateless("clicks", "clicks"))
+
+    def sources() -> Any:
+        (subtopology,) = rig.describe(GROUP).topology.subtopologies
+        return subtopology.source_topics
+
+    thread.join()
+    assert sources() == ["clicks", "clicks"]
+    thread.beat()
+    assert rig.group.configured is not None
+    assert sources() == ["clicks", "clicks"]
+    Thread(rig, "b", stateless("clicks")).join(group_id="other")
+    assert sources() == ["clicks"]
+
+
+def test_a_matched_topology_is_shown_when_the_next_write_is_replicated() -> None:
+    """P-217: descriptions do not have it as long as the write is in flight."""
+    rig = StreamsRig({"clicks": 3}, is_replicated=True)
+    thread = Thread(rig, "a", stateless("clicks", "clicks"))
+    thread.join()
+    rig.replicate()
+    thread.beat()
+    matched = rig.group.configured
+    assert matched is not None
+    Thread(rig, "b", stateless("clicks")).join(group_id="other")
+    assert rig.group.shown is None
+    rig.replicate()
+    assert rig.group.shown is matched
+
+
+def test_a_failed_write_shows_no_matched_topology() -> None:
+    """P-217: the next one does."""
+    rig = StreamsRig({"clicks": 3})
+    thread = Thread(rig, "a", stateless("clicks", "clicks"))
+    thread.join()
+    thread.beat()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    Thread(rig, "b", stateless("clicks")).join(group_id="other")
+    assert rig.group.shown is None
+    rig.append_error = ErrorCode.NONE
+    Thread(rig, "b", stateless("clicks")).join(group_id="other")
+    assert rig.group.shown is rig.group.configured is not None
+
+
 def test_the_first_assignment_waits_for_more_members() -> None:
     """P-213: members have an epoch and no tasks meanwhile; the delay's end assigns, a heartbeat tells."""
     rig = StreamsRig({"clicks": 2}, initial_rebalance_delay_ms=3_000)
