@@ -164,7 +164,7 @@ def test_a_log_whose_end_is_missing_after_a_clean_stop_is_opened_as_after_a_cras
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_log_that_a_scan_does_not_repair_refuses_the_start(is_clean: bool) -> None:
-    """A segment under the name of an interrupted compaction is taken as a whole."""
+    """A segment under the name of an interrupted compaction is taken as a whole, if the one that it replaces is gone."""
     filesystem = FakeFileSystem()
     storage = opened(filesystem)
     append(storage, 0, 3)
@@ -172,7 +172,8 @@ def test_a_log_that_a_scan_does_not_repair_refuses_the_start(is_clean: bool) -> 
     path = f"{DIRECTORY}/{0:020d}.log"
     content = filesystem.read_file(path)
     assert content is not None
+    filesystem.remove(path)
     filesystem.write_file(f"{path}.swap", content[:-1])
     with pytest.raises(CorruptSegment, match="the last record batch is cut off"):
         RaftStorage.open(DATA, filesystem=filesystem, settings=StorageSettings(), now_ms=0, is_clean=is_clean)
-    assert filesystem.read_file(path) == content
+    assert filesystem.read_file(f"{path}.swap") == content[:-1]
