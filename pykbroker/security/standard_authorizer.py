@@ -163,18 +163,15 @@ class StandardAuthorizer:
         There may be thousands of entries, and no other request is served meanwhile.
         """
         acls, known = self._acls(), self._indexed
-        removed = known.keys() - acls.keys()
-        for acl_id in removed:
+        added = {acl_id: acl for acl_id, acl in acls.items() if known.get(acl_id) is not acl} if known else acls
+        for acl_id in known.keys() - acls.keys() | known.keys() & added.keys():
             acl = known[acl_id]
             self._entries[acl.resource_type].remove(acl_id, acl)
-        if len(acls) > len(known) - len(removed):
-            # An entry never changes, and its id is never that of another one.
-            for acl_id in [acl_id for acl_id in acls if acl_id not in known] if known else acls:
-                acl = acls[acl_id]
-                of_type = self._entries.get(acl.resource_type)
-                if of_type is None:
-                    of_type = self._entries[acl.resource_type] = _Entries({}, {}, {})
-                of_type.add(acl_id, acl)
+        for acl_id, acl in added.items():
+            of_type = self._entries.get(acl.resource_type)
+            if of_type is None:
+                of_type = self._entries[acl.resource_type] = _Entries({}, {}, {})
+            of_type.add(acl_id, acl)
         self._answers.clear()
         self._indexed = acls
 

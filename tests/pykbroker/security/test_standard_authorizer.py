@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -266,21 +267,33 @@ def test_entries_that_come_and_go(seed: int) -> None:
             assert followed.allows_any(*asked[:4]) == fresh.allows_any(*asked[:4])
 
 
-def test_a_change_of_one_of_many_entries_looks_at_that_one() -> None:
+def test_a_change_of_one_of_many_entries_indexes_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {number.to_bytes(16, "big"): acl(f"t{number}", PREFIXED) for number in range(100)}
-    looked_at: list[bytes] = []
+    indexed: list[tuple[str, bytes]] = []
+    for name in ("add", "remove"):
+        method = getattr(standard_authorizer._Entries, name)
 
-    class Table(dict[bytes, Acl]):
-        def __getitem__(self, acl_id: bytes) -> Acl:
-            looked_at.append(acl_id)
-            return super().__getitem__(acl_id)
+        def noted(self: Any, acl_id: bytes, entry: Acl, name: str = name, method: Any = method) -> None:
+            indexed.append((name, acl_id))
+            method(self, acl_id, entry)
 
-    table = Table(entries)
+        monkeypatch.setattr(standard_authorizer._Entries, name, noted)
+    table = dict(entries)
     followed = StandardAuthorizer(lambda: table, frozenset(), False)
     assert allowed(followed, "t7-x")
-    looked_at.clear()
+    indexed.clear()
     gone, new = (7).to_bytes(16, "big"), (200).to_bytes(16, "big")
-    table = Table({acl_id: entry for acl_id, entry in entries.items() if acl_id != gone} | {new: acl("new")})
+    table = {acl_id: entry for acl_id, entry in entries.items() if acl_id != gone} | {new: acl("new")}
     assert not allowed(followed, "t7-x")
     assert allowed(followed, "new")
-    assert looked_at == [gone, new]
+    assert indexed == [("remove", gone), ("add", new)]
+
+
+def test_an_entry_that_takes_the_id_of_another_one_replaces_it() -> None:
+    acl_id = bytes(16)
+    table = {acl_id: acl("t1")}
+    followed = StandardAuthorizer(lambda: table, frozenset(), False)
+    assert allowed(followed, "t1")
+    table = {acl_id: acl("t2")}
+    assert not allowed(followed, "t1")
+    assert allowed(followed, "t2")
