@@ -290,8 +290,9 @@ class Partitions:
             self._drop_others(preparation, new)
             self._take_prepared(preparation)
             self._change(new)
-            # What was prepared may have settings that this image has not changed.
-            names = self._reconfigured(delta.configs) | preparation.configured
+            # What was prepared or made may have settings that this image has not changed.
+            made = preparation.new_topics.keys() | preparation.new_partitions.keys()
+            names = self._reconfigured(delta.configs) | preparation.configured | made
         for name in names:
             self._use_config(new, name)
         if delta.brokers:

@@ -393,6 +393,25 @@ def test_new_logs_get_the_settings_of_a_snapshot_in_place_of_the_image(path: Dat
     assert len(held(path, "new")) == COUNT
 
 
+def test_new_logs_lose_settings_that_a_snapshot_does_not_have(path: DataPath) -> None:
+    """The snapshot comes before the settings are prepared, which the new logs have had from the start."""
+    old = first_image(path)
+    topics = topic_image("new", COUNT), topic_image("old", COUNT, leader_epoch=1, partition_epoch=1)
+    new = cluster_image(*topics)
+    new.configs = {(TOPIC_RESOURCE, topic.name): {"retention.ms": "6"} for topic in topics}
+    new.delta = delta_between(old, new)
+    steps = path.partitions.prepare(old, new)
+    for _ in range(2 * COUNT):
+        next(steps)
+    snapshot = change(old, *topics)
+    assert not snapshot.delta.configs
+    path.partitions.apply(old, snapshot)
+    assert list(steps) == []
+    assert [len(held(path, topic.name)) for topic in topics] == [COUNT, COUNT]
+    settings = [partition.log.config.retention_ms for topic in topics for partition in held(path, topic.name)]
+    assert 6 not in settings
+
+
 def test_a_log_that_is_opened_with_the_old_settings_gets_the_new_ones(
     path: DataPath, small_topics: ClusterImage
 ) -> None:
