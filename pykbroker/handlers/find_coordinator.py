@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.controller.turns import EachInTurns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.coordination.partitioning import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -46,6 +46,10 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
         return FindCoordinatorResponse(
             coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
         )
+    services = context.services
+    if request.key_type == GROUP and OFFSETS_TOPIC not in services.metadata.image.topics_by_name:
+        # The topic will be created, and its shards are made as soon as it exists.
+        await in_turns(services.groups.import_shard())
     if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = []
         async for key in EachInTurns(request.coordinator_keys):
