@@ -164,7 +164,7 @@ def test_a_log_whose_end_is_missing_after_a_clean_stop_is_opened_as_after_a_cras
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_log_that_a_scan_does_not_repair_refuses_the_start(is_clean: bool) -> None:
-    """A segment under the name of an interrupted compaction is taken as a whole, if the one that it replaces is gone."""
+    """A segment under the name of an interrupted compaction is read if the one that it replaces is gone."""
     filesystem = FakeFileSystem()
     storage = opened(filesystem)
     append(storage, 0, 3)
