@@ -148,13 +148,15 @@ class GroupCoordinator:
         nursery = self.runtime.nursery
         for number, shard in self.runtime.shards.items():
             for group in shard.share.with_topics(topic_ids):
+                from pykbroker.groups.modern_writes import TOPICS_FORGOTTEN
                 from pykbroker.groups.result import DeletedTopics
 
                 deleted = DeletedTopics(group.group_id, topic_ids)
                 if nursery is not None and len(group.initialized) + len(group.initializing) > TOPICS_AT_ONCE:
                     nursery.start_soon(self.share.forget_topics, deleted)
                 else:
-                    self.runtime.carry_out(number, shard, shard.share.forget_topics(deleted, self.runtime.now_ms()))
+                    result = TOPICS_FORGOTTEN.carry_out(shard, self.runtime.now_ms(), deleted)
+                    self.runtime.carry_out(number, shard, result)
 
     async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
         for number, shard, results in work:

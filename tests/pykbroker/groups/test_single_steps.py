@@ -21,6 +21,7 @@ from pykbroker.groups.modern.preparation import prepare_write
 from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
 from pykbroker.groups.modern.topics import RESULTS_MAX, GroupTopics
 from pykbroker.groups.offset_log import encode_record, encode_record_in_steps, group_tombstone
+from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.share.initialization import uninitialized_record
 from pykbroker.groups.share.offsets import begin_group_deletion
 from pykbroker.groups.share.requests import ShareGroupRequests
@@ -178,7 +179,7 @@ def test_a_topic_of_which_others_own_all_is_given_up_without_a_change() -> None:
 
 def test_an_operation_on_a_group_of_another_type_is_not_prepared() -> None:
     groups: Any = SimpleNamespace(group_class=ConsumerGroup)
-    steps = prepare_write(groups, "g", lambda _: "classic", UNUSED, UNUSED, (), is_joining=True)
+    steps = prepare_write(groups, lambda _: "classic", UNUSED, UNUSED, (FirstAssignment("g"),), True)
     assert finished(steps) is None
 
 
