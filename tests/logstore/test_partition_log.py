@@ -464,9 +464,9 @@ def test_a_follower_refuses_batches_that_cannot_be(place: Place) -> None:
     whole = followed(batch(3))
     for data, text in (
         (with_crc(backwards), "the batch at 0 ends at 0"),
-        (whole[:-1], f"not one whole batch in {len(whole) - 1} bytes"),
-        (whole[:20], "not one whole batch in 20 bytes"),
-        (b"", "not one whole batch in 0 bytes"),
+        (whole[:-1], f"no whole batch in {len(whole) - 1} bytes"),
+        (whole[:20], "no whole batch in 20 bytes"),
+        (b"", "no whole batch in 0 bytes"),
     ):
         with pytest.raises(CorruptRecord, match=text):
             log.append_as_follower(data, NOW_MS, 0)
