@@ -60,7 +60,7 @@ def test_a_snapshot_that_was_begun_before_the_leaders_was_installed_is_dropped()
 
 
 def test_the_records_of_a_batch_are_read_as_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch may have thousands, which others must not have to wait for."""
+    """A batch may have thousands of records, and other tasks must not wait for all of them."""
     records_of_batch = RecordBatch.records
     read = 0
 

@@ -1,4 +1,4 @@
-"""Downloads of a leader's snapshot that are refused, cut short or not wanted any more."""
+"""Downloads of a leader's snapshot that are refused, interrupted or no longer needed."""
 
 from __future__ import annotations
 
