@@ -11,7 +11,7 @@ without groups does not spend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +137,7 @@ class GroupCoordinator:
         if nursery is not None and in_turns:
             for number, shard, results in deletions:
                 self.runtime.carry_out_in_batches(number, shard, next(results))
-            nursery.start_soon(self._carry_out_all, deletions)
+            nursery.start_soon(self.runtime.carry_out_in_turns, deletions)
             return
         for number, shard, results in deletions:
             for result in results:
@@ -157,11 +157,6 @@ class GroupCoordinator:
                 else:
                     result = TOPICS_FORGOTTEN.carry_out(shard, self.runtime.now_ms(), deleted)
                     self.runtime.carry_out(number, shard, result)
-
-    async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
-        for number, shard, results in work:
-            if self.runtime.shards.get(number) is shard:
-                await self.runtime.carry_out_in_turns(number, shard, results)
 
     def follow_config(self, config: BrokerConfig) -> None:
         """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
@@ -296,7 +291,7 @@ class GroupCoordinator:
         from pykbroker.groups import offset_cleanup
 
         now_ms, shards = self.runtime.now_ms(), self.runtime.shards
-        await self._carry_out_all(
+        await self.runtime.carry_out_in_turns(
             (number, shard, offset_cleanup.expire_offsets(shard, now_ms)) for number, shard in [*shards.items()]
         )
         if any(shard.has_offsets_to_expire for shard in self.runtime.shards.values()):
