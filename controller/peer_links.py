@@ -236,7 +236,7 @@ class PeerLinks(Transport):
     ) -> bytes:
         address = self.address_of(leader_id)
         if address is None:
-            raise NoResponse(f"the address of node {leader_id}, which leads, is not known")
+            raise NoResponse(f"the address of the leader, node {leader_id}, is not known")
         try:
             async with self._own_client(address) as client:
                 return await download_snapshot(

@@ -445,7 +445,7 @@ def _check_end(filesystem: FileSystem, directory: str, evidence: _Evidence, end_
         filesystem.write_file(path, content)
     raise InconsistentDirectory(
         directory,
-        f"its records end at offset {end_offset} and once went to {evidence.end_offset} at least: a .log file in it is "
+        f"its records end at offset {end_offset} and once reached {evidence.end_offset} or more: a .log file in it is "
         f"missing or was cut; {HOW_TO_REPAIR}",
     )
 

@@ -185,7 +185,7 @@ class CompactionWork:
         latest: dict[bytes, int] = {}
         room = KEY_BYTES_MAX
         dirty = [source for source in self._sources if source[1] > self._plan.first_dirty_offset]
-        # Without those that ended before: their markers are not read, so they would not end.
+        # Transactions that ended earlier are left out: their markers are not read, so they would stay open here.
         start = dirty[0][0].base_offset if dirty else self._plan.first_dirty_offset
         tracker = TransactionTracker([transaction for transaction in self._aborted if transaction.last_offset >= start])
         for source, end in dirty:

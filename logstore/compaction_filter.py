@@ -91,8 +91,8 @@ class BatchFilter:
     def filtered(self, batch: RecordBatch) -> bytes | None:
         """The remaining bytes of a batch: all, fewer records, a header without records, or None.
 
-        A message of an old format, which can hold several records, stays as it is or goes. Raises a RecordError for
-        records that cannot be read.
+        A message of an old format, which can hold several records, is kept unchanged or removed. Raises a RecordError
+        for records that cannot be read.
         """
         if batch.magic < 2:
             stays = batch.next_offset == self._upper_offset or any(self._old_stays(r) for r in batch.records())

@@ -6,7 +6,7 @@ offset that is too low costs time at the next start; one that is too high loses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import chain, starmap
 from typing import Final
 
@@ -106,14 +106,12 @@ class DirectoryCheckpoints:
     def write_log_starts(self) -> Iterator[BlockingStep | None]:
         """As `checkpoint_log_start_offsets`, in steps, and with the rules of `write_checkpoints`."""
         generation = self._generation
-        lines: list[str] = []
-        for count, (key, log) in enumerate(list(self._all_logs()), 1):
-            if log.has_hidden_start:
-                lines.append(offset_line(key, log.log_start_offset))
-            if count % ENTRIES_PER_STEP == 0:
-                yield None
+        logs = list(self._all_logs())
+        content = yield from _encoded(
+            (key, log.log_start_offset if log.has_hidden_start else None) for key, log in logs
+        )
         if self._generation == generation:
-            yield from self._replace(LOG_START_OFFSETS, encode_lines(lines))
+            yield from self._replace(LOG_START_OFFSETS, content)
 
     def _hidden_starts(self) -> dict[TopicPartition, int]:
         return {key: log.log_start_offset for key, log in self._all_logs() if log.has_hidden_start}
@@ -141,12 +139,7 @@ class DirectoryCheckpoints:
         Most of a quiet broker's calls end with a look at the file, which shows that the directory is still there.
         """
         generation = self._generation
-        lines: list[str] = []
-        for key, offset in high_watermarks:
-            lines.append(offset_line(key, offset))
-            if len(lines) % ENTRIES_PER_STEP == 0:
-                yield None
-        content = encode_lines(lines)
+        content = yield from _encoded(high_watermarks)
         if self._generation != generation or HIGH_WATERMARKS in self._replacing:
             return
         if content == self._written_marks and self.filesystem.exists(f"{self.path}/{HIGH_WATERMARKS}"):
@@ -172,14 +165,10 @@ class DirectoryCheckpoints:
         generation = self._generation
         recovery_points = ((key, log.recovery_point) for key, log in list(self._all_logs()))
         for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
-            lines: list[str] = []
-            for key, offset in offsets:
-                lines.append(offset_line(key, offset))
-                if len(lines) % ENTRIES_PER_STEP == 0:
-                    yield None
+            content = yield from _encoded(offsets)
             if self._generation != generation:
                 return
-            yield from self._replace(name, encode_lines(lines))
+            yield from self._replace(name, content)
             if self._generation != generation:
                 return
         if self._generation == generation:
@@ -222,3 +211,14 @@ class DirectoryCheckpoints:
             if len(left) < len(noted):
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
         self._removed.clear()
+
+
+def _encoded(offsets: Iterable[tuple[TopicPartition, int | None]]) -> Generator[None, None, bytes]:
+    """Content of a checkpoint, made in steps between which other work may be done; None as an offset is left out."""
+    lines: list[str] = []
+    for count, (key, offset) in enumerate(offsets, 1):
+        if offset is not None:
+            lines.append(offset_line(key, offset))
+        if count % ENTRIES_PER_STEP == 0:
+            yield
+    return encode_lines(lines)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 _PARTS_MAX: Final = 1000
-"""Most buffers of one call; the system's own limit is 1024."""
+"""Maximum number of buffers in one call; the system's own limit is 1024."""
 
 
 def _write_joined(descriptor: int, parts: Sequence[bytes | bytearray | memoryview], position: int) -> int:

@@ -63,8 +63,8 @@ class LeaderEpochs:
         if self._has_file:
             self._filesystem.write_file(self.path, content, durable=False)
         else:
-            # A kill may leave the first file incomplete; it is then read as damaged or empty, and records give its
-            # data.
+            # A kill may leave the first file incomplete. It is then read as damaged or empty, and the epochs are taken
+            # from the records.
             self._filesystem.create_file(self.path, content)
             self._has_file = True
         self.is_durable = False

@@ -288,7 +288,7 @@ class LoadedLog:
                 raise CorruptRecord(f"{self._name}: the batch at {base_offset} ends at {next_offset}")
             batches.append((position, header))
         if not batches:
-            raise CorruptRecord(f"{self._name}: not one whole batch in {len(view)} bytes")
+            raise CorruptRecord(f"{self._name}: no whole batch in {len(view)} bytes")
         return batches
 
     def _append_followed(self, view: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int) -> None:
@@ -605,7 +605,7 @@ class LoadedLog:
 
 
 def _followed_headers(view: memoryview) -> Iterable[tuple[int, BatchHeader]]:
-    """(position, header) of the batches that a follower has fetched; old formats are in logs of old brokers alone."""
+    """(position, header) of the batches that a follower has fetched, which may have an old format."""
     try:
         return list(iter_headers(view))
     except UnsupportedRecordFormat:

@@ -37,7 +37,8 @@ class LogDirectories:
         offline: directory id -> path of those that have failed since the start; the id of one that could not be opened
             is not known.
         unopened: paths of those that could not be opened.
-        cordoned: ids of directories that get no new logs but those that name them (`cordoned.log.dirs`, KIP-1066).
+        cordoned: ids of directories that get new logs only if the metadata or `prefer` names them (`cordoned.log.dirs`,
+            KIP-1066).
     """
 
     def __init__(self, directories: Mapping[bytes, LogDirectory], unopened: Sequence[str] = ()) -> None:

@@ -52,7 +52,7 @@ class PartitionLog:
         topic, partition: the partition of the log.
         cut: the end that recovery cut off when the log was loaded; None if that was at most unused space.
         on_shortened: called when loading finds that the log ends before the `log_end_offset` of the unloaded log.
-        clean_limit: what the cleaner did at this offset and above was truncated since it last finished.
+        clean_limit: smallest offset of a truncation since the cleaner last finished; from there on nothing is clean.
         on_clean_part_cut: called before a truncation of a compacted log with the log and its new `clean_limit`; writes
             the cleaner checkpoint. Raises StorageError.
     """

@@ -62,11 +62,12 @@ class ProducerHistory:
     ) -> None:
         """Computes the state at `end_offset` from the newest usable snapshot and the batches after it.
 
-        Producers of the snapshot, after a recovery all producers, are left out if they were idle for `expiration_ms`
-        when the log was opened. Snapshots of earlier stops are deleted, and unusable ones: after a recovery these are
-        the ones above `recovered_from`, the base offset of the first scanned segment; new snapshots are written at the
-        base offsets of the segments.
-        `last_batches` has the last batches of each scanned segment's producers, by base offset. Raises StorageError.
+        Producers that were idle for `expiration_ms` when the log was opened are left out: those of the snapshot, and
+        after a recovery all of them. Snapshots of earlier stops and unusable ones are deleted. After a recovery those
+        above `recovered_from`, the base offset of the first scanned segment, are unusable; new ones are written at the
+        base offsets of the segments. Raises StorageError.
+
+        `last_batches` has the last batches of each scanned segment's producers, by base offset.
         """
         # The new state replaces the old one only when it is complete.
         state = ProducerState()

@@ -45,7 +45,7 @@ def decode_snapshot(content: bytes, path: str) -> list[tuple[int, ProducerEntry]
         if version != _VERSION:
             raise CorruptFile(path, f"version {version} of a producer snapshot is unknown")
         if crc32c(content[_HEAD.size :]) != crc:
-            raise CorruptFile(path, "the producer snapshot's CRC does not fit")
+            raise CorruptFile(path, "the producer snapshot's CRC does not match its content")
         (count,) = _COUNT.unpack_from(content, _HEAD.size)
         start = _HEAD.size + _COUNT.size
         entries = list(_ENTRY.iter_unpack(content[start : start + count * _ENTRY.size]))

@@ -243,7 +243,9 @@ class ProducerState:
             return
         if waiting.supports_epoch_bump and first_sequence != 0 and (entry is None or not entry.batches):
             # P-54: if each transaction has its own epoch, a sequence above 0 means that earlier batches are missing.
-            raise OutOfOrderSequence(f"producer {producer_id} begins its transaction with {first_sequence}, not 0")
+            raise OutOfOrderSequence(
+                f"producer {producer_id} begins its transaction with sequence {first_sequence}, not 0"
+            )
         if first_sequence > waiting.lowest_sequence:
             raise OutOfOrderSequence(
                 f"producer {producer_id}: sequence {first_sequence} must follow {waiting.lowest_sequence}, which waits"

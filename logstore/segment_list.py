@@ -234,8 +234,8 @@ class SegmentList:
     def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
         """The first record at or above `start_offset` with this timestamp or a later one; None when there is none.
 
-        The first segment that reaches the time decides, as in Kafka, also if that is the time of its file, because its
-        records have none.
+        As in Kafka the first segment that reaches the time decides, even if its records have no timestamp and its time
+        is that of the file.
         """
         for segment in self.segments:
             if segment.largest_timestamp() >= timestamp_ms:

@@ -337,17 +337,18 @@ class CoordinatorRuntime(Generic[Shard]):
         for start, end in pairwise((*starts, len(records))):
             self.carry_out(number, shard, type(result)(records=records[start:end]))
 
-    async def carry_out_in_turns(self, number: int, shard: Shard, results: Iterable[Any]) -> None:
-        """As `carry_out_in_batches`, for results that are made one after the other, in turns with other tasks.
+    async def carry_out_in_turns(self, work: Iterable[tuple[int, Shard, Iterable[Any]]]) -> None:
+        """As `carry_out_in_batches`, for results of several shards, in turns with other tasks.
 
-        Each is carried out in the step in which it was made. Ends early if the shard has been unloaded.
+        Each result is carried out in the step in which it was made. Those of a shard that is unloaded are left out.
         """
         turn = Turn()
-        for result in results:
-            if self.shards.get(number) is not shard:
-                return
-            self.carry_out_in_batches(number, shard, result)
-            await turn.end_if_over()
+        for number, shard, results in work:
+            for result in results:
+                if self.shards.get(number) is not shard:
+                    break
+                self.carry_out_in_batches(number, shard, result)
+                await turn.end_if_over()
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[..., None], *arguments: Any) -> None:
         """Calls `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""

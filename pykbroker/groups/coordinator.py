@@ -11,7 +11,7 @@ without groups does not spend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -156,7 +156,7 @@ class GroupCoordinator:
         if nursery is not None and in_turns:
             for number, shard, results in deletions:
                 self.runtime.carry_out_in_batches(number, shard, next(results))
-            nursery.start_soon(self._carry_out_all, deletions)
+            nursery.start_soon(self.runtime.carry_out_in_turns, deletions)
             return
         for number, shard, results in deletions:
             for result in results:
@@ -167,18 +167,15 @@ class GroupCoordinator:
         nursery = self.runtime.nursery
         for number, shard in self.runtime.shards.items():
             for group in shard.share.with_topics(topic_ids):
+                from pykbroker.groups.modern_writes import TOPICS_FORGOTTEN
                 from pykbroker.groups.result import DeletedTopics
 
                 deleted = DeletedTopics(group.group_id, topic_ids)
                 if nursery is not None and len(group.initialized) + len(group.initializing) > TOPICS_AT_ONCE:
                     nursery.start_soon(self.share.forget_topics, deleted)
                 else:
-                    self.runtime.carry_out(number, shard, shard.share.forget_topics(deleted, self.runtime.now_ms()))
-
-    async def _carry_out_all(self, work: Iterable[tuple[int, GroupShard, Iterable[GroupResult]]]) -> None:
-        for number, shard, results in work:
-            if self.runtime.shards.get(number) is shard:
-                await self.runtime.carry_out_in_turns(number, shard, results)
+                    result = TOPICS_FORGOTTEN.carry_out(shard, self.runtime.now_ms(), deleted)
+                    self.runtime.carry_out(number, shard, result)
 
     def follow_config(self, config: BrokerConfig) -> None:
         """Uses the broker's settings after a change of dynamic ones: the assignment intervals of groups (P-432)."""
@@ -320,7 +317,7 @@ class GroupCoordinator:
         from pykbroker.groups import offset_cleanup
 
         now_ms, shards = self.runtime.now_ms(), self.runtime.shards
-        await self._carry_out_all(
+        await self.runtime.carry_out_in_turns(
             (number, shard, offset_cleanup.expire_offsets(shard, now_ms)) for number, shard in [*shards.items()]
         )
         if any(shard.has_offsets_to_expire for shard in self.runtime.shards.values()):

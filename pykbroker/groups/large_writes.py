@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,9 @@ from pykbroker.controller.turns import in_turns
 
 if TYPE_CHECKING:
     from pykbroker.coordination.runtime import CoordinatorRuntime, Write
-    from pykbroker.groups.modern.preparation import PreparedWrite
+    from pykbroker.groups.modern_writes import FollowUp, Heartbeat
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.shard import GroupShard
-    from pykbroker.protocol.steps import Steps
 
 
 class LargeWrites:
@@ -28,19 +27,11 @@ class LargeWrites:
         self._runtime = runtime
         self._turns: dict[str, trio.Semaphore] = {}
 
-    async def begin_write(
-        self,
-        prepare: Callable[..., Steps[PreparedWrite | None]],
-        operation: Callable[..., GroupResult],
-        request: Any,
-        *client: Any,
-    ) -> Write[GroupResult]:
+    async def begin_write(self, operation: Heartbeat | FollowUp, request: Any, *client: Any) -> Write[GroupResult]:
         """Prepares an operation in turns with other requests, and begins to write its records.
 
         Args:
-            prepare: returns the steps, given the shard, a clock, the request and the client.
-            operation: carries it out, given the shard, the time, the request, the client and what `prepare`
-                has returned.
+            operation: the operation.
             request: the request, which was checked; it has a group id.
             client: arguments that describe the client.
 
@@ -50,8 +41,8 @@ class LargeWrites:
         group_id = request.group_id
         async with self._turn_of(group_id):
             _, shard = self._runtime.find(group_id)
-            prepared = await in_turns(prepare(shard, self._runtime.now_ms, request, *client))
-            return self._runtime.begin_write(group_id, operation, request, *client, prepared)
+            prepared = await in_turns(operation.prepare(shard, self._runtime.now_ms, request, *client))
+            return self._runtime.begin_write(group_id, operation.carry_out, request, *client, prepared)
 
     @asynccontextmanager
     async def _turn_of(self, group_id: str) -> AsyncIterator[None]:

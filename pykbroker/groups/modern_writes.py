@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any
 
 from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.preparation import LARGE, PreparedWrite, prepare_write
-from pykbroker.groups.result import DeletedTopics, FirstAssignment, GroupResult, Initialization, RegexRefresh
+from pykbroker.groups.result import GroupResult, ResolvedRegexes
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.group import ShareGroup
+from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.streams.group import Matched
+from pykbroker.groups.streams.groups import StreamsGroups
+from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -35,7 +40,7 @@ def consumer_heartbeat(
 ) -> GroupResult:
     """Handles ConsumerGroupHeartbeat, which was checked and has a member id.
 
-    `prepared` is the result of `prepare_consumer_heartbeat` with the same arguments.
+    `prepared` is the result of `CONSUMER_HEARTBEAT.prepare` with the same arguments.
     """
     group_id = request.group_id
     if prepared is not None:
@@ -53,25 +58,6 @@ def consumer_heartbeat(
     return result
 
 
-def prepare_consumer_heartbeat(
-    shard: GroupShard, clock_ms: Callable[[], int], request: ConsumerGroupHeartbeatRequest, *client: Any
-) -> Steps[PreparedWrite | None]:
-    """Computes a heartbeat in steps, as far as it can be; see `prepare_write`.
-
-    `client` are the arguments of `consumer_heartbeat` that describe the client.
-    """
-    consumer, is_joining = shard.consumer, request.member_epoch == 0
-    return prepare_write(
-        consumer,
-        request.group_id,
-        shard.any_group,
-        clock_ms,
-        consumer.beat,
-        (request, *client),
-        is_joining=is_joining,
-    )
-
-
 def is_long_consumer_heartbeat(shard: GroupShard, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> bool:
     """True for a heartbeat that should be prepared: it changes a member of a large group."""
     if request.member_epoch < 0:
@@ -80,35 +66,6 @@ def is_long_consumer_heartbeat(shard: GroupShard, request: ConsumerGroupHeartbea
     if not _is_large(group, request.subscribed_topic_names):
         return False
     return group is None or not shard.consumer.is_steady(group, request, now_ms)
-
-
-def regexes_resolved(
-    shard: GroupShard,
-    now_ms: int,
-    refresh: RegexRefresh,
-    matches: Mapping[str, frozenset[str]],
-    version: int,
-    started_ms: int,
-    prepared: PreparedWrite | None = None,
-) -> GroupResult:
-    """Stores the topics that match regular expressions; `prepared` is the result of `prepare_regexes_resolved`."""
-    shard.consumer.end_resolution(refresh.group_id)
-    if prepared is not None and prepared.is_current(shard.any_group(refresh.group_id), shard.consumer):
-        return prepared.result
-    return shard.consumer.resolve(refresh, matches, version, started_ms, now_ms)
-
-
-def prepare_regexes_resolved(
-    shard: GroupShard, clock_ms: Callable[[], int], refresh: RegexRefresh, *found: Any
-) -> Steps[PreparedWrite | None]:
-    """Computes in steps what a resolution changes, as far as that can be; see `prepare_write`.
-
-    `found` are the topics that match, the version of the metadata and the time at which the resolution began.
-    """
-    consumer = shard.consumer
-    return prepare_write(
-        consumer, refresh.group_id, shard.any_group, clock_ms, consumer.resolved_in, found, is_joining=False
-    )
 
 
 def share_heartbeat(
@@ -121,7 +78,7 @@ def share_heartbeat(
 ) -> GroupResult:
     """Handles ShareGroupHeartbeat, which was checked.
 
-    `prepared` is the result of `prepare_share_heartbeat` with the same arguments.
+    `prepared` is the result of `SHARE_HEARTBEAT.prepare` with the same arguments.
     """
     group_id = request.group_id
     if prepared is not None and prepared.is_current(shard.any_group(group_id), shard.share):
@@ -137,58 +94,10 @@ def share_heartbeat(
     return result
 
 
-def prepare_share_heartbeat(
-    shard: GroupShard, clock_ms: Callable[[], int], request: ShareGroupHeartbeatRequest, *client: Any
-) -> Steps[PreparedWrite | None]:
-    """As `prepare_consumer_heartbeat`, for ShareGroupHeartbeat."""
-    share, is_joining = shard.share, request.member_epoch == 0
-    return prepare_write(
-        share, request.group_id, shard.any_group, clock_ms, share.beat, (request, *client), is_joining=is_joining
-    )
-
-
 def is_long_share_heartbeat(shard: GroupShard, request: ShareGroupHeartbeatRequest) -> bool:
     """True for a heartbeat that should be prepared, as the group is large."""
     group = shard.share.by_id.get(request.group_id)
     return request.member_epoch >= 0 and _is_large(group, request.subscribed_topic_names)
-
-
-def share_initialized(
-    shard: GroupShard, now_ms: int, done: Initialization, prepared: PreparedWrite | None = None
-) -> GroupResult:
-    """Notes share partitions as initialized; `prepared` is the result of `prepare_share_initialized`."""
-    if prepared is not None and prepared.is_current(shard.any_group(done.group_id), shard.share):
-        return prepared.result
-    return shard.share.initialized(done, now_ms)
-
-
-def prepare_share_initialized(
-    shard: GroupShard, clock_ms: Callable[[], int], done: Initialization
-) -> Steps[PreparedWrite | None]:
-    """Computes in steps that share partitions are initialized, as far as that can be; see `prepare_write`."""
-    share = shard.share
-    return prepare_write(
-        share, done.group_id, shard.any_group, clock_ms, share.initialized_in, (done,), is_joining=False
-    )
-
-
-def forget_topics(
-    shard: GroupShard, now_ms: int, deleted: DeletedTopics, prepared: PreparedWrite | None = None
-) -> GroupResult:
-    """Removes deleted topics from a share group's states; `prepared` is that of `prepare_forgetting_topics`."""
-    if prepared is not None and prepared.is_current(shard.any_group(deleted.group_id), shard.share):
-        return prepared.result
-    return shard.share.forget_topics(deleted, now_ms)
-
-
-def prepare_forgetting_topics(
-    shard: GroupShard, clock_ms: Callable[[], int], deleted: DeletedTopics
-) -> Steps[PreparedWrite | None]:
-    """Computes in steps that a share group forgets deleted topics, as far as that can be; see `prepare_write`."""
-    share = shard.share
-    return prepare_write(
-        share, deleted.group_id, shard.any_group, clock_ms, share.forget_topics_of, (deleted,), is_joining=False
-    )
 
 
 def streams_heartbeat(
@@ -201,7 +110,7 @@ def streams_heartbeat(
 ) -> GroupResult:
     """Handles StreamsGroupHeartbeat, which was checked.
 
-    `prepared` is the result of `prepare_streams_heartbeat` with the same arguments.
+    `prepared` is the result of `STREAMS_HEARTBEAT.prepare` with the same arguments.
     """
     group_id = request.group_id
     group = shard.any_group(group_id)
@@ -223,36 +132,6 @@ def streams_heartbeat(
     return result
 
 
-def prepare_streams_heartbeat(
-    shard: GroupShard, clock_ms: Callable[[], int], request: StreamsGroupHeartbeatRequest, *client: Any
-) -> Steps[PreparedWrite | None]:
-    """As `prepare_consumer_heartbeat`, for StreamsGroupHeartbeat."""
-    streams, is_joining = shard.streams, request.member_epoch == 0
-    return prepare_write(
-        streams, request.group_id, shard.any_group, clock_ms, streams.beat, (request, *client), is_joining=is_joining
-    )
-
-
-def first_assignment(
-    shard: GroupShard, now_ms: int, wanted: FirstAssignment, prepared: PreparedWrite | None = None
-) -> GroupResult:
-    """The first assignment of a Streams group; `prepared` is the result of `prepare_first_assignment`."""
-    if prepared is not None and prepared.is_current(shard.any_group(wanted.group_id), shard.streams):
-        return prepared.result
-    group = shard.streams.by_id.get(wanted.group_id)
-    return GroupResult() if group is None else finished(shard.streams.assign_first(group, now_ms, wanted))
-
-
-def prepare_first_assignment(
-    shard: GroupShard, clock_ms: Callable[[], int], wanted: FirstAssignment
-) -> Steps[PreparedWrite | None]:
-    """Computes the first assignment of a Streams group in steps, as far as that can be; see `prepare_write`."""
-    streams = shard.streams
-    return prepare_write(
-        streams, wanted.group_id, shard.any_group, clock_ms, streams.assign_first, (wanted,), is_joining=False
-    )
-
-
 def _is_large(group: ConsumerGroup | ShareGroup | None, names: Collection[str] | None) -> bool:
     """True if a group, or the topics that a member subscribes to, are so many that a heartbeat may take long."""
     if names is not None and len(names) > LARGE:
@@ -261,3 +140,80 @@ def _is_large(group: ConsumerGroup | ShareGroup | None, names: Collection[str] |
         return False
     subscriptions = group.subscriptions
     return len(group.members) + len(subscriptions.by_name) + len(subscriptions.by_regex) > LARGE
+
+
+class Heartbeat(NamedTuple):
+    """A heartbeat to a group of one type, as `LargeWrites` prepares it.
+
+    Attributes:
+        groups_of: returns the groups of the type on a shard.
+        carry_out: carries it out, given the shard, the time in ms, the request, the client and what was prepared.
+    """
+
+    groups_of: Callable[[GroupShard], Any]
+    carry_out: Callable[..., GroupResult]
+
+    def prepare(
+        self, shard: GroupShard, clock_ms: Callable[[], int], request: Any, *client: Any
+    ) -> Steps[PreparedWrite | None]:
+        """Computes it in steps, as far as it can be; see `prepare_write`."""
+        groups, arguments = self.groups_of(shard), (request, *client)
+        is_joining = request.member_epoch == 0
+        return prepare_write(groups, shard.any_group, clock_ms, type(groups).beat, arguments, is_joining)
+
+
+class FollowUp:
+    """A write that follows from heartbeats, to a group that may have been deleted since.
+
+    Args:
+        groups_of: returns the groups of its type on a shard.
+        compute: computes it in steps and encodes its records, given these groups, the group, the time in ms and the
+            request.
+    """
+
+    __slots__ = ("_compute", "_groups_of")
+
+    def __init__(self, groups_of: Callable[[GroupShard], Any], compute: Callable[..., Steps[GroupResult]]) -> None:
+        self._groups_of = groups_of
+        self._compute = compute
+
+    def prepare(self, shard: GroupShard, clock_ms: Callable[[], int], request: Any) -> Steps[PreparedWrite | None]:
+        """Computes it in steps, as far as it can be; see `prepare_write`."""
+        return prepare_write(self._groups_of(shard), shard.any_group, clock_ms, self._compute, (request,), False)
+
+    def carry_out(
+        self, shard: GroupShard, now_ms: int, request: Any, prepared: PreparedWrite | None = None
+    ) -> GroupResult:
+        """Carries it out; `prepared` is the result of `prepare` with the same request."""
+        groups = self._groups_of(shard)
+        if prepared is not None and prepared.is_current(shard.any_group(request.group_id), groups):
+            return prepared.result
+        group = groups.by_id.get(request.group_id)
+        return GroupResult() if group is None else finished(self._compute(groups, group, now_ms, request))
+
+
+class _RegexesResolved(FollowUp):
+    def carry_out(
+        self, shard: GroupShard, now_ms: int, request: ResolvedRegexes, prepared: PreparedWrite | None = None
+    ) -> GroupResult:
+        shard.consumer.end_resolution(request.group_id)
+        return super().carry_out(shard, now_ms, request, prepared)
+
+
+_consumer, _share, _streams = map(attrgetter, ("consumer", "share", "streams"))
+
+CONSUMER_HEARTBEAT = Heartbeat(_consumer, consumer_heartbeat)
+SHARE_HEARTBEAT = Heartbeat(_share, share_heartbeat)
+STREAMS_HEARTBEAT = Heartbeat(_streams, streams_heartbeat)
+
+REGEXES_RESOLVED = _RegexesResolved(_consumer, ConsumerGroups.resolved)
+"""Stores the topics that match regular expressions, given as `ResolvedRegexes`."""
+
+SHARE_INITIALIZED = FollowUp(_share, ShareGroups.initialized)
+"""Notes share partitions as initialized, given as `Initialization`."""
+
+TOPICS_FORGOTTEN = FollowUp(_share, ShareGroups.forget_topics)
+"""Removes deleted topics from a share group's states, given as `DeletedTopics`."""
+
+FIRST_ASSIGNMENT = FollowUp(_streams, StreamsGroups.assign_first)
+"""Computes the first assignment of a Streams group, given as `FirstAssignment`."""

@@ -179,7 +179,7 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class RegexRefresh:
-    """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
+    """A resolution that the coordinator has to run, after which it stores the topics that match (`ResolvedRegexes`).
 
     `regexes` are in the order of their records. `may_describe` returns True if the client that sent the heartbeat may
     DESCRIBE a topic.
@@ -188,6 +188,22 @@ class RegexRefresh:
     group_id: str
     regexes: Sequence[str]
     may_describe: Callable[[str], bool]
+
+
+class ResolvedRegexes(NamedTuple):
+    """Topics that match regular expressions of a group.
+
+    Attributes:
+        group_id: id of the group.
+        matches: regular expression -> topics that match, and that the client may see.
+        version: version of the metadata that the topics are of.
+        started_ms: time at which the resolution began.
+    """
+
+    group_id: str
+    matches: Mapping[str, frozenset[str]]
+    version: int
+    started_ms: int
 
 
 class Initialization(NamedTuple):

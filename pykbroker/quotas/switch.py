@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.steps import finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import trio
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+    from pykbroker.protocol.steps import Steps
     from pykbroker.quotas.host_names import HostNames
     from pykbroker.quotas.node_quotas import NodeQuotas, Quotas
 
@@ -52,7 +53,7 @@ class QuotaSwitch:
                 self._host_names.begin(self._nursery)
         self._host_names.resolve(name, use)
 
-    def prepare(self, old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+    def prepare(self, old: ClusterImage | None, new: ClusterImage) -> Steps[None]:
         """Makes the quotas of an image, in steps, before it is applied."""
         records = _changed_quotas(old, new)
         if records:
@@ -62,25 +63,21 @@ class QuotaSwitch:
 
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
         """Applies the quotas of an image."""
-        prepared, self._prepared = self._prepared, None
-        if (old is not None and new.kept_records is old.kept_records) or not (new.kept_records or self.active):
-            return
-        if prepared is not None and prepared[0] is new:
-            quotas = prepared[1]
-        else:
-            records = _changed_quotas(old, new)
-            if not records:
-                self.active = self._quotas = None
+        if self._prepared is None or self._prepared[0] is not new:
+            self._prepared = None
+            if (old is not None and new.kept_records is old.kept_records) or not (new.kept_records or self.active):
                 return
-            from pykbroker.quotas.node_quotas import quotas_of
-
-            quotas = finished(quotas_of(records))
+            finished(self.prepare(old, new))
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            self.active = self._quotas = None
+            return
         if self._quotas is None:
             from pykbroker.quotas.node_quotas import NodeQuotas
 
             assert self._config is not None, "a node has its settings"
             self._quotas = NodeQuotas(self._config, self.resolve)
-        self._quotas.use(quotas)
+        self._quotas.use(prepared[1])
         self.active = self._quotas
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import PIECE, Steps, list_in_steps
 
 if TYPE_CHECKING:
     import random
@@ -323,10 +323,8 @@ def requested_partitions(request: FetchRequest) -> Steps[dict[PartitionKey, Fetc
 
 def forgotten_partitions(request: FetchRequest) -> Steps[list[PartitionKey]]:
     """The partitions that a request removes from its session."""
-    keys: list[PartitionKey] = []
-    for topic in request.forgotten_topics_data:
-        for partition in topic.partitions:
-            keys.append(PartitionKey(topic.topic, topic.topic_id, partition))
-            if not len(keys) % PIECE:
-                yield
-    return keys
+    return list_in_steps(
+        PartitionKey(topic.topic, topic.topic_id, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    )

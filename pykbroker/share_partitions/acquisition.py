@@ -16,7 +16,7 @@ from pykbroker.share_partitions.share_partition import SharePartition
 from pykbroker.share_state.state import ACQUIRED
 
 THROTTLED_FROM_MIN = 2
-"""Least delivery count from which on records are delivered a few at a time."""
+"""Delivery count from which on records are delivered a few at a time."""
 
 
 class FetchedBatch(NamedTuple):

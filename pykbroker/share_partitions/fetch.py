@@ -188,7 +188,7 @@ class ShareFetch:
             return {candidate.topic_partition: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR) for candidate in candidates}
         known: list[_Candidate] = []
         if not is_last:
-            # As in Kafka (DelayedShareFetch.combineLogReadResponse), those that need not be looked up come first.
+            # As in Kafka (DelayedShareFetch.combineLogReadResponse), partitions that were read before come first.
             known = [candidate for candidate in candidates if candidate.offset == candidate.leader.looked_up_offset]
             candidates = [
                 candidate for candidate in candidates if candidate.offset != candidate.leader.looked_up_offset

@@ -56,7 +56,7 @@ class InFlightState:
         return self.state == AVAILABLE and self._before is None
 
     def copy(self) -> InFlightState:
-        """The same state for one offset of a batch. A transition in progress does not go on for it, as in Kafka."""
+        """The same state for one offset of a batch. As in Kafka, the copy is not part of a transition in progress."""
         return InFlightState(self.state, self.delivery_count, self.member_id, self.lock_expires_ms)
 
     def acquire(self, member_id: str, lock_expires_ms: int) -> None:

@@ -147,8 +147,8 @@ class ShareLeader:
         load_error: the error of a load that failed.
         waiters: ShareFetch requests that wait for it.
         is_writing: True while a write has not ended.
-        looked_up_offset: the offset at which a request has last looked for records; a partition at which no records
-            are to be looked up is served before others.
+        looked_up_offset: the offset at which a request has last read the log without getting enough records. A
+            partition whose next records are still at it is served before others, as in Kafka.
     """
 
     def __init__(

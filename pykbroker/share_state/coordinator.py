@@ -8,10 +8,8 @@ records that later snapshots make redundant. The state machine is imported with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import trio
 
 from pykbroker.coordination.internal_topic import share_state_topic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
@@ -62,19 +60,13 @@ class ShareCoordinator:
         if not deleted:
             return
         shards, nursery = self.runtime.shards, self.runtime.nursery
+        work = ((number, shard, shard.delete_topics(deleted)) for number, shard in [*shards.items()])
         if nursery is not None and sum(len(shard.states) for shard in shards.values()) > STATES_AT_ONCE:
-            nursery.start_soon(self._delete_in_turns, deleted)
+            nursery.start_soon(self.runtime.carry_out_in_turns, work)
             return
-        for number, shard in shards.items():
-            for result in shard.delete_topics(deleted):
+        for number, shard, results in work:
+            for result in results:
                 self.runtime.carry_out_in_batches(number, shard, result)
-
-    async def _delete_in_turns(self, topic_ids: Sequence[bytes]) -> None:
-        """Deletes the state of share partitions of deleted topics, in turns with requests."""
-        for number, shard in [*self.runtime.shards.items()]:
-            if self.runtime.shards.get(number) is shard:
-                await self.runtime.carry_out_in_turns(number, shard, shard.delete_topics(topic_ids))
-            await trio.lowlevel.checkpoint()
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
@@ -160,8 +152,10 @@ class ShareCoordinator:
         """Makes the snapshots; again after the interval, if there are any share partitions."""
         interval_ms = self._config.share_coordinator.cold_partition_snapshot_interval_ms
         now_ms = self.runtime.now_ms()
-        for number, shard in list(self.runtime.shards.items()):
-            await self.runtime.carry_out_in_turns(number, shard, shard.snapshot_cold(interval_ms, now_ms))
+        shards = list(self.runtime.shards.items())
+        await self.runtime.carry_out_in_turns(
+            (number, shard, shard.snapshot_cold(interval_ms, now_ms)) for number, shard in shards
+        )
         if any(shard.states for shard in self.runtime.shards.values()):
             self.runtime.schedule("cold", interval_ms, self._snapshot_cold)
 

@@ -40,7 +40,8 @@ class StoredState(NamedTuple):
 
     Attributes:
         snapshot_epoch: number of the last snapshot, from 0.
-        created_ms, written_ms: times of the last snapshot that a request and that any event has made.
+        created_ms: time of the last snapshot that a request has made.
+        written_ms: time of the last snapshot.
     """
 
     snapshot_epoch: int

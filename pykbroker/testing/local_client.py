@@ -59,7 +59,7 @@ class LocalClient:
 
     @property
     def confluent_settings(self) -> dict[str, str]:
-        """Address, and with TLS the certificates: `Producer(broker.confluent_settings)`; so for all of librdkafka."""
+        """Address, and with TLS the certificates: `Producer(broker.confluent_settings)`, for clients on librdkafka."""
         return self._access.confluent
 
     @property

@@ -1,4 +1,4 @@
-"""A controller node in a test: on a file system in memory unless told otherwise, under trio's jumping clock."""
+"""A controller node in a test: by default on a file system in memory, under trio's jumping clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def running(
     stops_cleanly: bool = True,
     **settings: Any,
 ) -> AsyncIterator[ControllerNode]:
-    """A node that is open and runs; when left it is closed, or just dropped as by kill -9."""
+    """A node that is open and runs. At the end it is closed, or dropped as by kill -9."""
     node = make_node(filesystem, **settings)
     node.open(is_clean=is_clean)
     before_run(node)

@@ -1,4 +1,4 @@
-"""The duties of the node that leads: fencing the silent, balancing leaders, unclean elections where allowed."""
+"""Duties of the active controller: fencing of brokers without heartbeats, preferred and unclean elections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class ChangeLeader(NamedTuple):
 
 
 class Brokers:
-    """Brokers that register and beat; whoever is in `silent` does not. `refusing` are hosts where nothing listens."""
+    """Brokers that register, and send heartbeats unless they are in `silent`.
+
+    The hosts in `refusing` refuse connections.
+    """
 
     def __init__(
         self, node: ControllerNode, active: ActiveController, nursery: trio.Nursery, refusing: set[str]
@@ -85,7 +88,7 @@ class Brokers:
         assert not result.error.is_failure, result
 
     async def kill(self, broker_id: int) -> None:
-        """As kill -9: the machine answers for it."""
+        """Ends a broker as kill -9 does: its machine refuses connections."""
         self.silent.add(broker_id)
         self.active.connection_lost(broker_id, self.node.image.brokers[broker_id].epoch)
         await trio.sleep(0.01)
@@ -140,7 +143,7 @@ async def test_who_is_silent_for_the_session_timeout_is_fenced() -> None:
 async def test_a_stall_of_the_controller_is_no_silence_of_brokers(
     stall_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A busy machine: neither the controller nor the brokers have run, and their heartbeats come a moment later."""
+    """On a busy machine neither the controller nor the brokers have run, and the heartbeats arrive a moment later."""
     async with cluster(1, 2) as brokers:
         await trio.sleep(1.9)
         brokers.silent = {1, 2}
@@ -166,14 +169,14 @@ async def test_who_is_silent_after_a_stall_is_fenced_as_soon_as_ever(stall_s: fl
 
 
 def stand_still(seconds: float) -> None:
-    """No task runs for so long, and then all that were due."""
+    """Runs no task for this time, and then all that are due."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock)
     clock.jump(seconds)
 
 
 async def test_two_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
-    """The second election sees what the first has left: the last in sync stays eligible."""
+    """The second election is on the result of the first one: the last replica in sync stays eligible."""
     async with cluster(1, 2, 3) as brokers:
         await brokers.create("t", 1, 2)
         brokers.silent |= {1, 2}
@@ -300,7 +303,7 @@ async def test_a_broken_connection_alone_is_nothing() -> None:
 
 
 async def test_a_process_that_was_started_again_need_not_wait_for_the_session_of_the_one_before() -> None:
-    """Nobody told of a broken connection: it asks, is refused, and by then the old port has been looked at."""
+    """No broken connection was reported: it is refused at first, and the port of its predecessor is then checked."""
     async with cluster(1) as brokers:
         brokers.silent.add(1)
         brokers.refusing.add("host-1")
@@ -339,7 +342,7 @@ async def test_a_new_controller_does_not_wait_for_who_died_with_the_old_one() ->
 
 
 async def test_brokers_that_are_all_gone_are_not_fenced_until_one_is_back() -> None:
-    """The first ones to be fenced would leave the in-sync sets to the last, whatever that one has lost."""
+    """Fencing them in turn would leave the last one as leader, even if its machine has lost records."""
     disk = FakeFileSystem()
     async with cluster(1, 2, disk=disk) as brokers:
         await brokers.create("t", 1, 2)
@@ -419,7 +422,7 @@ async def test_a_process_that_has_ended_is_fenced_after_a_full_disk() -> None:
 
 
 async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
-    """It is over before the task that would do them has begun."""
+    """The term is over before the task for its duties has begun."""
 
     class Node:
         image = ClusterImage()

@@ -21,7 +21,7 @@ STOPPING, STOP = BrokerState.CONTROLLED_SHUTDOWN, BrokerState.SHUTDOWN_NOW
 
 
 class Cluster:
-    """Brokers that say something, and the controller that hears it at once."""
+    """Brokers that send heartbeats, and the controller that gets them at once."""
 
     def __init__(self, *broker_ids: int, fenced: tuple[int, ...] = ()) -> None:
         self.world = World([])
@@ -115,7 +115,7 @@ def test_who_leads_nothing_stops_at_once() -> None:
     broker = cluster.world.image.brokers[1]
     assert broker.is_fenced
     assert cluster.world.image.topics_by_name["t"].partitions[0].isr == (2,)
-    # It said that it goes, so another process may come at once.
+    # It has announced its end, so another process may register at once.
     assert not cluster.heartbeats.has_session(1, broker.epoch, 1)
 
 
@@ -178,7 +178,7 @@ def test_who_alone_is_in_sync_leaves_its_partition_without_a_leader() -> None:
     cluster.heartbeat(2)
     cluster.world.do(FenceBroker(2, cluster.epoch(2)))
     assert cluster.heartbeat(1, stop=True).after is STOPPING
-    # Nobody else is in sync: the partition has no leader any more, and nobody is left who would have to know.
+    # No other replica is in sync: the partition has no leader any more, and no broker has to apply that first.
     assert cluster.leader("t") == -1
     assert cluster.heartbeat(1, stop=True).after is STOP
 
@@ -239,7 +239,7 @@ def test_another_process_waits_for_the_end_of_the_session() -> None:
     with pytest.raises(CommandRefused) as refused:
         cluster.world.do(AdmitBroker(cluster.heartbeats, 1000 + TIMEOUT_MS, registration(1, 2)))
     assert refused.value.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    # The same process may amend what it said.
+    # The same process may change its registration.
     epoch, is_new = cluster.world.do(AdmitBroker(cluster.heartbeats, 1000 + TIMEOUT_MS, registration(1, 1)))
     assert (epoch, is_new) == (cluster.epoch(1), False)
     epoch, is_new = cluster.world.do(AdmitBroker(cluster.heartbeats, 1001 + TIMEOUT_MS, registration(1, 2)))

@@ -1,4 +1,4 @@
-"""Voters that stand in the log (KIP-853): nodes over KRaft's bytes that come, go, move and are formatted."""
+"""Voters in the log (KIP-853) on nodes that exchange KRaft's requests: formatted, added, moved, removed."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def test_what_stands_against_a_change() -> None:
 
 
 async def test_a_static_quorum_is_upgraded() -> None:
-    """kraft.version 0 to 1: the voters of the settings go into the log with what they said of themselves."""
+    """kraft.version 0 to 1: the configured voters are written to the log, as their UpdateRaftVoter requests said."""
     async with trio.open_nursery() as nursery:
         world = StaticWorld(nursery, (1, 2, 3))
         for node_id in world.voters:

@@ -1,4 +1,4 @@
-"""Any call to the file system may fail under the metadata quorum: commands are refused, what was answered is true."""
+"""Any call to the file system under the metadata quorum may fail: commands are refused, and successful ones stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def run_here(work: Callable[[], Result]) -> Result:
 
 
 class Scenario:
-    """Topics come and go; `answered` are those that exist by what clients were told."""
+    """Topics are created and deleted; `answered` has those that exist by the responses to clients."""
 
     def __init__(self, faults: range, methods: frozenset[str] | None) -> None:
         self.filesystem = FakeFileSystem()
@@ -82,10 +82,10 @@ class Scenario:
         self.check(node.image)
 
     async def run(self, *, stops_cleanly: bool) -> None:
-        """One life of a node: a start that may have to be tried again, commands, an end that may fail."""
+        """One life of a node: a start that is repeated if it fails, commands, and a stop that may fail."""
         for _ in range(20):
             try:
-                # A start that fails is made again; the life after it takes the log up once more.
+                # A start that fails is repeated; the next life opens the log again.
                 make_node(self.filesystem).open()
             except StorageError:
                 continue
@@ -120,7 +120,7 @@ class Scenario:
     ("length", "methods"), [(1, None), (4, None), (8, WRITES)], ids=["once", "some times", "no space"]
 )
 async def test_every_call_may_fail(length: int, methods: frozenset[str] | None) -> None:
-    """A command that could not be written is refused with KAFKA_STORAGE_ERROR, and has not happened."""
+    """A command that cannot be written is refused with KAFKA_STORAGE_ERROR, and has no effect."""
     healthy = Scenario(range(0), methods)
     await healthy.whole()
     count = healthy.filesystem.fault_clock

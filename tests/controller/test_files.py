@@ -1,4 +1,4 @@
-"""Checkpoint files and quorum-state: what is written is read back, and damage is told, never guessed over."""
+"""Checkpoint and quorum-state files: they are read as they were written, and damage is an error."""
 
 from __future__ import annotations
 

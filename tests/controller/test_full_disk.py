@@ -1,4 +1,4 @@
-"""A node of several on a full disk: it goes on learning what is decided, and leaves deciding to others."""
+"""A node with a full disk in a quorum of several: it still applies committed records, and gives up leadership."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_large_reserve_is_filled_in_steps(filesystem: FakeFileSystem) -> None:
 
 
 def test_a_disk_that_becomes_full_meanwhile_gets_its_space_back(filesystem: FakeFileSystem) -> None:
-    """Little space is of more use to the log than to the reserve."""
+    """A little space is worth more for the log than for the reserve."""
     filesystem.capacity_bytes = LARGE // 2
     finished(SpaceReserve(filesystem, PATH, LARGE).fill())
     assert filesystem.file_size(PATH) == 0
@@ -143,7 +143,7 @@ async def test_a_leader_that_cannot_write_any_more_lets_another_one_lead() -> No
             await create(leader, "refused")
         assert refused.value.error.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert not leader.is_leader
-        # The others must not have to wait for it.
+        # The other nodes must not wait for it.
         disk.capacity_bytes = None
         with trio.fail_after(5):
             other = await three.wait_for_leader()
@@ -176,7 +176,7 @@ async def test_a_vote_that_was_not_written_is_not_given() -> None:
 
 
 async def test_what_could_not_be_read_is_applied_when_it_can_be() -> None:
-    """Nothing else is committed meanwhile: the high watermark does not move again."""
+    """Nothing else is committed meanwhile, so the high watermark does not move again."""
     async with quorum() as three:
         leader = await three.wait_for_leader()
         await register_broker(leader)

@@ -41,7 +41,7 @@ async def test_a_record_at_each_interval_changes_nothing_but_the_offset() -> Non
 
 
 async def test_other_records_do_not_delay_it() -> None:
-    """As in Kafka: its task of this name writes whether the controller is idle or not."""
+    """As in Kafka, whose task of this name also writes when the controller is not idle."""
     async with writing(FakeFileSystem(), 1000) as node:
         before = node.image.offset
         for number in range(11):

@@ -1,4 +1,4 @@
-"""ControllerNode: a quorum of one from an empty folder on, restarts, batching, full disks, snapshots."""
+"""ControllerNode: a quorum of one from an empty directory on; restarts, batching, full disks, snapshots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def create(node: ControllerNode, *names: str, **more: Any) -> None:
 
 
 async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
-    """No format step: the folder is made, the epoch won, the first records are there."""
+    """Without a format step: the node creates the directory, leads its first epoch and writes the first records."""
     filesystem = FakeFileSystem()
     node = make_node(filesystem)
     node.open()
@@ -117,7 +117,7 @@ async def test_a_restart_gives_the_same_image(is_clean: bool) -> None:
 
 
 async def test_a_mark_of_a_clean_stop_that_is_not_true_does_no_harm() -> None:
-    """A start that is killed before it took the mark away leaves it behind, with a log that is longer than its data."""
+    """A start that was killed before it removed the mark leaves it beside a log file that is longer than its data."""
     filesystem = FakeFileSystem()
     async with running(filesystem, stops_cleanly=False) as node:
         await register_broker(node)
@@ -133,7 +133,7 @@ async def test_a_mark_of_a_clean_stop_that_is_not_true_does_no_harm() -> None:
 
 
 async def test_what_was_answered_survives_the_loss_of_power() -> None:
-    """Durable before acknowledged: after each answer the disk loses all that was not synced."""
+    """Durable before acknowledged: after each response the disk loses everything that was not synced."""
     filesystem = FakeFileSystem()
     async with running(filesystem, stops_cleanly=False) as node:
         await register_broker(node)
@@ -161,7 +161,7 @@ async def test_commands_that_wait_together_share_one_sync() -> None:
 
 
 async def test_commands_are_gathered_for_as_long_as_was_asked_for() -> None:
-    """`controller.quorum.append.linger.ms`, from the first that waits on."""
+    """`controller.quorum.append.linger.ms`, counted from the first command that waits."""
     filesystem = FakeFileSystem()
     async with running(filesystem, append_linger_ms=40) as node:
         await register_broker(node)
@@ -185,7 +185,7 @@ async def test_commands_are_gathered_for_as_long_as_was_asked_for() -> None:
 
 
 async def test_a_command_sees_what_the_one_before_it_planned() -> None:
-    """Two who create the same topic at the same moment: one of them is told that it exists."""
+    """Of two commands that create the same topic at the same time, one is refused because the topic exists."""
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
         codes: list[ErrorCode] = []
@@ -292,7 +292,7 @@ async def test_a_fault_of_a_command_is_its_callers_alone() -> None:
 
 
 async def test_a_subscriber_that_fails_ends_the_controller() -> None:
-    """Nobody would know any more what this node believes. A full disk of a subscriber is not the controller's."""
+    """Its state would be unknown from then on. A full disk of a subscriber does not end the controller."""
 
     def fail(old: ClusterImage, new: ClusterImage) -> None:
         if old is not EMPTY_IMAGE:
@@ -350,7 +350,7 @@ async def test_the_quorum_is_described_truthfully() -> None:
 
 
 async def test_a_word_from_a_later_epoch_ends_leadership() -> None:
-    """Nothing is done that another leader would not know of."""
+    """Nothing is done that another leader would not know."""
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
         node.step(VoteResponse(source=2, epoch=9, leader_id=2, is_granted=False, is_pre_vote=False))

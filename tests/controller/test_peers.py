@@ -1,4 +1,4 @@
-"""Nodes of a quorum over KRaft's bytes: elections, replication, observers, cut links."""
+"""Nodes of a quorum that exchange KRaft's requests: elections, replication, observers, cut links."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_an_observer_finds_the_leader_and_follows() -> None:
 
 
 async def test_a_node_behind_the_leaders_log_gets_its_checkpoint_first() -> None:
-    """The log behind a checkpoint is gone: a new observer, and a voter that was away, take the file over (KIP-630)."""
+    """The log before a snapshot is deleted: a new observer, and a voter that was down, download it (KIP-630)."""
     async with wire_world(1, 2, 3, snapshot_bytes=2000) as world:
         leader = await world.wait_for_leader()
         await register_broker(leader)
@@ -89,7 +89,7 @@ async def test_a_node_behind_the_leaders_log_gets_its_checkpoint_first() -> None
 
 
 async def test_a_checkpoint_that_takes_long_costs_nobody_the_leader() -> None:
-    """Two seconds for each piece, and nobody else is there to be the majority: it is taken over once, in one epoch."""
+    """Each piece takes two seconds, and no other voter is up: one download is enough, in one epoch."""
     async with wire_world(1, 2, 3, snapshot_bytes=2000) as world:
         leader = await world.wait_for_leader()
         await register_broker(leader)
@@ -160,7 +160,7 @@ async def test_the_leaders_death_loses_nothing_that_was_answered() -> None:
 
 
 async def test_a_leader_whose_process_ended_is_replaced_at_once() -> None:
-    """Its connections break and its machine refuses new ones: nobody waits for the fetch timeout."""
+    """Its connections break and its machine refuses new ones, so no voter waits for the fetch timeout."""
     async with wire_world(1, 2, 3) as world:
         for _ in range(10):
             leader = await world.wait_for_leader()

@@ -1,4 +1,4 @@
-"""Raft's messages over KRaft's requests and responses: there and back, and what is refused."""
+"""Raft's messages as KRaft's requests and responses, and back; requests that are refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_request_means_on_arrival_what_was_meant(message: Any) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_older_versions_carry_votes_without_what_they_do_not_know(version: int) -> None:
-    """A node of the static quorum (version 0) neither knows directories nor is told which voter is meant."""
+    """A node of a static quorum (version 0) has no directory ids, and is not told which voter the request is for."""
     key = ReplicaKey(1, NO_DIRECTORY)
     sent = raft.VoteRequest(1, 5, key, ReplicaKey(OWN_ID), OffsetAndEpoch(7, 4), False)
     assert read(wire_request(sent, version)) == sent

@@ -1,4 +1,4 @@
-"""Running time: a stall of this process is cut out of it, and so sessions of brokers last longer by the stall."""
+"""Running time: the time of a stall does not count, so that sessions of brokers last longer by it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_stall_is_cut_out_from_where_the_tick_was_due() -> None:
 
 
 def test_whoever_looks_first_after_a_stall_sees_it() -> None:
-    """Tasks wake in any order: a session must not end before the ticking task has run."""
+    """Tasks run in any order: a session must not end before the ticking task has run."""
     time = RunningTime(TICK_MS)
     time.tick(1000)
     assert time.at(1800) == 1000 + TICK_MS
@@ -50,7 +50,7 @@ def test_it_never_goes_backwards() -> None:
 
 
 def test_brokers_live_through_a_stall_of_their_controller() -> None:
-    """Stalls of 0.7 s at each point of a session: whoever goes on beating within running time is never fenced."""
+    """Stalls of 0.7 s at each point of a session: a broker that sends heartbeats in running time is never fenced."""
     for offset_ms in range(0, 300, 10):
         heartbeats, time = _watched(World([]))
         time.tick(0)

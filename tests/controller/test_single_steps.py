@@ -1,4 +1,4 @@
-"""Single steps of a controller with what other parts give it at the wrong time."""
+"""Single steps of a controller with input that other parts seldom give it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads of a leader's snapshot that are refused, cut short or not wanted any more."""
+"""Downloads of a leader's snapshot that are refused, interrupted or no longer needed."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_leader_that_does_not_answer_or_has_no_address(monkeypatch: pyte
     with pytest.raises(NoResponse, match="leader:9093 is away"):
         await links.download(2, 4, SNAPSHOT, REPLICA, steps.append)
     assert client.is_closed
-    with pytest.raises(NoResponse, match="the address of node 7, which leads, is not known"):
+    with pytest.raises(NoResponse, match="the address of the leader, node 7, is not known"):
         await links.download(7, 4, SNAPSHOT, REPLICA, steps.append)
     assert steps == []
 

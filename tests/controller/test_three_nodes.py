@@ -1,4 +1,4 @@
-"""Three controller nodes in one process: the driver does for several voters what it does for one."""
+"""Three controller nodes in one process: the driver with several voters."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_what_the_leader_commits_reaches_all() -> None:
 
 
 async def test_a_machine_that_stood_still_needs_no_election() -> None:
-    """All nodes were suspended, or starved: the leader's answers are on the way, and nobody takes it for dead."""
+    """All nodes were suspended or had no CPU: the leader's responses are under way, and no voter starts an election."""
     async with quorum() as three:
         leader = await three.wait_for_leader()
         epoch = leader.known_leader()
@@ -172,7 +172,7 @@ async def test_the_leaders_end_loses_nothing_that_was_answered() -> None:
 
 
 async def test_a_leader_that_is_cut_off_cannot_commit() -> None:
-    """It refuses once it knows, and what it appended alone is gone when it is back."""
+    """It refuses commands when it notices; the records that it alone has appended are removed when it is back."""
     async with quorum() as three:
         old = await three.wait_for_leader()
         await register_broker(old)

@@ -1,4 +1,4 @@
-"""Changes of the metadata that name thousands of things are planned and applied in steps, between which others run."""
+"""Changes of the metadata about thousands of things are planned and applied in steps, between which others run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COUNT = 1000
 
 @pytest.fixture(autouse=True)
 def turns_are_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others run at each `yield`: the clock of these tests stands still while anybody runs."""
+    """Other tasks run at each `yield`: the clock of these tests stands still while a task runs."""
     monkeypatch.setattr(turns, "TURN_S", -1.0)
 
 

@@ -175,7 +175,7 @@ def address() -> NodeAddress:
 
 
 def test_kafka_makes_one_of_ours_a_voter_and_leaves(tmp_path: Path) -> None:
-    """Kafka, formatted as the only voter, adds ours, removes itself when asked, and resigns; ours leads and commits."""
+    """Kafka, formatted as the only voter, adds our node, removes itself and resigns; our node leads and commits."""
     kafka_libs()
     trio.run(kafka_leaves, tmp_path)
 
@@ -205,7 +205,7 @@ async def kafka_leaves(tmp_path: Path) -> None:
 
 
 def test_one_of_ours_makes_kafka_a_voter_and_leaves(tmp_path: Path) -> None:
-    """Ours, formatted as the only voter, adds Kafka and removes itself; Kafka leads. kafka-dump-log reads our log."""
+    """Ours, the only formatted voter, adds Kafka and removes itself; Kafka leads. kafka-dump-log reads our log."""
     kafka_libs()
     trio.run(ours_leaves, tmp_path)
 

@@ -1,4 +1,4 @@
-"""A cluster as an image and nothing else: commands are planned on it and applied at once, as their bytes say."""
+"""A cluster as an image alone: commands are planned on it, and their records, encoded and decoded, applied at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KNOWN = {
 
 
 class FewConfigs:
-    """Rules that know a handful of keys; a value "bad" is bad."""
+    """Rules that know a few keys; the value "bad" is invalid."""
 
     def is_list(self, resource_type: int, name: str) -> bool:
         return name in LISTS
@@ -103,7 +103,7 @@ class World:
         )
 
     def register(self, broker_id: int, *, rack: str | None = None, incarnation: int = 1, **options: Any) -> int:
-        """Registers a broker that serves at once unless told otherwise; its epoch."""
+        """Registers a broker, active at once unless told otherwise; its epoch."""
         return self.do(
             RegisterBroker(
                 broker_id=broker_id,

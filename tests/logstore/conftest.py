@@ -15,7 +15,7 @@ from tests.support.portable import without_calls_of_linux
 
 @pytest.fixture(params=["real", "portable", "fake"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A folder for logs: on disk, on disk without the calls that only some systems have, and in memory."""
+    """A directory for logs: on disk, on disk without the calls that only some systems have, and in memory."""
     if request.param == "portable":
         without_calls_of_linux(monkeypatch)
     filesystem: Any = FakeFileSystem() if request.param == "fake" else OsFileSystem()
@@ -24,11 +24,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Place:
-    """A folder for logs on disk."""
+    """A directory for logs on disk."""
     return Place(OsFileSystem(), str(tmp_path))
 
 
 @pytest.fixture
 def memory() -> Place:
-    """A folder for logs in memory, whose `filesystem` is a FakeFileSystem."""
+    """A directory for logs in memory, whose `filesystem` is a FakeFileSystem."""
     return Place(FakeFileSystem(), "/logs")

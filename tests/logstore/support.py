@@ -1,4 +1,4 @@
-"""Builders for log store tests: batches whose content tells their place, logs in a fresh folder."""
+"""Builders for log store tests: batches whose content shows their place, and logs in a new directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def marker(kind: ControlRecordType, producer_id: int, epoch: int, coordinator_ep
 
 
 class Place:
-    """A folder on some file system, and the logs opened in it."""
+    """A directory on some file system, and the logs opened in it."""
 
     def __init__(self, filesystem: FileSystem, folder: str) -> None:
         self.filesystem = filesystem
@@ -42,7 +42,7 @@ class Place:
     def open(
         self, *, is_clean: bool = False, name: str = "t-0", now_ms: int = NOW_MS, limit: int = 512, **more: Any
     ) -> PartitionLog:
-        """Open (or open again, as after a stop) the log `name`; fields of LogConfig and LastStop by name."""
+        """Opens the log `name`, or opens it again as after a stop; fields of LogConfig and LastStop by name."""
         self.settle()
         offsets = {key: more.pop(key) for key in LastStop._fields if key in more}
         topic, _, partition = name.rpartition("-")
@@ -58,12 +58,12 @@ class Place:
         )
 
     def settle(self) -> None:
-        """Make all files exactly as long as their data, as they are soon after the last append."""
+        """Makes all files exactly as long as their data, as they are soon after the last append."""
         self.filesystem.trim_idle()
         assert self.filesystem.trim_idle() == 0
 
     def names(self, name: str = "t-0") -> list[str]:
-        """File names in a log's folder."""
+        """File names in a log's directory."""
         return sorted(entry.name for entry in self.filesystem.list(f"{self.folder}/{name}"))
 
     def content(self, file: str, name: str = "t-0") -> bytes:
@@ -74,13 +74,13 @@ class Place:
         return content
 
     def overwrite(self, file: str, content: bytes, name: str = "t-0") -> None:
-        """Put other bytes in place of one of the log's files."""
+        """Replaces the content of one of the log's files."""
         self.settle()
         self.filesystem.write_file(f"{self.folder}/{name}/{file}", content)
 
 
 def append(log: PartitionLog, data: bytes, *, epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
-    """Append as a client's batch to a leader of this epoch."""
+    """Appends a client's batch to the leader's log in this epoch."""
     return log.append_as_leader(data, epoch, now_ms, AppendOrigin.CLIENT)
 
 

@@ -1,4 +1,4 @@
-"""Appends to a busy file: the data are the file's, whatever the sizes of appends, windows and populated parts."""
+"""Appends to a busy file: the file has exactly the data, for all sizes of appends, windows and populated parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction by key: what stays, tombstones and their horizon, producers, transactions, crashes."""
+"""Compaction by key: remaining records, tombstones and their horizon, producers, transactions, crashes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_reads_pass_over_gaps(place: Place) -> None:
 
 
 def test_part_of_a_batch_keeps_its_offset_range(place: Place) -> None:
-    """P-57: the batch goes on telling its producer's sequence."""
+    """P-57: the batch still has its producer's sequences."""
     log = place.open(**OPTIONS)
     put(log, ("a", "1"), ("b", "1"), ("c", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
     put(log, ("a", "2"), ("c", "2"), producer_id=7, producer_epoch=0, base_sequence=3)
@@ -126,7 +126,7 @@ def test_an_empty_batch_stays_for_its_producer(place: Place) -> None:
 
 
 def test_the_last_batch_of_what_could_be_cleaned_stays_without_records(place: Place) -> None:
-    """P-161: where the next segment begins, at the first uncleanable offset; an earlier one goes."""
+    """P-161: it ends where the next segment begins, at the first uncleanable offset; an earlier one is removed."""
     log = place.open(**OPTIONS | {"segment_bytes": 100})
     for key in ("a", "b"):
         put(log, (key, None))
@@ -135,7 +135,7 @@ def test_the_last_batch_of_what_could_be_cleaned_stays_without_records(place: Pl
     log.roll(NOW_MS)
     put(log, ("z", "1"))
     compact(log, None, 3, NOW_MS)
-    # The last stable offset is inside of the third segment, so that the second one is the last that can be cleaned.
+    # The last stable offset is in the third segment, so that the second one is the last that can be cleaned.
     compact(log, 0, 2, NOW_MS + 1000)
     kept = [(b.base_offset, b.record_count) for b in log.iter_batches()]
     assert kept == [(1, 0), (2, 1), (3, 1)]
@@ -145,7 +145,7 @@ def test_the_last_batch_of_what_could_be_cleaned_stays_without_records(place: Pl
 
 
 def test_tombstones_stay_until_their_horizon(place: Place) -> None:
-    """P-162: the cleaning that first passes one writes the horizon into its batch."""
+    """P-162: the first cleaning of a tombstone writes the horizon into its batch."""
     log = place.open(**OPTIONS)
     put(log, ("a", "1"), ("b", "1"))
     put(log, ("a", None))
@@ -206,7 +206,7 @@ def test_an_aborted_transaction_without_data_does_not_hide_the_producers_next_on
 
 
 def test_an_aborted_transaction_in_the_clean_part_does_not_hide_what_the_producer_writes_later(place: Place) -> None:
-    """P-163: else a committed tombstone would hide nothing, and the value before it would be back in the end."""
+    """P-163: a committed tombstone would have no effect, and the value before it would come back."""
     log = place.open(**OPTIONS)
     put(log, ("a", "value"))
     transaction(log, ControlRecordType.ABORT, ("b", "aborted"))
@@ -243,7 +243,7 @@ def test_markers_stay_while_their_data_does(place: Place) -> None:
 
 
 def test_nothing_undecided_is_cleaned(place: Place) -> None:
-    """Not above the last stable offset, not the active segment, not what is younger than min.compaction.lag.ms."""
+    """Nothing above the last stable offset, in the active segment, or younger than min.compaction.lag.ms."""
     log = place.open(**OPTIONS | {"min_compaction_lag_ms": 1000})
     for number in range(20):
         put(log, ("a", f"{number}"))
@@ -266,7 +266,7 @@ def test_records_without_a_time_are_as_old_as_their_file(memory: Place) -> None:
 
 
 def test_what_waits_too_long_may_be_above_what_can_be_cleaned(place: Place) -> None:
-    """P-161: as LogCleanerManager.maxCompactionDelay, which looks at all segments but the active one."""
+    """P-161: as LogCleanerManager.maxCompactionDelay, which covers all segments but the active one."""
     log = place.open(**OPTIONS | {"min_compaction_lag_ms": 1000, "max_compaction_lag_ms": 50_000})
     for time in (NOW_MS - 2000, NOW_MS, NOW_MS - 60_000):
         put(log, ("a", "1"), time=time)
@@ -277,7 +277,7 @@ def test_what_waits_too_long_may_be_above_what_can_be_cleaned(place: Place) -> N
 
 
 def test_when_it_is_worth_doing(place: Place) -> None:
-    """P-161: by the share of dirty bytes, or when something waits longer than max.compaction.lag.ms."""
+    """P-161: by the ratio of dirty bytes, or when a record waits longer than max.compaction.lag.ms."""
     log = place.open(**OPTIONS)
     for number in range(20):
         put(log, ("a", f"{number}"))
@@ -406,7 +406,7 @@ class Crash(Exception):
 
 
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_segments() -> None:
-    """`.cleaned`, `.swap` and `.deleted` in every mixture that a kill -9 between two renames can leave."""
+    """In every mixture of `.cleaned`, `.swap` and `.deleted` files that a kill -9 between two renames can leave."""
     steps = 0
     for step in range(1, 200):
         filesystem = FakeFileSystem()
@@ -470,7 +470,7 @@ def test_an_io_error_while_cleaning_is_reported(memory: Place) -> None:
 def test_the_final_state_is_never_changed(
     batches: list[list[tuple[str, str | None]]], cleanings: list[int], every: int
 ) -> None:
-    """P-161, P-162: whatever is written and whenever it is cleaned, a reader ends with the same state."""
+    """P-161, P-162: for any records and any cleanings a reader gets the same final state."""
     log = Place(FakeFileSystem(), "/logs").open(**OPTIONS)
     expected: dict[str, str] = {}
     checkpoint: int | None = None
@@ -489,7 +489,7 @@ def test_the_final_state_is_never_changed(
 
 
 def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Place) -> None:
-    """One cleaning at a time, by dirty ratio; only compacted logs that were used; the checkpoint is Kafka's file."""
+    """One cleaning at a time, by dirty ratio, of compacted logs that were used; the checkpoint is Kafka's file."""
     compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
     configs = {"a": compacted, "b": compacted, "d": LogConfig(segment_bytes=300), "idle": compacted}
     directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
@@ -574,7 +574,7 @@ class CleanedLog:
 @pytest.mark.parametrize("has_restarted_cleaner", [False, True])
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_comes_after_a_truncation_is_not_clean(memory: Place, is_full: bool, has_restarted_cleaner: bool) -> None:
-    """P-161: a tombstone below the former checkpoint hides the value before it, and goes with it.
+    """P-161: a tombstone below the former checkpoint hides the value before it, and must be removed together with it.
 
     Kafka truncates the cleaner's checkpoint (LogCleanerManager.maybeTruncateCheckpoint).
     """
@@ -657,7 +657,7 @@ def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Pla
 
 
 def test_compacted_logs_roll_in_time_for_the_cleaner(place: Place) -> None:
-    """P-165: max.compaction.lag.ms is a bound on the age of the active segment too."""
+    """P-165: max.compaction.lag.ms also limits the age of the active segment."""
     log = place.open(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000)
     for later in (0, 1000, 1001):
         append(log, build_batch([Record(0, NOW_MS + later, b"k", b"v")]), now_ms=NOW_MS + later)
@@ -685,7 +685,7 @@ def test_a_log_that_cannot_be_read_is_reported_once_and_passed_over(place: Place
 def test_a_log_with_more_keys_than_fit_in_memory_is_cleaned_in_parts(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each cleaning takes as many segments as their keys fit, at least one, and says how far it came."""
+    """Each cleaning takes as many segments as their keys fit, at least one, and returns the offset that it reached."""
     monkeypatch.setattr(compaction, "KEY_BYTES_MAX", 300)
     log = place.open(**OPTIONS)
     for number in range(40):
@@ -800,7 +800,7 @@ def test_what_stays_is_what_single_records_would_give(
     horizon_ms: int | None,
     has_append_time: bool,
 ) -> None:
-    """Bytes that are copied are those that writing each kept record anew gives."""
+    """Copied bytes are the same as those of writing each kept record again."""
     batch = RecordBatch(
         build_batch(
             records,

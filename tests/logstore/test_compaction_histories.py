@@ -1,4 +1,4 @@
-"""Compaction in histories by chance: what a read_committed consumer finds stays the same, cleaning after cleaning."""
+"""Compaction in random histories: each cleaning leaves what a read_committed consumer finds unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Producer:
 
 
 class History:
-    """A log, what is done to it by chance, and how far it is clean."""
+    """A log under random operations, and the offset up to which it is clean."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance = random.Random(seed)
@@ -99,13 +99,13 @@ class History:
         producer.is_open = False
 
     def reopen(self) -> None:
-        """As after a crash: Kafka's cleaner finds the producers in the log, too."""
+        """Opens the log again as after a crash: like Kafka's cleaner, this finds the producers in the log."""
         self.place.settle()
         self.log.close_files()
         self.log = self.place.open(is_clean=False, recovery_point=0, **OPTIONS)
 
     def look(self) -> None:
-        """Notes what was written since the last time, before a cleaning can remove it."""
+        """Notes the records that were written since the last call, before a cleaning can remove them."""
         for batch in self.log.iter_batches():
             if batch.base_offset < self._seen_to:
                 continue
@@ -129,7 +129,7 @@ class History:
         )
 
     def found(self) -> dict[bytes | None, bytes]:
-        """The same, of what is left in the log. The index of aborted transactions must have each that is left."""
+        """The same, of the records that are left. The index must have each aborted transaction with such records."""
         left: list[tuple[bytes | None, bytes | None]] = []
         for batch in self.log.iter_batches():
             if batch.is_control or not batch.record_count:

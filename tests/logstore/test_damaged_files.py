@@ -1,4 +1,4 @@
-"""Any one file damaged in any way: the log opens and works, or an error names the file. Never anything else."""
+"""Any one file is damaged in any way: the log opens and works, or an error names the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = {"segment_bytes": 600, "index_interval_bytes": 60}
 
 
 def whole() -> dict[str, bytes]:
-    """The files of a log with everything in it."""
+    """The files of a log that has all kinds of content."""
     place = Place(FakeFileSystem(), "/logs")
     log = place.open(**OPTIONS)  # type: ignore[arg-type]
     for number in range(30):
@@ -110,7 +110,7 @@ def test_one_damaged_file(
 
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -> None:
-    """P-171: whatever is not a log is made anew from the logs."""
+    """P-171: all files but the logs are made again from the logs."""
     if name.endswith(".log"):
         return
     place = Place(FakeFileSystem(), "/logs")

@@ -97,7 +97,7 @@ def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
 
 
 def test_kafka_dump_log_reads_what_recovery_made(disk: Place) -> None:
-    """P-171: indexes and snapshots that were made anew."""
+    """P-171: indexes and snapshots that recovery has made again."""
     log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     fill(log)
     for name in disk.names():
@@ -132,7 +132,7 @@ def test_kafka_dump_log_reads_compacted_segments(disk: Place) -> None:
     log.close()
     log.delete_due_files(NOW_MS * 2)
     output = dump(f"{disk.folder}/t-0", "--deep-iteration", "--print-data-log")
-    # Gaps are what compaction leaves; the tool tells of every one.
+    # Compaction leaves gaps; the tool reports each of them.
     assert not COMPLAINTS.search(output), output
     assert re.search(r"deleteHorizonMs: OptionalLong\[\d+\]", output)
     assert len(re.findall(r"^\| offset: ", output, re.MULTILINE)) < 60

@@ -1,8 +1,8 @@
-"""Any call to the file system may fail, once, a few times, or until space returns: nothing acknowledged is lost.
+"""Any call to the file system may fail, once, a few times, or until there is space: no acknowledged record is lost.
 
-One scenario of everything a log does runs again and again with another call failing each time. What fails raises
-StorageError and is tried again; after every step the log holds exactly what was acknowledged, and so it does after a
-kill and after a clean stop.
+One scenario of all operations of a log runs again and again, with another call failing each time. A failed operation
+raises StorageError and is repeated. After every step the log has exactly the acknowledged records, and so it has after
+a kill and after a clean stop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FULL_FOR = 6
 
 
 class Scenario:
-    """A log and what was acknowledged: for each record its offset and its value's first bytes."""
+    """A log and its acknowledged records: of each record its offset and the first bytes of its value."""
 
     # Whether a step that failed leaves the log as it was, or as the step should have left it.
     is_usable_after_failure = True
@@ -51,7 +51,7 @@ class Scenario:
         self.aborted = -1
 
     def until_done(self, step: Callable[[], object]) -> None:
-        """Takes a step again until it works: as a client does, or the broker at its next round."""
+        """Repeats a step until it succeeds, as a client does, or the broker in its next round."""
         for _ in range(40):
             try:
                 step()
@@ -78,7 +78,7 @@ class Scenario:
         raise AssertionError("the log cannot be opened, though the disk works again")
 
     def check(self) -> None:
-        """The readable records from the log start on are the acknowledged ones."""
+        """Asserts that the readable records from the log start on are the acknowledged ones."""
         faults, clock = self.filesystem.faults, self.filesystem.fault_clock
         if not self.reads_must_work:
             self.filesystem.faults = ()
@@ -162,7 +162,7 @@ class Scenario:
         assert self.log.log_start_offset == 6
 
     def crash(self) -> None:
-        """kill -9, and what the next start finds."""
+        """Ends the process as kill -9 does, and starts again."""
         producer = self.log.producers.producers[7]
         recovery_point, start = self.log.recovery_point, self.log.log_start_offset
         self.open(recovery_point=recovery_point, log_start_offset=start)
@@ -171,7 +171,7 @@ class Scenario:
         assert [one.first_offset for one in self.log.aborted_transactions(0, 1 << 60)] == [self.aborted]
 
     def stop(self) -> None:
-        """A clean stop that the file system allowed, at last, and the next start."""
+        """Stops in order, repeated until the file system allows it, and starts again."""
         self.until_done(self.log.flush)
         self.until_done(self.log.close)
         start, end = self.log.log_start_offset, self.log.log_end_offset
@@ -181,7 +181,7 @@ class Scenario:
         assert [one.first_offset for one in self.log.aborted_transactions(0, 1 << 60)] == [self.aborted]
 
     def whole(self) -> None:
-        """Everything, with both ends and appends after each."""
+        """The whole scenario, with both kinds of end and appends after each."""
         self.run()
         self.crash()
         for _ in range(3):
@@ -191,7 +191,7 @@ class Scenario:
 
 
 class Compaction(Scenario):
-    """A compacted log: of each key the last record stays, and nothing is there that was not acknowledged."""
+    """A compacted log: the last record of each key stays, and only acknowledged records are there."""
 
     clean_to = 0
 
@@ -205,7 +205,7 @@ class Compaction(Scenario):
         self.filesystem.faults, self.filesystem.fault_clock = faults, clock
 
     def compact(self) -> None:
-        """A round of the cleaner with its checkpoint in memory."""
+        """Runs the cleaner once, with its checkpoint in memory."""
 
         def step() -> None:
             end = self.log.log_end_offset
@@ -238,9 +238,9 @@ class Compaction(Scenario):
 
 
 class Truncation(Scenario):
-    """A log whose end is cut off and written anew, as the metadata log's and a follower's can be.
+    """A log whose end is truncated and written again, as happens to the metadata log and a follower's.
 
-    A truncation that failed is tried again before the log is used.
+    A truncation that failed is repeated before the log is used.
     """
 
     is_usable_after_failure = False
@@ -301,7 +301,7 @@ def test_every_call_may_fail(kind: type[Scenario], length: int) -> None:
 
 @kinds
 def test_a_full_disk_stops_writes_and_not_reads(kind: type[Scenario]) -> None:
-    """From a write on there is no space, and later there is again."""
+    """From some write on there is no space, and later there is again."""
     for number in range(0, calls(kind, WRITES), 2):
         scenario = kind(range(number, number + FULL_FOR), WRITES)
         try:

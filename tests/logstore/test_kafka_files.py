@@ -1,4 +1,4 @@
-"""Files that Apache Kafka wrote: from the same batches we write the same bytes, and we go on where it stopped."""
+"""Files that Apache Kafka wrote: the same batches give the same bytes here, and a log of Kafka's goes on here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_same_batches_give_the_same_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_we_go_on_where_kafka_stopped(tmp_path: Path, is_clean: bool) -> None:
-    """P-142, P-171: sequences and transactions are known; recovery makes the same files anew."""
+    """P-142, P-171: sequences and transactions are known; recovery makes the same files again."""
     shutil.copytree(GOLDEN, tmp_path / "golden-0")
     if not is_clean:
         for path in (tmp_path / "golden-0").glob("*index"):

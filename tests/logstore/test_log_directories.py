@@ -1,4 +1,4 @@
-"""Several log directories on a file system in memory: where logs go, what fails alone, what is written at a stop."""
+"""Several log directories on a file system in memory: places of logs, failures of one directory, clean stops."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_directory_that_was_asked_for() -> None:
 
 
 def test_a_cordoned_directory_gets_no_new_logs() -> None:
-    """P-370: but one that is named for it, and the first one if all are cordoned."""
+    """P-370: except a log that is assigned to it, and except the first directory if all are cordoned."""
     directories = opened(FakeFileSystem())
     directories.cordoned = frozenset((A,))
     assert [create(directories, number) for number in range(2)] == ["/b/t-0", "/b/t-1"]
@@ -124,7 +124,7 @@ def test_each_checkpoint_has_the_logs_of_its_directory() -> None:
 
 
 def test_a_partition_has_one_log() -> None:
-    """P-276: a copy in a second directory is the operator's to remove."""
+    """P-276: the operator must remove the copy in a second directory."""
     filesystem = FakeFileSystem()
     directories = opened(filesystem)
     create(directories, 0)
@@ -137,7 +137,7 @@ def test_a_partition_has_one_log() -> None:
 
 @pytest.mark.parametrize(("filled", "kept"), [((A,), "/a/t-0"), ((B,), "/b/t-0"), ((), "/a/t-0")])
 def test_a_log_that_never_had_a_record_gives_way(filled: tuple[bytes, ...], kept: str) -> None:
-    """P-276: its directory failed while the log was created, before the metadata learnt where the replica is."""
+    """P-276: its directory failed while the log was created, before the metadata had the replica's directory."""
     filesystem = FakeFileSystem()
     directories = opened(filesystem)
     create(directories, 0)
@@ -198,7 +198,7 @@ class Unreadable(FakeFileSystem):
 
 
 def test_a_directory_that_cannot_be_read_is_offline_from_the_start() -> None:
-    """As Kafka's LogManager does it; a log that the metadata has there is not made anew elsewhere."""
+    """As in Kafka's LogManager; a log that the metadata has there is not created elsewhere."""
     filesystem = Unreadable()
     directories = opened(filesystem)
     for number in range(4):
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_cannot_be_read_is_taken_for_empty() -> None:
 
 
 def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
-    """P-276: they are not made anew elsewhere while it is offline."""
+    """P-276: they are not created elsewhere while it is offline."""
     filesystem = FakeFileSystem()
     directories = opened(filesystem)
     for number in range(4):
@@ -267,7 +267,7 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
 
 
 def test_a_directory_that_was_missing_at_the_start() -> None:
-    """P-276: the metadata says which replicas it has."""
+    """P-276: the metadata has the replicas in it."""
     directories = opened(FakeFileSystem(), A, unopened=("/b",))
     with pytest.raises(StorageError, match="offline"):
         create(directories, 0, B)
@@ -451,7 +451,7 @@ def test_a_copy_that_cannot_be_renamed_does_not_keep_the_log_from_its_deletion()
 
 
 def finish(steps: Iterator[BlockingStep | None]) -> None:
-    """Does all steps, as a broker whose threads are all busy."""
+    """Does all steps itself, as for a broker whose threads are all busy."""
     for _ in steps:
         pass
 
@@ -514,7 +514,7 @@ def test_a_single_directory_adopts_the_copy_that_the_metadata_has_in_it() -> Non
 
 
 def test_copies_beside_their_log_and_second_ones_are_deleted() -> None:
-    """Such directories are left by kills in the middle of moves to and fro."""
+    """Kills during moves to another directory and back leave such directories."""
     filesystem, directories = moving()
     directories.close()
     (name,) = [name for name, _ in filesystem.list("/b") if name.endswith("-future")]

@@ -1,4 +1,4 @@
-"""A data directory: identity, lock, clean stop, checkpoints, logs that come and go."""
+"""A data directory: identity, lock, clean stop, checkpoints, creation and deletion of logs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def content(place: Place, name: str) -> bytes | None:
 
 
 def test_a_clean_stop_and_start(place: Place) -> None:
-    """P-171: the mark is in Kafka's words, and is gone while the broker runs."""
+    """P-171: the mark has Kafka's form, and does not exist while the broker runs."""
     directory = start(place)
     assert not directory.was_clean
     for partition in range(3):
@@ -104,7 +104,7 @@ def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
 
 
 def many_logs(place: Place) -> LogDirectory:
-    """More logs than one step of a checkpoint takes, the first with five durable records, and a checkpoint of that."""
+    """More logs than one step of a checkpoint takes, the first with five durable records, and a checkpoint of them."""
     directory = start(place)
     for number in range(ENTRIES_PER_STEP + 1):
         directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
@@ -132,7 +132,7 @@ def test_checkpoints_of_many_logs_are_written_in_steps(place: Place) -> None:
 
 
 def test_a_point_that_is_lowered_between_two_steps_stays_low(place: Place) -> None:
-    """A recovery that begins above it would not look at the records that replaced the truncated ones."""
+    """A recovery that begins above it would not check the records that replaced the truncated ones."""
     directory = many_logs(place)
     steps = directory.write_checkpoints(marks_of(directory))
     next(steps)
@@ -147,7 +147,7 @@ def test_a_point_that_is_lowered_between_two_steps_stays_low(place: Place) -> No
 
 @pytest.mark.parametrize("is_in_thread", [False, True])
 def test_a_point_that_is_lowered_while_a_checkpoint_is_synced_stays_low(place: Place, is_in_thread: bool) -> None:
-    """The lower point is durable before records replace others; older content must not come over it."""
+    """The lower point is durable before records replace others; older content must not overwrite it."""
     directory = many_logs(place)
     for step in directory.write_checkpoints(marks_of(directory)):
         if step is not None:
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_a_disk_refuses_is_written_the_next_time(memory: Place
 
 
 def test_log_starts_that_were_written_meanwhile_stay(place: Place) -> None:
-    """The move of a log to another directory writes them at once; older ones must not come over them."""
+    """The move of a log to another directory writes them at once; older ones must not overwrite them."""
     directory = many_logs(place)
     steps = directory.write_log_starts()
     next(step for step in steps if step is not None).run()
@@ -218,7 +218,7 @@ def test_log_starts_that_were_written_meanwhile_stay(place: Place) -> None:
 
 
 def test_the_log_starts_of_many_logs_are_collected_in_steps(memory: Place) -> None:
-    """Other work of the event loop gets its turn meanwhile. A log that is deleted then is not in the checkpoint."""
+    """Other tasks of the event loop run meanwhile. A log that is deleted then is not in the checkpoint."""
     directory = many_logs(memory)
     for key in (("t", 0), ("t", 1)):
         append(directory.logs[key], batch(2))
@@ -345,7 +345,7 @@ def six_durable_records(directory: LogDirectory) -> PartitionLog:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, is_full: bool) -> None:
-    """It was durable up to there; what was written in its place since then is not."""
+    """The old records were durable up to there; the records written in their place are not."""
     directory = start(place)
     log = six_durable_records(directory)
     if is_full:
@@ -361,7 +361,7 @@ def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, 
 
 
 def test_a_truncation_that_cannot_be_noted_is_made_again(memory: Place) -> None:
-    """Else the next one would find the point low already, and not note it."""
+    """Otherwise the next attempt would find the point low already, and not write it."""
     directory = start(memory)
     log = six_durable_records(directory)
 
@@ -384,7 +384,7 @@ def test_a_truncation_that_cannot_be_noted_is_made_again(memory: Place) -> None:
 def test_what_was_noted_of_a_log_that_is_gone_is_not_said_of_a_new_one(
     place: Place, goes: str, stop_between: bool
 ) -> None:
-    """Its records would be thrown away as those of a log that lost its beginning, or taken for durable."""
+    """A start would discard its records, as those of a log that lost its beginning, or take them for durable."""
     directory = start(place)
     log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     other = directory.create_log("other", 0, TOPIC_ID, CONFIG, NOW_MS)
@@ -424,7 +424,7 @@ MANY = 3 * UNDELAYED_DIRECTORIES_MAX
 
 
 def folders(place: Place) -> set[str]:
-    """Names of folders of logs, deleted ones without what is behind the first dot."""
+    """Names of the logs' directories; those of deleted logs only up to the first dot."""
     return {name for name in names(place) if name.startswith("t-")}
 
 
@@ -437,7 +437,7 @@ def make_many(directory: LogDirectory) -> None:
 
 
 def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
-    """The broker serves others meanwhile; a log whose turn has not come can be used all the same."""
+    """The broker serves other requests meanwhile; a log whose directory is not created yet can be used."""
     directory = start(place)
     make_many(directory)
     assert folders(place) == {f"t-{partition}" for partition in range(UNDELAYED_DIRECTORIES_MAX)}
@@ -452,14 +452,14 @@ def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
     assert len(folders(place)) == MANY
     assert {read_topic_id(place.filesystem, f"{place.folder}/data/t-{n}") for n in range(MANY)} == {TOPIC_ID}
     assert offsets(last) == [0, 1]
-    # The next ones are made at once again.
+    # The next ones are created at once again.
     directory.create_log("t", MANY, TOPIC_ID, CONFIG, NOW_MS)
     assert f"t-{MANY}" in names(place)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> None:
-    """A second creation of the logs finds those whose directories exist and creates the others."""
+    """A second creation of the logs finds those whose directories exist, and creates the others."""
     directory = start(place)
     make_many(directory)
     last = directory.get("t", MANY - 1)
@@ -478,7 +478,7 @@ def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> Non
 
 
 def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> None:
-    """A name can be used again at once, also where the folder has still to be renamed or was never made."""
+    """A name can be used again at once, even if the old directory is not renamed yet or was never created."""
     directory = start(place)
     make_many(directory)
     directory.finish_directories(NOW_MS, MANY)
@@ -517,7 +517,7 @@ def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
 
 
 def test_many_deleted_logs_go_a_few_at_a_time(place: Place) -> None:
-    """So that whoever removes thousands of folders can do something else in between."""
+    """Other work can be done while thousands of directories are removed."""
     directory = start(place)
     for number in range(5):
         directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
@@ -566,7 +566,7 @@ def test_a_stray_log_is_kept_but_not_served(place: Place) -> None:
 
 
 def test_long_topic_names_are_cut_when_marked(place: Place) -> None:
-    """A folder name has at most 255 bytes."""
+    """The name of a directory has at most 255 bytes."""
     directory = start(place)
     topic = "x" * 249
     append(directory.create_log(topic, 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
@@ -774,7 +774,7 @@ def test_many_idle_logs_start_and_stop_without_being_read(memory: Place) -> None
 
 
 def test_a_roll_that_a_full_disk_stops_leaves_the_segment_active(memory: Place) -> None:
-    """The snapshot, an index or the new file may not fit; a smaller batch then still goes where the last one went."""
+    """No space is left for the snapshot, an index or the new file; a smaller batch still goes to the old segment."""
     filesystem = memory.filesystem
     for spare in range(60):
         log = memory.open(name=f"x-{spare}", segment_bytes=500, index_interval_bytes=50)
@@ -794,7 +794,7 @@ def test_a_roll_that_a_full_disk_stops_leaves_the_segment_active(memory: Place) 
 
 
 def test_a_full_disk_is_a_typed_error_and_passes(memory: Place) -> None:
-    """ENOSPC at each step of the way: what was acknowledged is there, and appending goes on when space returns."""
+    """ENOSPC at each step: acknowledged records are there, and appends succeed when there is space again."""
     filesystem = memory.filesystem
     acknowledged = 0
     directory = start(memory)

@@ -36,7 +36,7 @@ def _calls(place: Place) -> dict[str, int]:
 
 
 def test_a_stop_makes_many_logs_durable_by_one_sync(memory: Place) -> None:
-    """And leaves all that is needed: after a loss of power nothing is missing, and nothing is looked at."""
+    """After a loss of power nothing is missing, and the start checks nothing."""
     directory = _with_records(memory)
     calls = _calls(memory)
     calls.clear()
@@ -61,7 +61,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync(memory: Place) -> None:
 
 
 def test_a_stop_with_few_logs_leaves_the_volume_alone(memory: Place) -> None:
-    """A stop does not wait for what other programs write there."""
+    """A stop does not wait for the data that other programs write to the volume."""
     directory = _with_records(memory, 3)
     _calls(memory).clear()
     directory.close()
@@ -70,7 +70,7 @@ def test_a_stop_with_few_logs_leaves_the_volume_alone(memory: Place) -> None:
 
 
 def test_each_log_is_asked_when_the_volume_could_not_be_synced(memory: Place) -> None:
-    """The refusal may concern any file, of any program."""
+    """The error may be about any file of any program."""
     directory = _with_records(memory)
     _calls(memory).clear()
     memory.filesystem.fail_next["sync_volume"] = REFUSED  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def test_without_such_a_sync_each_log_has_its_own(memory: Place, monkeypatch: py
 
 
 def test_what_its_own_sync_refused_stays_in_doubt_and_nothing_else(memory: Place) -> None:
-    """The system tells of lost pages once: that a later sync of all succeeds proves nothing for this log."""
+    """The system reports lost pages once: a later sync of the volume that succeeds proves nothing for this log."""
     directory = _with_records(memory)
     log = directory.get("t", 5)
     assert log is not None
@@ -126,7 +126,7 @@ def test_a_kill_before_the_end_of_the_sync_leaves_no_mark(memory: Place, monkeyp
 
 
 def test_the_first_append_makes_one_file(memory: Place) -> None:
-    """Nothing has to be read of a log that was made just now; what a recovery can make anew is written later."""
+    """A new log has nothing to read; files that a recovery can make again are written later."""
     directory = start(memory)
     log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     _calls(memory).clear()
@@ -166,7 +166,7 @@ def test_a_file_that_gets_little_is_not_mapped(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_files_that_are_closed_are_those_used_least(tmp_path: Path) -> None:
-    """With leases in between, and never the one that was opened."""
+    """Some of them have leases; the file that was just opened is never closed."""
     open_files = OpenFiles(OsFileSystem(), limit=3)
     files = [SegmentFile(str(tmp_path / str(number)), open_files) for number in range(6)]
     for file in files[:3]:
@@ -227,13 +227,13 @@ def test_releases_of_the_kernel(text: str, expected: tuple[int, int]) -> None:
 
 
 def end(log: PartitionLog) -> None:
-    """The part of a stop with many logs that each log has for itself: all but the sync."""
+    """The part of a stop of many logs that each log does itself: all but the sync."""
     log.write_end(without_empty_snapshot=True)
     log.close_files()
 
 
 def test_no_snapshot_is_left_of_no_producers(memory: Place) -> None:
-    """The start after it looks at no batch, and producers that come later outlive a truncation."""
+    """The next start reads no batch, and later producers outlive a truncation."""
     log = memory.open()
     for _ in range(20):
         append(log, batch(10))

@@ -76,7 +76,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8))
     def append_on_a_full_disk(self, count: int) -> None:
-        self.filesystem.trim_idle()  # what is allocated ahead could still be filled
+        self.filesystem.trim_idle()  # appends could still use the space that is allocated ahead
         self.filesystem.capacity_bytes = self.filesystem.used_bytes()
         with pytest.raises(StorageFull):
             append(self.log, batch(count, timestamp=self.now_ms), now_ms=self.now_ms)
@@ -89,7 +89,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(size_max=st.integers(1, 900), bound=st.one_of(st.just(1.0), PLACES), at_least_one=st.booleans())
     def read_on(self, size_max: int, bound: float, at_least_one: bool) -> None:
-        """Behind the last read, as a consumer does."""
+        """Reads from the end of the last read on, as a consumer does."""
         self.read_at(min(max(self.next_read, self.start), self.end), size_max, bound, at_least_one)
 
     def read_at(self, offset: int, size_max: int, bound: float, at_least_one: bool) -> None:
@@ -168,7 +168,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.end > self.start)
     @rule(size=st.integers(1, 40))
     def torn_tail(self, size: int) -> None:
-        """kill -9 while bytes were on their way to the file: they are as if never sent."""
+        """kill -9 while bytes were written to the file: they are gone, as if never sent."""
         name = f"{self.log.segment_base_offsets[-1]:020d}.log"
         self.log.close_files()
         self.place.overwrite(name, (self.filesystem.read_file(f"/logs/t-0/{name}") or b"") + batch(9)[:size])
@@ -177,7 +177,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def damaged_read(self) -> None:
-        """An I/O error is reported and leaves no trace."""
+        """An I/O error is reported and has no other effect."""
         self.filesystem.fail_next["append"] = StorageError("x", "Input/output error")
         with pytest.raises(StorageError):
             append(self.log, batch(1, timestamp=self.now_ms), now_ms=self.now_ms)

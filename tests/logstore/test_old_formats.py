@@ -156,7 +156,7 @@ def test_damaged_old_messages_are_not_followed(place: Place) -> None:
         (whole[:-1] + b"x", "CRC of the batch at 0 is wrong"),
         (whole + whole, "a batch at 0, the log ends at 1"),
         (whole + whole[:8] + bytes(53), "no record batch"),
-        (whole[:-1], "not one whole batch"),
+        (whole[:-1], "no whole batch"),
     ]:
         with pytest.raises((CorruptRecord, UnexpectedAppendOffset), match=reason):
             followed(log, data)

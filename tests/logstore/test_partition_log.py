@@ -28,7 +28,7 @@ from tests.support.fake_filesystem import FakeFileSystem
 
 
 def test_offsets_and_epoch_are_assigned_and_the_rest_is_stored_as_sent(place: Place) -> None:
-    """P-41, P-42, P-48: only base offset and leader epoch differ from what the client sent."""
+    """P-41, P-42, P-48: only base offset and leader epoch differ from the client's batch."""
     log = place.open()
     sent = [batch(3), batch(1, codec=1), batch(5)]
     results = [append(log, data, epoch=4) for data in sent]
@@ -96,7 +96,7 @@ def test_coordinator_appends_several_batches_in_one_step(place: Place) -> None:
 
 
 def test_follower_appends_keep_offsets(place: Place) -> None:
-    """Gaps (compaction on the leader) are taken; going back or damage is not."""
+    """Gaps, which a compaction on the leader leaves, are accepted; lower offsets and damaged batches are not."""
     leader_data = batch(2, base_offset=10, leader_epoch=3) + batch(1, base_offset=20, leader_epoch=5)
     log = place.open()
     log.append_as_follower(leader_data, NOW_MS)
@@ -218,7 +218,7 @@ def test_a_reader_reads_on_after_what_it_has_read_was_cut_off_and_written_anew(p
 
 
 def test_an_index_that_is_wrong_gives_a_reader_no_wrong_place(place: Place) -> None:
-    """Every entry of the index has the position of a value that looks like a header at the next offset."""
+    """Each entry of the index has the position of bytes in a value that look like a header of the next offset."""
     log = place.open()
     looks_like = SCAN_STEP.pack(9, 50_000, 0, 2, 0, 0, 5)
     data = build_batch([Record(0, NOW_MS, None, looks_like + bytes(10_000))])
@@ -238,7 +238,7 @@ def test_an_index_that_is_wrong_gives_a_reader_no_wrong_place(place: Place) -> N
 
 
 def test_thousands_of_batches_are_not_looked_at_for_one_that_does_not_fit(place: Place) -> None:
-    """An index with few entries: the slice ends where the limit is."""
+    """The index has few entries: the slice ends at the limit."""
     log = place.open(index_interval_bytes=1 << 30)
     for _ in range(1000):
         append(log, batch(1, value_size=100))
@@ -265,8 +265,7 @@ def test_first_batch_larger_than_the_limit_at_a_known_boundary(place: Place) -> 
 
 
 def test_a_known_boundary_is_forgotten_when_the_segment_ends_or_shrinks(place: Place) -> None:
-    """The file position that a read at the log end leaves behind is used only while the file has the same bytes before
-    it."""
+    """The position kept by a read at the log end is used only while the file has the same bytes before it."""
     log = place.open()
     append(log, batch(2))
     assert log.read(2, 1000, 2, at_least_one=True).range is None
@@ -310,7 +309,7 @@ def test_a_range_is_sent_by_sendfile(disk: Place) -> None:
 
 
 def test_a_lease_outlives_deletion_of_its_segment(place: Place) -> None:
-    """The file may be renamed, removed and the log deleted while bytes are on their way."""
+    """The file may be renamed or removed, and the log deleted, while bytes are sent."""
     log = place.open(retention_ms=1000)
     append(log, batch(5))
     result = log.read(0, 1000, 5, at_least_one=True)
@@ -335,7 +334,7 @@ def test_dropped_ranges_give_their_lease_back(memory: Place) -> None:
 
 
 def test_descriptors_are_bounded(memory: Place) -> None:
-    """Many used partitions share a bounded number of descriptors; idle ones hold none."""
+    """Many used partitions share a limited number of descriptors; idle ones have none."""
     files = OpenFiles(memory.filesystem, 10)
     logs = [PartitionLog.open(f"/logs/x-{n}", "x", n, LogConfig(), open_files=files, now_ms=NOW_MS) for n in range(100)]
     assert memory.filesystem.open_count == 0  # type: ignore[attr-defined]
@@ -352,14 +351,14 @@ def test_descriptors_are_bounded(memory: Place) -> None:
 
 
 def test_an_idle_log_touches_no_files(memory: Place) -> None:
-    """1,000 idle partitions: opening after a clean stop reads nothing at all."""
+    """1,000 idle partitions: opening them after a clean stop reads nothing."""
     log = memory.open()
     append(log, batch(3))
     log.close()
     memory.filesystem.calls.clear()  # type: ignore[attr-defined]
     log = memory.open(is_clean=True, recovery_point=3, end_offset=3)
     assert (log.log_start_offset, log.log_end_offset) == (0, 3)
-    # One listing of the folder, and only because the log start was asked for.
+    # One listing of the directory, and only because the test asks for the log start.
     assert memory.filesystem.calls == {"exists": 1, "list": 1}  # type: ignore[attr-defined]
 
 
@@ -394,7 +393,7 @@ def test_a_log_that_stands_alone_needs_only_a_file_system(tmp_path: os.PathLike[
 
 
 def test_space_ahead_is_not_needed_where_there_is_none(disk: Place) -> None:
-    """Near the end of the space (here: the file's size limit) a batch still goes where it just fits."""
+    """Near the end of the space (here the file's size limit) a batch that just fits is still appended."""
     log = disk.open()
     append(log, batch(1))
     disk.settle()
@@ -424,11 +423,11 @@ def test_a_large_log_is_read_back_as_it_was_written(disk: Place) -> None:
 
 
 def test_a_write_that_fails_half_way_is_taken_back(disk: Place) -> None:
-    """On the real file system: a limit on the file's size, which space cannot be allocated beyond."""
+    """On the real file system, with a limit on the file's size beyond which no space can be allocated."""
     log = disk.open()
     append(log, batch(1))
     size = log.size_bytes
-    disk.settle()  # gives back what is allocated ahead
+    disk.settle()  # frees the space that is allocated ahead
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, hard))
     try:
@@ -457,16 +456,16 @@ def with_crc(data: bytearray) -> bytes:
 
 
 def test_a_follower_refuses_batches_that_cannot_be(place: Place) -> None:
-    """Each has a correct CRC or is cut off, and none leaves anything behind."""
+    """Each has a correct CRC or is cut off; none has any effect."""
     log = place.open()
     backwards = bytearray(followed(batch()))
     backwards[LAST_OFFSET_DELTA_POSITION : LAST_OFFSET_DELTA_POSITION + 4] = (-1).to_bytes(4, "big", signed=True)
     whole = followed(batch(3))
     for data, text in (
         (with_crc(backwards), "the batch at 0 ends at 0"),
-        (whole[:-1], f"not one whole batch in {len(whole) - 1} bytes"),
-        (whole[:20], "not one whole batch in 20 bytes"),
-        (b"", "not one whole batch in 0 bytes"),
+        (whole[:-1], f"no whole batch in {len(whole) - 1} bytes"),
+        (whole[:20], "no whole batch in 20 bytes"),
+        (b"", "no whole batch in 0 bytes"),
     ):
         with pytest.raises(CorruptRecord, match=text):
             log.append_as_follower(data, NOW_MS, 0)
@@ -476,7 +475,7 @@ def test_a_follower_refuses_batches_that_cannot_be(place: Place) -> None:
 
 
 def test_a_follower_takes_nothing_of_a_later_epoch_than_it_follows(place: Place) -> None:
-    """KAFKA-18723: the leader has changed since the fetch; what the next one wrote comes with a fetch from it."""
+    """KAFKA-18723: the leader has changed since the fetch; records of the next leader must come from a fetch to it."""
     leader = place.open(name="leader-0")
     append(leader, batch(2), epoch=3)
     append(leader, batch(1), epoch=4)

@@ -1,4 +1,4 @@
-"""Idempotence as a partition sees it: the five-batch window, epochs, wrap, expiry, snapshots, replay."""
+"""Idempotent producers of a partition: the last five batches, epochs, wrap of sequences, expiry, snapshots, replay."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_damaged_snapshot_is_made_up_for_by_the_log(place: Place) -> None:
 
 
 def test_replay_and_followers_check_nothing(place: Place) -> None:
-    """P-58: what a leader has accepted is taken as it is."""
+    """P-58: batches that a leader has accepted are accepted as they are."""
     log = place.open()
     for offset, sequence in ((0, 5), (1, 3), (2, 99)):
         data = batch(1, base_offset=offset, leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=sequence)

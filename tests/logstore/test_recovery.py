@@ -18,7 +18,7 @@ from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_a
 
 
 def small_log(place: Place, batches: int = 4) -> list[int]:
-    """A log of small batches; returns the byte position at which each begins, and where the last ends."""
+    """A log of small batches; returns the byte position at which each begins, and the end of the last one."""
     log = place.open()
     positions = [0]
     for number in range(batches):
@@ -32,7 +32,7 @@ LOG = f"{0:020d}.log"
 
 
 def test_a_tail_torn_at_any_byte_is_cut(memory: Place) -> None:
-    """P-171: what is left are the whole batches, and appending goes on after them."""
+    """P-171: the whole batches are left, and appends continue after them."""
     positions = small_log(memory)
     whole = memory.content(LOG)
     for size in range(positions[-1] + 1):
@@ -88,7 +88,7 @@ def test_junk_at_the_end_is_cut(place: Place, tail: bytes) -> None:
 
 @pytest.mark.parametrize("recovery_point", [0, 1 << 40])
 def test_zeros_behind_a_sealed_segment_are_cut_and_what_follows_stays(place: Place, recovery_point: int) -> None:
-    """Power was lost after a roll and before it was durable that the old segment gave back its unused space."""
+    """Power was lost after a roll, before the truncation of the old segment's unused space was durable."""
     log = place.open(segment_bytes=400)
     for _ in range(30):
         append(log, batch(1))
@@ -125,7 +125,7 @@ def test_segments_after_a_damaged_one_go(place: Place) -> None:
 
 
 def old_message(magic: int, offset: int, value: bytes) -> bytes:
-    """A message of the formats before 0.11, as it lies in a segment."""
+    """A message of the formats before 0.11, as a segment has it."""
     timestamp = struct.pack(">q", NOW_MS + offset) if magic else b""
     body = struct.pack(">bb", magic, 0) + timestamp + struct.pack(">ii", -1, len(value)) + value
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
@@ -155,7 +155,7 @@ def test_messages_of_old_formats_are_kept_and_read_as_stored(place: Place) -> No
 
 
 def test_what_was_cut_is_told(place: Place) -> None:
-    """P-171: file, position and size; nothing where only unused space was given back."""
+    """P-171: file, position and size; nothing if only unused space was cut off."""
     positions = small_log(place)
     assert place.open().cut is None
     whole = place.content(LOG)
@@ -170,7 +170,7 @@ def test_what_was_cut_is_told(place: Place) -> None:
 
 
 def test_a_log_damaged_after_a_clean_stop_is_recovered(place: Place) -> None:
-    """The mark of a clean stop says nothing about what happened to the files since."""
+    """The mark of a clean stop does not show what happened to the files later."""
     positions = small_log(place)
     log = place.open()
     log.close()
@@ -233,7 +233,7 @@ def test_an_index_preallocated_by_kafka_is_read(place: Place) -> None:
 
 
 def test_after_a_clean_stop_nothing_is_scanned(memory: Place) -> None:
-    """Only the end of the last segment is looked at."""
+    """Only the end of the last segment is read."""
     log = memory.open(segment_bytes=100_000)
     for number in range(500):
         append(log, batch(10, producer_id=7, producer_epoch=0, base_sequence=number * 10))
@@ -249,7 +249,7 @@ def test_after_a_clean_stop_nothing_is_scanned(memory: Place) -> None:
 
 
 def test_flushed_batches_are_not_checked_again(memory: Place) -> None:
-    """P-171: below the recovery point only headers are hopped over."""
+    """P-171: below the recovery point only headers are read."""
     log = memory.open()
     append(log, batch(1, value_size=100))
     log.flush()
@@ -275,13 +275,13 @@ def test_power_loss_keeps_what_was_flushed(memory: Place) -> None:
 
 
 def test_power_loss_after_a_clean_stop_takes_nothing(memory: Place) -> None:
-    """A time index without its content would let retention delete all that was acknowledged."""
+    """With a time index without its content, retention would delete all acknowledged records."""
     log = memory.open(index_interval_bytes=100)
     for number in range(10):
         append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=number * 3))
     log.flush()
     log.close()
-    names = set(memory.names()) - {"partition.metadata"}  # it is made anew when nothing is in it
+    names = set(memory.names()) - {"partition.metadata"}  # an empty one is rebuilt
     before = {name: memory.content(name) for name in names}
     memory.filesystem.crash()  # type: ignore[attr-defined]
     assert {name: memory.content(name) for name in names} == before
@@ -307,7 +307,7 @@ def test_a_flush_in_a_thread_survives_deletion_meanwhile(place: Place) -> None:
 
 
 def test_what_a_compaction_left_is_finished_or_undone(place: Place) -> None:
-    """`.cleaned` files are dropped, `.swap` files take the place of what they replace, `.deleted` files go."""
+    """`.cleaned` files are removed, `.swap` files replace the old segments, `.deleted` files are removed."""
     log = place.open(segment_bytes=400)
     for _ in range(20):
         append(log, batch(1))
@@ -391,7 +391,7 @@ def test_kill_9_while_appending_loses_nothing_acknowledged(disk: Place, seconds:
         )
         assert writer.stdout is not None
         writer.stdout.readline()
-        # What is being timed is the other process: no clock of ours can stand in for it.
+        # The other process runs on the real clock.
         time.sleep(seconds)
         writer.send_signal(signal.SIGKILL)
         lines = writer.stdout.read().splitlines()
@@ -408,7 +408,7 @@ def test_kill_9_while_appending_loses_nothing_acknowledged(disk: Place, seconds:
 
 
 def test_a_flush_of_the_active_segment_syncs_one_file(memory: Place) -> None:
-    """The metadata log is flushed at every commit: after the first time this is one fdatasync and nothing else."""
+    """The metadata log is flushed at every commit: from the second one on with one fdatasync."""
     log = memory.open()
     append(log, batch(1))
     log.flush()
@@ -474,7 +474,7 @@ def test_power_loss_after_a_roll_keeps_the_sealed_indexes(memory: Place) -> None
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["from each producer's last batches", "batch by batch"])
 def test_producers_are_after_a_kill_as_they_were(place: Place, transactional: bool) -> None:
-    """P-57, P-58: several producers by turns, epochs that change, several segments; with and without a transaction."""
+    """P-57, P-58: alternating producers, changing epochs, several segments; with and without a transaction."""
     log = place.open(segment_bytes=1500, index_interval_bytes=100)
     sequences = dict.fromkeys((3, 5, 9), 0)
     for number in range(60):
@@ -504,7 +504,7 @@ def test_producers_are_after_a_kill_as_they_were(place: Place, transactional: bo
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_an_empty_segment_of_a_roll_that_failed_does_not_hide_what_came_after(place: Place, is_clean: bool) -> None:
-    """The file was made, the roll failed, and appends went on in the segment before."""
+    """The file was created, the roll failed, and appends continued in the earlier segment."""
     log = place.open()
     for _ in range(3):
         append(log, batch(2))
@@ -518,7 +518,7 @@ def test_an_empty_segment_of_a_roll_that_failed_does_not_hide_what_came_after(pl
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile(place: Place, is_full: bool) -> None:
-    """Nor of what was written in its place."""
+    """Nor of records that were written in its place."""
     log = place.open()
     append(log, batch(5))
     log.flush()
@@ -535,7 +535,7 @@ def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile(place: Place, is_full
 
 
 def test_a_message_of_an_old_format_with_a_wrong_checksum_ends_the_log(place: Place) -> None:
-    """P-171: as does one whose length cannot be. What comes before stays, with its timestamp in the index."""
+    """P-171: so does an impossible length. Earlier messages stay, with their timestamps in the index."""
     messages = [old_message(1, number, b"a" * 30) for number in range(3)]
     place.filesystem.make_directory(f"{place.folder}/t-0")
     damaged = bytearray(messages[2])

@@ -30,7 +30,7 @@ def test_a_time_index_of_zeros_makes_nothing_old(place: Place, entries: int) -> 
 
 
 def test_rolls_when_full(place: Place) -> None:
-    """P-165: segment.bytes counts the batch that is coming."""
+    """P-165: the next batch counts for segment.bytes."""
     size = len(batch(1))
     log = place.open(segment_bytes=3 * size)
     for _ in range(7):
@@ -163,7 +163,7 @@ def test_retention_moves_the_log_start_and_removes_files_after_the_delay(place: 
 
 
 def test_when_everything_is_old_the_active_segment_rolls(place: Place) -> None:
-    """P-164: offsets go on where they were, also after a restart without any record left."""
+    """P-164: offsets continue, also after a restart without any record left."""
     log = place.open(retention_ms=1000)
     append(log, batch(5))
     assert log.delete_old_segments(NOW_MS + 100_000, 5) == 1
@@ -198,7 +198,7 @@ def test_delete_records(place: Place) -> None:
 
 
 def test_truncation_goes_to_a_batch_boundary(place: Place) -> None:
-    """P-170: the batch that holds the offset goes whole; epochs, producers and indexes follow."""
+    """P-170: the batch that has the offset is removed whole; so are later epochs, producers and index entries."""
     log = place.open(segment_bytes=300, index_interval_bytes=50)
     for number in range(12):
         data = batch(2, timestamp=NOW_MS + number, producer_id=7, producer_epoch=0, base_sequence=number * 2)

@@ -1,4 +1,4 @@
-"""Small files that are not what they should be: the error names the file and what is wrong in it."""
+"""Small files with wrong content: the error names the file and what is wrong in it."""
 
 from __future__ import annotations
 

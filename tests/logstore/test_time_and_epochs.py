@@ -139,7 +139,7 @@ def test_epochs_are_assigned_at_the_first_append(place: Place) -> None:
 
 
 def test_epochs_of_records_are_in_the_file_when_these_are_sealed_or_durable(place: Place) -> None:
-    """A recovery finds them in the records behind the recovery point, and in no others."""
+    """A recovery reads them from the records after the recovery point, and from no others."""
     log = place.open()
     append(log, batch(1), epoch=2)
     assert "leader-epoch-checkpoint" not in place.names()

@@ -1,4 +1,4 @@
-"""Transactions as a partition sees them: verification, markers of both generations, stable offsets."""
+"""Transactions of a partition: verification, markers of both transaction versions, last stable offset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def on(place: Place) -> Transactions:
 
 
 def test_markers_get_the_time_that_the_topic_asks_for(place: Place) -> None:
-    """P-40: as every batch of such a topic, and nothing else of them changes."""
+    """P-40: like every batch of such a topic; nothing else of them changes."""
     log = place.open(message_timestamp_type="LogAppendTime")
     data = marker(COMMIT, 7, 0)
     log.append_as_leader(data, 0, NOW_MS + 5, AppendOrigin.COORDINATOR, transaction_version=1)
@@ -152,7 +152,7 @@ def test_without_epoch_bumps_an_unknown_producer_starts_anywhere(on: Transaction
 
 
 def test_a_later_batch_does_not_overtake_one_that_waits(on: Transactions) -> None:
-    """P-135: when sequence 3 could not be verified and 5 can, 3 must come first or be lost for good."""
+    """P-135: sequence 5 is verified and 3 was not: 3 must come first, or it would be lost."""
     on.start(3)
     later = on.start(5)
     with pytest.raises(OutOfOrderSequence):
@@ -255,7 +255,7 @@ def test_the_batch_of_the_log_start_is_found_again(place: Place) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_transaction_goes_on_after_a_restart(place: Place, is_clean: bool) -> None:
-    """P-57, P-68, P-142: what is open is still open, needs no verification, and ends where it would have."""
+    """P-57, P-68, P-142: an open transaction is still open, needs no verification, and can be ended."""
     on = Transactions(place, segment_bytes=500)
     on.append(verification=on.start(), count=5)
     for _ in range(10):
@@ -374,7 +374,7 @@ def test_the_end_of_a_range_is_found_by_the_index_or_the_next_segment(place: Pla
 
 
 def test_a_transaction_of_another_producer_that_is_verified_hinders_nobody(on: Transactions) -> None:
-    """P-54, P-135: the sequences that a verification waits for are those of its producer."""
+    """P-54, P-135: the sequences that wait for a verification are those of its producer."""
     assert on.start(5) is not None
     data = batch(1, producer_id=8, producer_epoch=0, base_sequence=9)
     assert append(on.log, data).first_offset == 0

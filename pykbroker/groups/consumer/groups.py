@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pykbroker.config.values import ConsumerGroupValues
@@ -22,7 +22,7 @@ from pykbroker.groups.modern.group import LEAVING_EPOCHS
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.preparation import PreparedWrite, encode_in_steps
 from pykbroker.groups.offset_log import group_tombstone
-from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
+from pykbroker.groups.result import GroupResult, LogRecord, ResolvedRegexes
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -129,25 +129,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
         other.answer_parked(ErrorCode.REBALANCE_IN_PROGRESS, context.now_ms, conversion)
         return upgrade(other, soft_state, context.topics, context.now_ms, conversion)
 
-    def resolve(
-        self,
-        refresh: RegexRefresh,
-        matches: Mapping[str, frozenset[str]],
-        version: int,
-        started_ms: int,
-        now_ms: int,
-    ) -> GroupResult:
-        """Stores the topics that match the regular expressions of a group, at a version of the metadata."""
-        group = self.by_id.get(refresh.group_id)
-        if group is None:
-            return GroupResult()
-        return finished(self.resolved_in(group, now_ms, matches, version, started_ms))
-
-    def resolved_in(
-        self, group: ConsumerGroup, now_ms: int, matches: Mapping[str, frozenset[str]], version: int, started_ms: int
-    ) -> Steps[GroupResult]:
-        """As `resolve`, with the records encoded; see `prepare_write`."""
-        result = yield from resolved(group, matches, self.topics, version, started_ms, now_ms)
+    def resolved(self, group: ConsumerGroup, now_ms: int, found: ResolvedRegexes) -> Steps[GroupResult]:
+        """Stores the topics that match regular expressions; the records are encoded, see `prepare_write`."""
+        result = yield from resolved(group, found, self.topics, now_ms)
         if result.records:
             result.frames = yield from encode_in_steps(result.records)
         return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from pykbroker.coordination.re2_pattern import InvalidPattern, compile_pattern
@@ -12,7 +12,7 @@ from pykbroker.groups.consumer.member import ConsumerMember
 from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_tombstone
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.modern.topics import GroupTopics
-from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh
+from pykbroker.groups.result import GroupResult, LogRecord, RegexRefresh, ResolvedRegexes
 from pykbroker.java_order import TABLE_SIZE_DEFAULT, hash_order, table_size_for
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.steps import PIECE, Steps
@@ -126,30 +126,21 @@ def matching_topics(
     return found
 
 
-def resolved(
-    group: ConsumerGroup,
-    matches: Mapping[str, frozenset[str]],
-    topics: GroupTopics,
-    version: int,
-    started_ms: int,
-    now_ms: int,
-) -> Steps[GroupResult]:
+def resolved(group: ConsumerGroup, found: ResolvedRegexes, topics: GroupTopics, now_ms: int) -> Steps[GroupResult]:
     """Records of a finished resolution; the group epoch is raised if the subscribed topics have changed.
 
     The group and the topics must not change between the steps.
 
     Args:
         group: the group.
-        matches: regular expression -> topics that match, and that the client may see.
+        found: the topics that match.
         topics: the topics of the cluster.
-        version: version of the metadata that the topics are of.
-        started_ms: time at which the resolution began.
         now_ms: time.
     """
     result = GroupResult(applies_at_append=True)
     subscriptions = group.subscriptions.copy()
     is_changed = False
-    for regex, names in matches.items():
+    for regex, names in found.matches.items():
         if regex not in group.subscriptions.regexes:
             continue
         old = group.resolved.get(regex, _UNRESOLVED)
@@ -157,7 +148,7 @@ def resolved(
             is_changed = True
             subscriptions.replace_resolved(old.topics, names)
         yield
-        result.records.append(regex_record(group.group_id, regex, names, version, started_ms))
+        result.records.append(regex_record(group.group_id, regex, names, found.version, found.started_ms))
         yield
     subscribed = subscriptions.topics
     if len(subscribed) > PIECE:

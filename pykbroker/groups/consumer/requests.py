@@ -14,7 +14,7 @@ from pykbroker.groups import modern_writes
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.large_writes import LargeWrites
-from pykbroker.groups.result import RegexRefresh
+from pykbroker.groups.result import RegexRefresh, ResolvedRegexes
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -77,9 +77,7 @@ class ConsumerGroupRequests:
         _, shard, now_ms = self._runtime.find_now(group_id)
         client = client_id, client_host, may_describe
         if modern_writes.is_long_consumer_heartbeat(shard, request, now_ms):
-            write = await self._large.begin_write(
-                modern_writes.prepare_consumer_heartbeat, modern_writes.consumer_heartbeat, request, *client
-            )
+            write = await self._large.begin_write(modern_writes.CONSUMER_HEARTBEAT, request, *client)
         else:
             write = self._runtime.begin_write(group_id, modern_writes.consumer_heartbeat, request, *client)
         if write.result.regex_refresh is not None:
@@ -98,11 +96,5 @@ class ConsumerGroupRequests:
         visible = await in_turns(matching_topics(refresh.regexes, self._topics, refresh.may_describe))
         # Another broker that has become the coordinator resolves them itself.
         with suppress(CoordinatorError):
-            await self._large.begin_write(
-                modern_writes.prepare_regexes_resolved,
-                modern_writes.regexes_resolved,
-                refresh,
-                visible,
-                version,
-                started_ms,
-            )
+            found = ResolvedRegexes(refresh.group_id, visible, version, started_ms)
+            await self._large.begin_write(modern_writes.REGEXES_RESOLVED, found)

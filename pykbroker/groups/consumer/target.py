@@ -74,7 +74,7 @@ def compute_target(
             yield
         current = group.target_of(target_owner if member_id == joining.member_id else member_id)
         specs[member_id] = MemberSpec(member.instance_id, ids_of[key], current)
-    partition_counts = yield from topics.partition_counts_in_steps(names)
+    partition_counts = yield from topics.partition_counts(names)
     yield
     targets = yield from ASSIGNORS[assignor](GroupSpec(specs, is_homogeneous), partition_counts)
     yield

@@ -86,12 +86,10 @@ class PreparedWrite(NamedTuple):
 
 def prepare_write(
     groups: GroupsOfType,
-    group_id: str,
     find: FindGroup,
     clock_ms: Callable[[], int],
     compute: Callable[..., Steps[GroupResult]],
     arguments: Sequence[Any],
-    *,
     is_joining: bool,
 ) -> Steps[PreparedWrite | None]:
     """An operation on a group of one type, computed in steps between which the group may change.
@@ -101,14 +99,14 @@ def prepare_write(
 
     Args:
         groups: the groups of the type.
-        group_id: id of the group.
         find: returns the group of any type.
         clock_ms: returns the time in ms since the epoch.
-        compute: computes the operation, given the group, the time in ms and the `arguments`; the group and the topics
-            do not change between its steps. It encodes the records.
-        arguments: of `compute`.
+        compute: computes the operation, given the groups, the group, the time in ms and the `arguments`; the group and
+            the topics do not change between its steps. It encodes the records.
+        arguments: of `compute`; the first one has the id of the group.
         is_joining: True if a member joins, for which the group is made if there is none.
     """
+    group_id = arguments[0].group_id
     for _ in range(ATTEMPTS):
         found = find(group_id)
         if found is not None and not isinstance(found, groups.group_class):
@@ -117,7 +115,7 @@ def prepare_write(
         seen = SeenState(found, changes, groups.topics.changes, groups.settings_of(group_id))
         try:
             group = groups.get_or_make(group_id, found, is_joining=is_joining)
-            steps = compute(group, clock_ms(), *arguments)
+            steps = compute(groups, group, clock_ms(), *arguments)
             result = yield from _while_unchanged(steps, seen, groups, group_id, find)
         except GroupError:
             return None

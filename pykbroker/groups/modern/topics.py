@@ -10,7 +10,7 @@ from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
 from pykbroker.groups.table_order import table_order_in_steps
 from pykbroker.java_order import copied_table_size, string_hash
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.steps import PIECE, Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps
 
 R = TypeVar("R")
 
@@ -83,12 +83,11 @@ class GroupTopics:
             self._keep(self._results.ids, known, found)
         return found
 
-    def partition_counts(self, names: Iterable[str]) -> Mapping[bytes, int]:
-        """Topic id -> partition count of those topics that exist, in the order of Kafka's set of these names."""
-        return finished(self.partition_counts_in_steps(names))
+    def partition_counts(self, names: Iterable[str]) -> Steps[Mapping[bytes, int]]:
+        """Topic id -> partition count of those topics that exist, in the order of Kafka's set of these names.
 
-    def partition_counts_in_steps(self, names: Iterable[str]) -> Steps[Mapping[bytes, int]]:
-        """As `partition_counts`, for thousands of topics; those of the moment at which it is called."""
+        All are those of the first step, even if topics change between the steps.
+        """
         known = frozenset(names)
         results = self._results.partition_counts
         found = results.get(known)
@@ -163,7 +162,7 @@ class GroupTopics:
         yield from self.prepare_hashes(names)
         self.ids_of(names)
         yield
-        yield from self.partition_counts_in_steps(names)
+        yield from self.partition_counts(names)
 
     def prepare_hashes(self, names: Iterable[str]) -> Steps[None]:
         """Computes beforehand what `hash_of` needs of thousands of topics."""

@@ -79,13 +79,8 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         """A group for ShareGroupDescribe."""
         return describe(group, self.topics)
 
-    def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
-        """Notes share partitions as initialized, if the group is still there."""
-        group = self.by_id.get(done.group_id)
-        return GroupResult() if group is None else finished(self.initialized_in(group, now_ms, done))
-
-    def initialized_in(self, group: ShareGroup, now_ms: int, done: Initialization) -> Steps[GroupResult]:
-        """As `initialized`, with the record encoded; see `prepare_write`."""
+    def initialized(self, group: ShareGroup, now_ms: int, done: Initialization) -> Steps[GroupResult]:
+        """Notes share partitions as initialized; the record is encoded, see `prepare_write`."""
         result = GroupResult(applies_at_append=True)
         if done.partitions:
             result.records.append((yield from initialized_record(group, done.partitions, self.topics, now_ms)))
@@ -146,13 +141,8 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         """The groups whose states have one of these topics."""
         return [group for group in self.by_id.values() if group.has_state_of(topic_ids)]
 
-    def forget_topics(self, deleted: DeletedTopics, now_ms: int) -> GroupResult:
-        """Removes deleted topics from the states of a group, if it is still there and has them."""
-        group = self.by_id.get(deleted.group_id)
-        return GroupResult() if group is None else finished(self.forget_topics_of(group, now_ms, deleted))
-
-    def forget_topics_of(self, group: ShareGroup, now_ms: int, deleted: DeletedTopics) -> Steps[GroupResult]:
-        """As `forget_topics`, with the record encoded; see `prepare_write`."""
+    def forget_topics(self, group: ShareGroup, now_ms: int, deleted: DeletedTopics) -> Steps[GroupResult]:
+        """Removes deleted topics from the states of a group; the record is encoded, see `prepare_write`."""
         result = GroupResult(applies_at_append=True)
         if group.has_state_of(deleted.topic_ids):
             result.records.append((yield from offsets.forget_topics(group, deleted.topic_ids, self.topics, now_ms)))

@@ -78,9 +78,7 @@ class ShareGroupRequests:
         if len(names) > PIECE:
             await in_turns(shard.share.topics.prepare(names))
         if modern_writes.is_long_share_heartbeat(shard, request):
-            write = await self._large.begin_write(
-                modern_writes.prepare_share_heartbeat, modern_writes.share_heartbeat, request, client_id, client_host
-            )
+            write = await self._large.begin_write(modern_writes.SHARE_HEARTBEAT, request, client_id, client_host)
         else:
             write = self._runtime.begin_write(group_id, modern_writes.share_heartbeat, request, client_id, client_host)
         response: ShareGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
@@ -125,9 +123,7 @@ class ShareGroupRequests:
             log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
         else:
             with suppress(CoordinatorError):
-                await self._large.begin_write(
-                    modern_writes.prepare_share_initialized, modern_writes.share_initialized, wanted
-                )
+                await self._large.begin_write(modern_writes.SHARE_INITIALIZED, wanted)
         return errors
 
     async def forget_topics(self, deleted: DeletedTopics) -> None:
@@ -136,7 +132,7 @@ class ShareGroupRequests:
         Kafka's coordinator does this some time after the deletion, too.
         """
         with suppress(CoordinatorError):
-            await self._large.begin_write(modern_writes.prepare_forgetting_topics, modern_writes.forget_topics, deleted)
+            await self._large.begin_write(modern_writes.TOPICS_FORGOTTEN, deleted)
 
     async def alter_offsets(self, group_id: str, wanted: WantedOffsets) -> dict[tuple[bytes, int], GroupError]:
         """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.

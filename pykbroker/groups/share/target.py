@@ -42,7 +42,7 @@ def compute_target(
             ids_of[names] = topics.ids_of(names)
             yield
         specs[member_id] = MemberSpec(None, ids_of[names], group.target_of(member_id))
-    partition_counts = yield from topics.partition_counts_in_steps(frozenset().union(*ids_of))
+    partition_counts = yield from topics.partition_counts(frozenset().union(*ids_of))
     initialized = group.initialized
 
     def is_assignable(topic_id: bytes, partition: int) -> bool:

@@ -57,13 +57,7 @@ class StreamsGroupRequests:
         group_id = request.group_id
         _, shard = self._runtime.find(group_id)
         if shard.streams.is_long_heartbeat(request, self._runtime.now_ms()):
-            write = await self._large.begin_write(
-                modern_writes.prepare_streams_heartbeat,
-                modern_writes.streams_heartbeat,
-                request,
-                client_id,
-                client_host,
-            )
+            write = await self._large.begin_write(modern_writes.STREAMS_HEARTBEAT, request, client_id, client_host)
         else:
             write = self._runtime.begin_write(
                 group_id, modern_writes.streams_heartbeat, request, client_id, client_host
@@ -74,9 +68,7 @@ class StreamsGroupRequests:
     async def assign_first(self, wanted: FirstAssignment) -> None:
         """Computes the first assignment of a large group, in turns with requests; else its next heartbeat does."""
         with suppress(CoordinatorError):
-            await self._large.begin_write(
-                modern_writes.prepare_first_assignment, modern_writes.first_assignment, wanted
-            )
+            await self._large.begin_write(modern_writes.FIRST_ASSIGNMENT, wanted)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""

@@ -16,7 +16,7 @@ from pykbroker.protocol.log_messages.streams_group_records import (
     TopicInfo,
 )
 from pykbroker.protocol.messages import streams_group_heartbeat as wire
-from pykbroker.protocol.steps import PIECE, Steps
+from pykbroker.protocol.steps import Steps, list_in_steps
 
 
 class StreamsTopology(NamedTuple):
@@ -72,12 +72,8 @@ def _required(subtopology: Subtopology) -> Iterator[str]:
 
 def topology_value(topology: wire.Topology) -> Steps[StreamsGroupTopologyValue]:
     """The record of a topology that a client declares."""
-    value = StreamsGroupTopologyValue(epoch=topology.epoch)
-    for count, subtopology in enumerate(topology.subtopologies, 1):
-        value.subtopologies.append(_subtopology(subtopology))
-        if not count % PIECE:
-            yield
-    return value
+    subtopologies = yield from list_in_steps(map(_subtopology, topology.subtopologies))
+    return StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=subtopologies)
 
 
 def _subtopology(subtopology: wire.Subtopology) -> Subtopology:

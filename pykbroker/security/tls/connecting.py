@@ -19,7 +19,7 @@ class TlsRefused(OSError):
 
 
 def with_tls(open_stream: OpenStream, tls: ListenerTls) -> OpenStream:
-    """Function that connects by `open_stream` and encrypts, with the certificates of the moment.
+    """Function that connects by `open_stream` and encrypts, with the certificates that are in use then.
 
     It raises TlsRefused, an OSError, if the handshake fails.
     """

@@ -75,7 +75,7 @@ class TlsSettings(NamedTuple):
             client_auth: taken in place of `ssl.client.auth`.
 
         Raises:
-            ConfigError: a combination that Kafka refuses, or what only Java has.
+            ConfigError: a combination that Kafka refuses, or a setting that only Java supports.
         """
         for key in _JAVA_ALONE:
             if text(key):
@@ -179,7 +179,7 @@ def _common(text: Callable[[str], str | None], kind: str) -> tuple[str, str | No
     given, location = text(f"ssl.{kind}.type"), text(f"ssl.{kind}.location")
     store_type = "JKS" if given is None else given.upper()
     if location is not None and not location.strip():
-        # Java's text; to it the empty path is a file that is not there, and no missing setting.
+        # Java's text: for Java an empty path is a file that does not exist, and not a missing setting.
         raise ConfigError(f"ssl.{kind}.location", location, "must be the path of a file", not_loaded("", store_type))
     if store_type not in STORE_TYPES:
         problem = not_loaded(location or "", str(given))

@@ -93,7 +93,7 @@ def test_a_bad_entry_is_refused_alone(bad: Acl, reason: str) -> None:
 
 
 def test_deleting_answers_each_filter_with_all_that_it_matched() -> None:
-    """An entry that two filters match goes once and is told twice."""
+    """An entry that matches two filters is deleted once, and is in the results of both."""
     entries = [acl("a"), acl("b"), acl("a", resource_type=GROUP)]
     world = world_with(*entries)
     results = world.do(DeleteAcls([AclFilter(resource_name="a"), AclFilter(resource_type=TOPIC), AclFilter(host="x")]))
@@ -182,7 +182,7 @@ entries = st.builds(
 
 @given(st.lists(entries, unique=True), st.lists(entries))
 def test_a_filter_of_all_elements_is_for_one_entry(existing: list[Acl], gone: list[Acl]) -> None:
-    """Exact deletions leave the set difference, in the image and in the records."""
+    """Deleting entries by filters of all their elements leaves the others, in the image and in the records."""
     world = world_with(*existing)
     world.do(DeleteAcls([AclFilter(*entry) for entry in gone]))
     assert set(world.image.acls.values()) == set(existing) - set(gone)
@@ -209,7 +209,7 @@ def test_several_filters_delete_what_each_of_them_matches(
 
 
 def test_the_names_of_all_entries_are_noted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are served meanwhile; a filter then looks at the entries of its name alone."""
+    """Other tasks run meanwhile; each filter then compares only the entries with its name."""
     monkeypatch.setattr("pykbroker.controller.metadata.acls.PIECE", 1)
     world = World()
     world.do(CreateAcls([acl("a"), acl("b"), acl("c")]))

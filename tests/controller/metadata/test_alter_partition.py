@@ -1,4 +1,4 @@
-"""AlterPartition: who may change an in-sync set, and what it brings with it."""
+"""AlterPartition: the brokers that may change an in-sync set, and the effects of a change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Partition:
         return self.world.image.brokers[broker_id].epoch
 
     def alter(self, *isr: int | InSyncReplica, by: int | None = None, **fields: Any) -> IsrChangeResult:
-        """Asks for this set in the name of the leader and on the newest state, unless told otherwise."""
+        """Requests this set as the leader and with the newest epochs, unless the arguments say otherwise."""
         now = self.now
         change = IsrChange(
             0,
@@ -173,7 +173,7 @@ def test_the_last_new_replica_in_sync_ends_a_reassignment() -> None:
     assert result == IsrChangeResult(0, NONE, partition.now)
     now = partition.now
     assert (now.replicas, now.isr, now.adding_replicas, now.removing_replicas) == ((1, 2, 4), (1, 2, 4), (), ())
-    assert now.leader_epoch == 1  # who holds it no more has no say
+    assert now.leader_epoch == 1  # a former replica may not change the set
 
 
 def test_a_leader_that_is_reassigned_away_learns_it_from_the_metadata() -> None:

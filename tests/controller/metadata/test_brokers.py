@@ -1,4 +1,4 @@
-"""Brokers come and go: registration, fencing, and who leads then."""
+"""Registration and fencing of brokers, and the leaders after them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_controlled_shutdown_moves_leaders_while_the_broker_serves() -> None:
 
 @pytest.mark.parametrize(("is_clean", "leader_epoch"), [(True, 0), (False, 1)])
 def test_a_single_broker_comes_back(is_clean: bool, leader_epoch: int) -> None:
-    """After an unclean stop its log may have lost its end, which a new leader epoch tells the world."""
+    """After an unclean stop its log may have lost its end, so that it leads in a new leader epoch."""
     world = world_with_partition(1)
     world.register(1, incarnation=2, is_clean_restart=is_clean)
     after = partition(world)
@@ -150,7 +150,7 @@ def test_registrations_that_are_refused() -> None:
             "broker wants a version between 7 and 20, inclusive."
         ),
     )
-    # What the broker names is looked at first, then the missing metadata.version, then what the broker does not name.
+    # Checked in this order: features in the request, a missing metadata.version, features that the request lacks.
     assert refused(features={"some.version": (1, 2)})[0] == ErrorCode.UNSUPPORTED_VERSION
     named = {"kraft.version": SUPPORTED_FEATURES["kraft.version"]}
     assert refused(features=named)[0] == ErrorCode.INVALID_REGISTRATION

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: what of a request becomes records, and what clients are told (P-160)."""
+"""AlterClientQuotas: the records of a request, and the errors for clients (P-160)."""
 
 from __future__ import annotations
 

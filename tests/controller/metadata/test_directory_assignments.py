@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs, and what the state of a directory means for who leads (KIP-858)."""
+"""AssignReplicasToDirs, and leaders by the state of directories (KIP-858)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_does_not_exist() -> None:
 
 
 def test_who_has_lost_the_directory_does_not_lead() -> None:
-    """The broker serves, but not this partition: a leaderless partition stays so."""
+    """The broker is active, but its replica is in a failed directory: the partition stays without a leader."""
     world = world_with_partition()
     assign(world, TWO)
     for broker_id in (2, 1):
@@ -124,7 +124,7 @@ def test_where_an_unclean_leader_is_allowed_somebody_else_could_lead() -> None:
 
 
 def test_a_replica_that_came_back_into_the_set_is_taken_out_again() -> None:
-    """Its fetch was on the way when it said that its directory is lost: the leader may have put it back."""
+    """The leader may have added it again, because a fetch was under way when it reported its directory as lost."""
     world = world_with_partition()
     assign(world, LOST_DIRECTORY)
     world.apply([PartitionChangeRecord(partition_id=0, topic_id=world.image.topics_by_name["t"].topic_id, isr=[2, 1])])

@@ -1,4 +1,4 @@
-"""Images: they never change, share what was not touched, and are what their records say."""
+"""Images: they are immutable, share all unchanged parts, and follow from their records."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_records_of_other_parts_are_kept() -> None:
 
 
 def test_eligible_leader_replicas_are_kept_and_cleared() -> None:
-    """Kafka's records may have them although nothing here makes them yet (KIP-966)."""
+    """As records of Kafka have them (KIP-966)."""
     world = World()
     world.do(CreateTopics([NewTopic("t", 1)]))
     topic_id = world.image.topics_by_name["t"].topic_id

@@ -1,6 +1,6 @@
-"""Brokers come and go, leaders propose in-sync sets, administrators reassign and elect, by chance: what always holds.
+"""Invariants of random histories: brokers come and go, in-sync sets change, administrators reassign and elect.
 
-Above all that no leader is chosen who may lack what was acknowledged, unless the topic allows it.
+The most important one: no replica becomes leader that may lack acknowledged records, unless the topic allows it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class History:
             return
         offset = self.image.offset - self.random.choice((0, 0, 3, 30))
         if stop:
-            self.stopping.add(broker_id)  # who wants to stop wants nothing else any more
+            self.stopping.add(broker_id)  # a broker in controlled shutdown requests nothing else
         heartbeat = Heartbeat(broker_id, broker.epoch, offset, fence, broker_id in self.stopping)
         result = self.world.do(ProcessHeartbeat(self.heartbeats, heartbeat, lost))
         self.heartbeats.note(heartbeat, result.after, result.end_offset)
@@ -139,7 +139,7 @@ class History:
         broker = self.image.brokers.get(broker_id)
         lost: tuple[bytes, ...] = ()
         if broker is not None and len(broker.log_dirs) > 1 and self.random.random() < 0.05:
-            lost = (self.random.choice(broker.log_dirs),)  # who has lost all stops by itself
+            lost = (self.random.choice(broker.log_dirs),)  # a broker without a usable directory stops by itself
         self.beat(broker_id, fence=self.random.random() < 0.05, lost=lost)
 
     def beat_everybody(self) -> None:
@@ -166,7 +166,7 @@ class History:
         return topic, self.random.choice(list(topic.partitions.values()))
 
     def propose(self) -> None:
-        """By the leader or by somebody who takes himself for it, on the newest state or on an older one."""
+        """Sent by the leader or a former one that does not know its successor, on the newest state or an older one."""
         topic, partition = self.a_partition()
         by = partition.leader if self.random.random() < 0.9 else self.somebody()
         if by not in self.image.brokers:
@@ -279,7 +279,7 @@ class History:
             assert self.can_lead(now, now.leader)
         else:
             assert not any(self.can_lead(now, replica) for replica in now.isr), now
-        # The last in sync stays, whatever became of it; of several all serve.
+        # The last replica in sync stays in the set even if it is down; of several all are active.
         if len(now.isr) > 1:
             assert all(self.image.brokers[replica].is_active for replica in now.isr)
 
@@ -294,13 +294,13 @@ class History:
             assert not set(now.adding_replicas) <= set(now.isr), "a reassignment that could have ended"
         if topic == UNSAFE or self.is_forced:
             return
-        # Who has all that was acknowledged: the set before, or what its leader says.
+        # The replicas with all acknowledged records: those of the set before, or those that its leader reports.
         whole = {*old.isr, *self.proposed.get((topic, now.partition), ())}
         whole |= {*old.eligible_leader_replicas}
         if self.has_eligible_replicas:
             whole -= self.unclean
         if not whole:
-            # Without any of them the last leader leads again, and says so by its recovery state.
+            # Without any of them the last leader is elected again, which its recovery state shows.
             assert now.leader < 0 or now.leader_recovery_state == 1
             whole = {*old.last_known_elr}
         assert set(now.isr) <= whole, (old, now)
@@ -363,7 +363,7 @@ def check_epochs_of_shrinks(before: ClusterImage, after: ClusterImage) -> None:
 
 
 def test_the_histories_are_rich() -> None:
-    """So that what holds does not hold for want of events."""
+    """The invariants are tested by many events of each kind."""
     leaderless = reassigned = recovering = shrunk = unfinished = 0
     for seed in range(10):
         history = History(seed)

@@ -184,7 +184,7 @@ def test_the_replication_factor_can_be_held_fast() -> None:
     error = alter(world, [1, 2, 3], may_change_factor=False)
     assert error == ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 3")
     assert alter(world, [1, 3], may_change_factor=False).code == ErrorCode.NONE
-    # What is being removed counts no more, though the partition has three replicas now.
+    # Replicas that are being removed do not count, although the partition has three replicas now.
     assert alter(world, [1, 4], may_change_factor=False).code == ErrorCode.NONE
     assert alter(world, [1, 2, 3], may_change_factor=False).code == ErrorCode.INVALID_REPLICATION_FACTOR
 
@@ -251,7 +251,7 @@ def test_whatever_is_asked_a_partition_stays_whole(
     start: list[int], steps: list[tuple[str, Any]], unclean: bool
 ) -> None:
     world = world_with(*start, unclean=unclean)
-    wanted = tuple(start)  # what the partition is on its way to
+    wanted = tuple(start)  # the target of the reassignment
     before_move = tuple(start)
     for step, argument in steps:
         broker = world.image.brokers.get(argument) if isinstance(argument, int) else None
@@ -272,7 +272,7 @@ def test_whatever_is_asked_a_partition_stays_whole(
         elif broker is not None and broker.is_fenced == (step == "unfence"):
             world.do((FenceBroker if step == "fence" else UnfenceBroker)(argument, broker.epoch))
         check_whole(world, old)
-    # Once everybody serves and is in sync, what was asked for last is what there is.
+    # When all brokers are active and in sync, the partition has the replicas that were requested last.
     for broker in list(world.image.brokers.values()):
         if broker.is_fenced:
             world.do(UnfenceBroker(broker.broker_id, broker.epoch))

@@ -1,4 +1,4 @@
-"""Several RaftCores in one thread: a network that does as it is told, disks that outlive a crash, one clock."""
+"""Several RaftCores in one thread, with a network, disks that survive crashes, and a clock under the test's control."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ class Member:
 
 
 class Probed(NamedTuple):
-    """Answer of a node to the question for the kraft.versions that it can run."""
+    """Response of a node to a request for the kraft.versions that it supports."""
 
 
 def voter_of(node_id: int) -> Voter:
-    """A node as it stands in a VotersRecord."""
+    """A node as a VotersRecord has it."""
     key = ReplicaKey(node_id, bytes([node_id]) * 16)
     return Voter(key, (VoterEndpoint("CONTROLLER", "host", node_id),), (0, 1))
 
@@ -212,7 +212,7 @@ class Cluster:
         self.cut_off: set[int] = set()
         self.lines: list[str] = []
         self.is_silent = is_silent
-        # Whether a node that is down refuses connections at once, as a machine does that is still there.
+        # True if a node that is down refuses connections at once, as its machine does while it runs.
         self.refuses = False
         self.leaders: dict[int, int] = {}
         self.committed: list[Any] = []
@@ -247,7 +247,7 @@ class Cluster:
         self.committed += member.applied[known:]
 
     def on_told(self, node_id: int, response: FetchResponse) -> None:
-        """No follower is told a high watermark below its own: Kafka's FollowerState throws, which ends the node."""
+        """Asserts that no follower gets a high watermark below its own: Kafka's FollowerState would throw."""
         core, told = self.members[node_id].core, response.high_watermark
         if core is not None and (core.epoch, core.leader_id) == (response.epoch, response.source) and told >= 0:
             assert told >= core.high_watermark, f"{node_id} knows {core.high_watermark} and is told {told}"

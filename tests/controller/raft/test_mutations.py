@@ -1,4 +1,4 @@
-"""Rules of Raft broken on purpose: the random runs must find each, or they prove nothing."""
+"""Rules of Raft that are broken on purpose: the random runs must detect each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Random crashes, cuts, losses, doubles and delays: what the cluster checks at every step must hold, and once all is
-well again it must get on.
+"""Random crashes, cut links, and lost, doubled and late messages; when they end, the cluster must make progress.
 
-The cluster itself asserts that no epoch has two leaders, that what is committed never differs between nodes, that a log
-is only cut above the high watermark, and that the high watermark never goes back.
+At every step the cluster asserts that no epoch has two leaders, that committed records are the same on all nodes, that
+a log is cut only above the high watermark, and that the high watermark never goes back.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def disturb(cluster: Cluster, rng: random.Random, number: int, weights: list[int
                 cluster.propose(other.key.node_id, [f"{number}-{index}" for index in range(rng.randint(1, 3))])
     elif event == "crash" and member.core is not None:
         member.crash()
-        # What it had not sent yet is lost with it.
+        # Its unsent messages are lost.
         cluster.network = [entry for entry in network if entry[0] != node_id or rng.random() < 0.5]
     elif event == "start" and member.core is None:
         member.start()
@@ -76,7 +75,7 @@ def disturb(cluster: Cluster, rng: random.Random, number: int, weights: list[int
 
 
 def recover(cluster: Cluster) -> None:
-    """All nodes up, all links whole: a leader must be found and all must come to know the same."""
+    """Starts all nodes and repairs all links: a leader must be elected, and all nodes must get the same records."""
     cluster.cut_off.clear()
     for member in cluster.members.values():
         if member.core is None:

@@ -25,7 +25,7 @@ def key(node_id: int, directory: int | None = None) -> ReplicaKey:
 
 
 class Replica:
-    """Node 1 of three voters. What it writes is durable at once; `sent` is what it sent since it was looked at last."""
+    """Node 1 of three voters. Its writes are durable at once; `sent` has the messages since the last look at it."""
 
     def __init__(self, state: QuorumState | None = None, settings: RaftSettings = SETTINGS, voters: int = 3) -> None:
         self.sent: list[tuple[int, Any]] = []
@@ -58,7 +58,7 @@ class Replica:
         self.take(self.core.step(message, self.now_ms))
 
     def wait(self, duration_ms: int) -> list[tuple[int, Any]]:
-        """Let time pass; returns (destination, message) for each message that is sent meanwhile."""
+        """Lets time pass; returns (destination, message) for each message that is sent meanwhile."""
         self.sent.clear()
         end_ms = self.now_ms + duration_ms
         while self.core.next_deadline_ms <= end_ms:
@@ -69,14 +69,14 @@ class Replica:
         return list(self.sent)
 
     def fetch(self, node_id: int, **changes: Any) -> list[Any]:
-        """A Fetch of another node for what comes next."""
+        """A Fetch of another node at the end of this log."""
         replica = changes.pop("replica", None) or key(node_id)
         asked = raft.FetchRequest(node_id, self.core.epoch, replica, self.core.log.end, -1)
         return self.step(asked._replace(**changes))
 
 
 def leader() -> Replica:
-    """Node 1 leads epoch 1 by the vote of node 2, and both know what is committed."""
+    """Node 1 leads epoch 1 by the vote of node 2, and both know the high watermark."""
     replica = Replica()
     replica.wait(2000)
     replica.step(raft.VoteResponse(2, 0, -1, True, True))
@@ -96,12 +96,12 @@ def vote(voter: ReplicaKey, *, epoch: int = 1, is_pre_vote: bool = False) -> raf
     return raft.VoteRequest(2, epoch, key(2), voter, BEGINNING, is_pre_vote)
 
 
-# Requests that are not for this node, or too late
+# Requests for other nodes, and late ones
 
 
 @pytest.mark.parametrize("voter", [key(4), key(1, directory=9)], ids=["another node", "another directory"])
 def test_a_request_for_another_voter_is_answered_so(voter: ReplicaKey) -> None:
-    """INVALID_VOTER_KEY of KIP-853. The epoch, and who leads it, is news all the same."""
+    """INVALID_VOTER_KEY of KIP-853. The epoch and leader in the request are adopted nevertheless."""
     replica = Replica()
     for is_pre_vote in (True, False):
         assert replica.step(vote(voter, is_pre_vote=is_pre_vote)) == [
@@ -162,7 +162,7 @@ def test_a_fetch_waits_as_long_as_it_wants_to() -> None:
 
 
 def test_a_new_leader_knows_no_high_watermark_before_its_first_commit() -> None:
-    """LeaderState. What it knows from before may be behind a follower, whose raft thread ends at that in Kafka."""
+    """LeaderState: one from before may be below a follower's, whose raft thread would end in Kafka."""
     replica = follower()
     first = raft.Entries(0, 3, 1, "first")
     replica.step(raft.FetchResponse(2, 3, 2, 1, 0, entries=[first]))
@@ -175,7 +175,7 @@ def test_a_new_leader_knows_no_high_watermark_before_its_first_commit() -> None:
     behind = OffsetAndEpoch(1, 3)
     (answer,) = replica.fetch(3, log_end=behind, high_watermark=1)
     assert (answer.offset, answer.high_watermark) == (1, -1)
-    # A follower that has all there is waits, and is no proof of a commit while it has only what was before.
+    # A follower at the log end waits. It proves no commit while it has only records of earlier epochs.
     assert replica.fetch(9, high_watermark=0) == []
     assert replica.core.describe(0).high_watermark == -1
     committed = replica.fetch(3, high_watermark=1)
@@ -217,7 +217,7 @@ def test_voters_that_do_not_know_pre_votes_are_asked_for_real_ones() -> None:
 
 
 def test_a_node_that_is_behind_knows_of_no_leader_either() -> None:
-    """Otherwise a voter whose vote a dead candidate has would wait for its whole election timeout."""
+    """Otherwise a voter that has voted for a dead candidate would wait for its whole election timeout."""
     replica = Replica(QuorumState(5, -1, key(2)), SETTINGS._replace(lost_leader_ms=100))
     assert replica.core.deadline_ms > 1000
     replica.step(raft.FetchResponse(3, 4, 3, error=ErrorCode.UNKNOWN_LEADER_EPOCH))

@@ -1,4 +1,4 @@
-"""Changes of voters that fail for a reason that a whole cluster does not come to easily."""
+"""Changes of voters that fail for reasons that seldom arise in a whole cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def voter(node_id: int, versions: tuple[int, int] = (0, 1), *, directory: int | 
 
 
 class Leader:
-    """Node 1, the only voter, which leads; what it writes is durable at once unless a test says otherwise."""
+    """Node 1, the only voter, which leads; its writes are durable at once unless a test says otherwise."""
 
     def __init__(self, level: int = 1, *, of_settings: VoterSet | None = None) -> None:
         self.answers: list[ChangeAnswer] = []
@@ -106,7 +106,7 @@ def test_a_voter_set_without_a_directory_id_is_not_written() -> None:
 
 
 def test_a_change_whose_record_could_not_be_written_has_failed() -> None:
-    """And the voters before it count again."""
+    """The earlier set of voters is in force again."""
     leader = Leader()
     take, leader.take = leader.take, lambda output: leader.answers.extend(output.answers)  # type: ignore[method-assign]
     leader.step(local.UpdateVoter("update", voter(1)._replace(endpoints=(VoterEndpoint("CONTROLLER", "other", 1),))))

@@ -11,7 +11,7 @@ from pykbroker.protocol.topic_partition import TopicPartition
 
 
 class FakeCluster:
-    """Its state is public: tests fill it and look at it."""
+    """Its state is public: tests fill it and read it."""
 
     def __init__(self) -> None:
         self.partition_counts: dict[str, int] = {}
@@ -24,7 +24,7 @@ class FakeCluster:
         self.connected_to: list[str] = []
 
     def __call__(self, bootstrap_servers: str, timeout_s: float) -> Self:
-        """Stand in for the class: connecting gives this very cluster."""
+        """Stands in for the class: connecting returns this cluster."""
         self.connected_to.append(bootstrap_servers)
         return self
 

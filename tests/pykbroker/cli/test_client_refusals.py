@@ -25,10 +25,9 @@ Result = SimpleNamespace
 
 
 class Answering(Cluster):
-    """A cluster without a connection, of which every request gets one answer.
+    """A cluster without a connection, where every request gets one response.
 
-    Attributes:
-        asked: node ids of requests to certain brokers.
+    Attributes: asked: node ids of the requests that were sent to certain brokers.
     """
 
     def __init__(self, answer: Any = None, **methods: Callable[..., Any]) -> None:
@@ -94,7 +93,7 @@ def test_transactions_that_are_refused() -> None:
 
 
 def test_a_quorum_that_is_not_shown() -> None:
-    """One that a user may not see is no fault of the cluster; one without a leader is."""
+    """A quorum that the user may not describe does not make the cluster unhealthy; one without a leader does."""
 
     def forbid() -> None:
         raise ClusterAuthorizationFailedError
@@ -117,7 +116,7 @@ def test_nothing_is_asked_about_no_topics() -> None:
 
 
 def test_health_is_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nobody answers, as a cluster starts; the last error is that of the command."""
+    """While no broker answers, as when a cluster starts; the last error is that of the command."""
     answers: list[Any] = [CliError("nobody there"), {"is_healthy": False}, {"is_healthy": True}]
 
     def health_of(_: object) -> Any:

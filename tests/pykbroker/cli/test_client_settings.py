@@ -72,7 +72,7 @@ KERBEROS = {
 
 
 def test_gssapi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key table comes before tickets of others; the library of the machine finds it in the environment."""
+    """The key table is used before tickets of others; the Kerberos library finds it by the environment."""
     key_table = tmp_path / "alice.keytab"
     monkeypatch.setenv("KRB5CCNAME", "FILE:/of/another")
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", "FILE:/of/another")
@@ -190,7 +190,7 @@ def test_scram_of_the_command_line(monkeypatch: pytest.MonkeyPatch, options: str
 
 @pytest.mark.parametrize("answer", [b"r=%s,s=cw==,i=4095", b"r=%s,s=cw==,i=1000001", b"r=x,s=cw==,i=4096", b"e=x"])
 def test_scram_of_the_command_line_refuses_a_server(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
-    """A server that asks for too few iterations wants to guess the password."""
+    """With too few iterations a server could find out the password by guessing."""
     client = scram_of_command_line(monkeypatch, 'username="a" password="pw"')
     nonce = client.auth_bytes().partition(b"r=")[2]
     with pytest.raises(SaslAuthenticationFailedError):

@@ -1,4 +1,4 @@
-"""The tree of commands, and what each costs to load."""
+"""The tree of commands, and the modules that each loads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_wrong_usage(run: Run) -> None:
 
 
 def modules_after(statement: str) -> set[str]:
-    """Return the names of the modules that a fresh interpreter has loaded after a statement."""
+    """Names of the modules that a fresh interpreter has loaded after a statement."""
     script = f"import sys\n{statement}\nprint('MODULES', *sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     return set(output.rpartition("MODULES ")[2].split())
@@ -168,7 +168,7 @@ def test_a_command_that_does_not_exist() -> None:
 
 
 def test_a_reader_that_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pykbroker --help | head -0`: neither a traceback nor a word, and the exit code of success."""
+    """`pykbroker --help | head -0` prints no traceback and no text, and has the exit code of success."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as output:
@@ -198,7 +198,7 @@ def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_a_broker_of_the_command_line_prepares_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts once more with the settings of the allocator, and imports quickly; a call from Python does neither."""
+    """It starts itself again with settings of the allocator, and imports quickly; a call from Python does neither."""
     restarts: list[str] = []
     monkeypatch.setattr("pykbroker.node.process_memory.restart_for_brokers", lambda: restarts.append("now"))
     monkeypatch.setattr("pykbroker.node.bytecode_finder.import_from_bytecode", lambda: restarts.append("imports"))

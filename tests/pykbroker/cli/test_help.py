@@ -14,7 +14,7 @@ from tests.pykbroker.cli.conftest import Run
 
 
 def tree(command: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command below and including `command`, with the words that lead to it."""
+    """All commands from `command` on, itself included, with the words that select them."""
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command)

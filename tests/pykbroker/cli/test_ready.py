@@ -14,7 +14,7 @@ from tests.pykbroker.cli.conftest import Run
 
 @contextmanager
 def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Accept one connection at `host:port`, keep what it sends and answer."""
+    """Accepts one connection at `host:port`, keeps the bytes that it gets, and answers."""
     received: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -64,7 +64,7 @@ def test_addresses(run: Run, address: str) -> None:
 
 
 def test_a_broker_that_answers_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked again until the time is over."""
+    """The command repeats its request until the time is over."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     slept: list[float] = []

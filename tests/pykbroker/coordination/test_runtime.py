@@ -482,7 +482,7 @@ async def test_results_of_a_shard_end_with_it(tmp_path: Path) -> None:
                     rig.runtime.stop()
                 yield CoordinatorResult()
 
-        await rig.runtime.carry_out_in_turns(number, shard, results())
+        await rig.runtime.carry_out_in_turns([(number, shard, results())])
     assert made == [0, 1]
 
 

@@ -270,7 +270,7 @@ def test_a_first_assignment_that_was_not_prepared(monkeypatch: pytest.MonkeyPatc
     thread.beat()
     rig.advance(3_500)
     assert sum(map(len, rig.group.targets["a"].active.values())) == sum(COUNTS.values())
-    assert modern_writes.first_assignment(rig.shard, rig.now_ms, FirstAssignment("gone")).records == []
+    assert modern_writes.FIRST_ASSIGNMENT.carry_out(rig.shard, rig.now_ms, FirstAssignment("gone")).records == []
 
 
 def test_heartbeats_that_change_a_large_streams_group_are_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from pykbroker.groups.modern.preparation import prepare_write
 from pykbroker.groups.modern.timers import DueTimer, MemberTimers, TimerKind
 from pykbroker.groups.modern.topics import RESULTS_MAX, GroupTopics
 from pykbroker.groups.offset_log import encode_record, encode_record_in_steps, group_tombstone
+from pykbroker.groups.result import FirstAssignment
 from pykbroker.groups.share.initialization import uninitialized_record
 from pykbroker.groups.share.offsets import begin_group_deletion
 from pykbroker.groups.share.requests import ShareGroupRequests
@@ -178,7 +179,7 @@ def test_a_topic_of_which_others_own_all_is_given_up_without_a_change() -> None:
 
 def test_an_operation_on_a_group_of_another_type_is_not_prepared() -> None:
     groups: Any = SimpleNamespace(group_class=ConsumerGroup)
-    steps = prepare_write(groups, "g", lambda _: "classic", UNUSED, UNUSED, (), is_joining=True)
+    steps = prepare_write(groups, lambda _: "classic", UNUSED, UNUSED, (FirstAssignment("g"),), True)
     assert finished(steps) is None
 
 
@@ -194,7 +195,7 @@ def test_results_for_other_topics_stay_when_a_topic_changes() -> None:
     topics = GroupTopics(before)
     old, new = (frozenset([name, *before.topics_by_name]) for name in ("t0", "new"))
     hashes = topics.hash_of(old), topics.hash_of(new)
-    assert topics.partition_counts(old) == topics.partition_counts(new)
+    assert finished(topics.partition_counts(old)) == finished(topics.partition_counts(new))
     changes = topics.changes
     after = apply_records(
         before, [TopicRecord(name="new", topic_id=topic_id("new"))], offset=before.offset + 1, epoch=1, timestamp_ms=0
@@ -212,13 +213,13 @@ def test_partition_counts_are_those_of_one_moment() -> None:
     before = image_of({f"t{number}": 1 for number in range(PIECE + 1)})
     names = list(before.topics_by_name)
     topics = GroupTopics(before)
-    steps = topics.partition_counts_in_steps(names)
+    steps = topics.partition_counts(names)
     next(steps)
     after = image_of({"t0": 3})
     after.delta = delta_between(before, after)
     topics.update(after)
     assert finished(steps) == {topic_id(name): 1 for name in names}
-    assert topics.partition_counts(names) == {topic_id("t0"): 3}
+    assert finished(topics.partition_counts(names)) == {topic_id("t0"): 3}
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share"])

@@ -9,11 +9,12 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
+from pykbroker.controller.turns import in_turns
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import CoordinatorError
 from pykbroker.groups import administration, modern_writes
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.result import RegexRefresh
+from pykbroker.groups.result import ResolvedRegexes
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
@@ -51,7 +52,7 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
-from pykbroker.protocol.steps import PIECE, finished
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_image
@@ -355,35 +356,40 @@ async def test_others_have_turns_while_a_large_group_gets_a_new_target(large_rig
         assert list(groups_of(rig, kind).by_id["g"].members) == ["a", "b"]
 
 
-async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assignment(
-    large_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig, pauses = large_rig, 0
-    config = rig.services.config
-    values = config.streams_groups.replaced(initial_rebalance_delay_ms=3_000)
-    rig.groups.follow_config(config.replaced(streams_groups=values))
-    prepare = modern_writes.prepare_first_assignment
+def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """A list that gets an element for each step of operations on large groups."""
+    done: list[None] = []
 
-    def prepare_and_count(*arguments: Any) -> Any:
-        nonlocal pauses
-        steps = prepare(*arguments)
+    def counted(steps: Steps[Any]) -> Steps[Any]:
         while True:
             try:
                 next(steps)
             except StopIteration as stop:
                 return stop.value
-            pauses += 1
+            done.append(None)
             yield
 
-    monkeypatch.setattr(modern_writes, "prepare_first_assignment", prepare_and_count)
+    monkeypatch.setattr("pykbroker.groups.large_writes.in_turns", lambda steps: in_turns(counted(steps)))
+    return done
+
+
+async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assignment(
+    large_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = large_rig
+    config = rig.services.config
+    values = config.streams_groups.replaced(initial_rebalance_delay_ms=3_000)
+    rig.groups.follow_config(config.replaced(streams_groups=values))
+    steps = count_steps(monkeypatch)
     async with rig.running():
         for name in "ab":
             handler, version, request = join_of("streams", name)
             await rig.call(handler, request, version)
         group = groups_of(rig, "streams").by_id["g"]
         assert group.assignment_epoch == 1
+        steps.clear()
         await trio.sleep(4)
-        assert pauses >= COUNT / PIECE
+        assert len(steps) >= COUNT / PIECE
         assert [sum(map(len, target.active.values())) for target in group.targets.values()] == [COUNT // 2] * 2
         with trio.fail_after(1):
             while rig.groups.streams._large._turns:
@@ -393,21 +399,8 @@ async def test_others_have_turns_while_a_large_streams_group_gets_its_first_assi
 async def test_the_topics_of_a_regular_expression_are_stored_in_steps(
     large_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig, pauses = large_rig, 0
-    prepare = modern_writes.prepare_regexes_resolved
-
-    def prepare_and_count(*arguments: Any) -> Any:
-        nonlocal pauses
-        steps = prepare(*arguments)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                return stop.value
-            pauses += 1
-            yield
-
-    monkeypatch.setattr(modern_writes, "prepare_regexes_resolved", prepare_and_count)
+    rig = large_rig
+    steps = count_steps(monkeypatch)
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="a",
@@ -418,10 +411,11 @@ async def test_the_topics_of_a_regular_expression_are_stored_in_steps(
     )
     async with rig.running():
         await rig.call(handle_consumer_group_heartbeat, request, 1)
+        steps.clear()
         await trio.testing.wait_all_tasks_blocked()
         group = groups_of(rig, "consumer").by_id["g"]
         assert len(group.resolved["t[0-9]*"].topics) == COUNT
-        assert pauses >= COUNT / PIECE
+        assert len(steps) >= COUNT / PIECE
         assert not group.soft_state.is_resolving
 
 
@@ -435,15 +429,15 @@ async def test_topics_that_change_while_those_of_a_regular_expression_are_stored
         await trio.testing.wait_all_tasks_blocked()
         groups = groups_of(rig, "consumer")
         group = groups.by_id["g"]
-        found = RegexRefresh("g", ["t[0-9]*"], lambda name: True), {"t[0-9]*": frozenset({"t0"})}, 0, 0
+        found = ResolvedRegexes("g", {"t[0-9]*": frozenset({"t0"})}, 0, 0)
         shard = rig.groups.runtime.find("g")[1]
-        steps = modern_writes.prepare_regexes_resolved(shard, lambda: 0, *found)
+        steps = modern_writes.REGEXES_RESOLVED.prepare(shard, lambda: 0, found)
         prepared = finished(steps)
         assert prepared is not None
         assert prepared.is_current(group, groups)
         rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image("new", 1))
         assert not prepared.is_current(group, groups)
-        result = modern_writes.regexes_resolved(shard, 0, *found, prepared)
+        result = modern_writes.REGEXES_RESOLVED.carry_out(shard, 0, found, prepared)
         assert result is not prepared.result
         assert len(result.records) == len(prepared.result.records) == 2
 

@@ -122,7 +122,7 @@ async def test_a_member_without_records_releases_nothing() -> None:
 
 
 async def test_locks_of_a_leader_that_has_ended_expire_elsewhere() -> None:
-    """Its successor has read the records without their members."""
+    """Its successor has loaded the records without the members that held them."""
     rig = Rig()
     await rig.leader.load()
     Acquisition(rig.leader.shares, "m", -60_000, records_max=5, is_record_limit=False, batch_size=5).acquire(

@@ -67,7 +67,7 @@ class Oracle:
         return total
 
     def ended(self, offset: int, kind: int) -> None:
-        """A member has given an offset back."""
+        """A member no longer holds an offset."""
         self.holder.pop(offset, None)
         if kind == ACCEPT:
             assert self.done.get(offset) is None, f"{offset} is accepted twice"
@@ -155,7 +155,7 @@ class History:
                 self.learn_renewals(member, first, last)
             return
         each = {o: types[0] if len(types) == 1 else types[o - first] for o in range(max(first, start), last + 1)}
-        # Offsets of a hole between two fetches are nobody's.
+        # No member has the offsets of a gap between two fetches.
         in_flight = {
             o for batch in self.machine.shares.batches for o in range(batch.first_offset, batch.last_offset + 1)
         }
@@ -223,7 +223,7 @@ class History:
         self.machine.log = self.whole_log[: len(self.machine.log) + self.random.randint(0, 3)]
 
     def fail_over(self) -> None:
-        """Another broker loads what is stored: nothing is held any more, and deliveries since then are not counted."""
+        """Another broker loads the stored state: no record is held any more, and later deliveries are not counted."""
         if self.random.random() < 0.7:
             return
         machine = self.machine
@@ -252,7 +252,7 @@ class History:
                     assert self.oracle.done.setdefault(offset, batch.delivery_state) == batch.delivery_state
 
     def check_offsets(self) -> None:
-        """All below the start offset is done, and the count of what is done above is right."""
+        """Asserts that all records below the start offset are done, and the count of those above it that are done."""
         shares = self.machine.shares
         assert all(offset in self.oracle.done for offset in self.existing if offset < shares.start_offset)
         assert shares.start_offset <= shares.end_offset + 1

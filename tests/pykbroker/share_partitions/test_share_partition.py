@@ -347,7 +347,7 @@ def test_the_log_start_moves_into_a_batch_that_a_member_holds() -> None:
 
 
 def test_the_log_start_moves_over_what_is_done() -> None:
-    """Acknowledged records below it no longer count; a start that does not move changes nothing."""
+    """Acknowledged records below it no longer count; without a move of the log start nothing changes."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     machine.fetch("b", 10)
@@ -370,7 +370,7 @@ def test_the_log_start_moves_while_nothing_is_in_flight() -> None:
 
 
 def test_an_acknowledgement_that_begins_below_the_log_start() -> None:
-    """As in Kafka only what is still there changes."""
+    """As in Kafka only records that still exist change."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     machine.fetch("a", 10)
@@ -392,7 +392,7 @@ def test_records_that_were_read_and_are_gone_meanwhile() -> None:
 
 
 def test_no_lock_is_left_for_records_that_were_read() -> None:
-    """Two requests may have read when the first one takes the last lock."""
+    """Two requests have read records, and the first one takes the last lock."""
     machine = Machine(TENS, settings=DEFAULT_SETTINGS._replace(record_locks_max=10))
     machine.fetch("a", 10)
     acquisition = Acquisition(machine.shares, "b", machine.now_ms, records_max=5, batch_size=5)

@@ -65,7 +65,7 @@ class Remote:
 
 
 class Elsewhere(ShareCoordinator):
-    """A share coordinator of a broker that leads nothing: the other one leads all share partitions."""
+    """A share coordinator of a broker that leads nothing: another broker leads all share partitions."""
 
     def __init__(self) -> None:
         runtime: Any = SimpleNamespace(leader=lambda key: REMOTE_ID)
@@ -225,7 +225,7 @@ async def test_a_request_about_nothing_has_an_empty_answer(tmp_path: Path) -> No
 
 
 async def test_a_coordinator_without_a_leader_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P-365: until another broker leads."""
+    """P-365: until another broker leads its partition."""
     rig = Rig(tmp_path)
     async with rig.running():
         persister, _ = persisters(rig, Remote(rig))
@@ -290,7 +290,7 @@ async def test_a_write_that_is_not_replicated_in_time_is_done_again(tmp_path: Pa
 
 
 async def test_an_answer_about_nothing(tmp_path: Path) -> None:
-    """A broker of another kind may answer so."""
+    """A broker of another kind may send such a response."""
 
     class Empty(Remote):
         async def request(self, message: Any, timeout_ms: int, *, is_long: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Several nodes on one machine: which settings each gets."""
+"""Several nodes on one machine: the settings of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_where_clients_log_in_the_nodes_have_a_listener_of_their_own() -> None:
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
 def test_on_every_address_the_nodes_tell_the_name_of_their_machine(host: str) -> None:
-    """A host that nobody can dial is left out of advertised.listeners, and so each node fills in the machine's name."""
+    """Such a host is left out of advertised.listeners, so that each node inserts the name of its machine."""
     properties = properties_of_nodes({"listeners": f"PLAINTEXT://{host}:0"}, PORTS, "/data")[2]
     assert properties["listeners"].startswith(f"PLAINTEXT://{host}:9093,")
     assert properties["advertised.listeners"] == "PLAINTEXT://:9093"

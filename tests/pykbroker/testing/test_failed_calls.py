@@ -15,7 +15,7 @@ from pykbroker.testing.local_cluster import LocalCluster
 
 
 class Process:
-    """A broker that does nothing of what it is asked to, except to end when it is killed."""
+    """A broker that ignores all requests, and ends only when it is killed."""
 
     pid = 1
 

@@ -1,4 +1,4 @@
-"""The adapters to the client libraries when a library fails: what is tried again, and what the test is told."""
+"""The adapters when a client library fails: calls that are repeated, and errors for the test."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Closeable:
 
 
 def raising(*errors: BaseException | Any) -> Callable[..., Any]:
-    """A function whose calls raise these errors in order, or return what is none; the last one stays."""
+    """A function whose calls raise these errors in order, or return a value that is no error; the last one repeats."""
     left = list(errors)
 
     def call(*_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""LocalBroker and `pykbroker start` as real processes: what fakes cannot show."""
+"""LocalBroker and `pykbroker start` as real processes, for what fakes cannot show."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_topics_and_settings_are_there(broker: LocalBroker, capsys: pytest.Captu
 
 
 def rebalance_delay(address: str) -> tuple[str, int]:
-    """Value and source of the setting on node 1, as a stock client is told."""
+    """Value and source of the setting on node 1, as a stock client gets them."""
     admin_module = pytest.importorskip("confluent_kafka.admin")
     resource = admin_module.ConfigResource(admin_module.ResourceType.BROKER, "1")
     admin = admin_module.AdminClient({"bootstrap.servers": address})

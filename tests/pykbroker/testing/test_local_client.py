@@ -74,7 +74,7 @@ def test_an_empty_topic_has_no_records(broker: LocalBroker, topic: str) -> None:
 
 
 def test_what_is_not_there_yet_is_waited_for(broker: LocalBroker, topic: str) -> None:
-    """The topic, then the records: a pipeline under test makes them meanwhile."""
+    """The topic, then the records, which a pipeline under test makes meanwhile."""
     found: list[Record] = []
     reader = threading.Thread(target=lambda: found.extend(broker.consume(topic, 3)))
     reader.start()

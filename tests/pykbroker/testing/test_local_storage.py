@@ -1,4 +1,4 @@
-"""Place of temporary folders: in memory where that has room."""
+"""Places of temporary directories: in memory if there is room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 
 
 class Machine:
-    """Places that the module looks at, with folders of this test in place of the real ones."""
+    """The places that the module looks at, with directories of this test instead of the real ones."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.memory, self.disk = folder / "memory", folder / "disk"
@@ -86,7 +86,7 @@ def test_a_broker_with_data_of_the_user_has_its_log_on_disk(machine: Machine, tm
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm")
 def test_a_busy_broker_takes_little_of_it() -> None:
-    """Space that is allocated ahead of busy logs is taken for good in memory: 60 partitions and a group are few MB."""
+    """In memory, space that is allocated ahead of busy logs is really taken: 60 partitions and a group take few MB."""
     with LocalBroker(topics={"many": 60}) as broker:
         for partition in range(60):
             broker.produce("many", "x", partition=partition)

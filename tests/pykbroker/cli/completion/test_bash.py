@@ -1,4 +1,4 @@
-"""The words of a line as bash hands it over, and what bash replaces."""
+"""The words of a line as bash passes them on, and the text that bash replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pykbroker format`: what it writes, and what it refuses."""
+"""`pykbroker format`: the files that it writes, and the options that it refuses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_one_voter_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
 def test_one_voter_on_every_address(tmp_path: Path, host: str) -> None:
-    """As kafka-storage: localhost, as nobody can dial 0.0.0.0."""
+    """As kafka-storage does: localhost, because no client can connect to 0.0.0.0."""
     run(tmp_path, "--standalone", settings=SETTINGS.replace("CONTROLLER://localhost", f"CONTROLLER://{host}"))
     voters = first_checkpoint(tmp_path)[1]
     assert isinstance(voters, VoterSet)

@@ -29,7 +29,7 @@ def test_nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_new_group_has_no_delay_unless_a_file_is_read_as_kafka_reads_it(tmp_path: Path) -> None:
-    """Apache Kafka takes what a server.properties leaves out from its defaults; everything given wins over ours."""
+    """With a server.properties other settings have Kafka's defaults; a given setting wins over the project's."""
     key = "group.initial.rebalance.delay.ms"
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=1\n")

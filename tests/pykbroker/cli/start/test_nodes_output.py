@@ -39,7 +39,7 @@ def test_each_line_has_the_id_of_its_node(capfdbinary: pytest.CaptureFixture[byt
 
 
 class Sleeper:
-    """A node whose process does nothing; its lifeline's other end is `life`."""
+    """A node whose process does nothing; `life` is the other end of its lifeline."""
 
     def __init__(self, node_id: int) -> None:
         self._process = subprocess.Popen(["sleep", "600"])
@@ -52,7 +52,7 @@ class Sleeper:
 
     @property
     def is_told_to_stop(self) -> bool:
-        """True if the lifeline is cut."""
+        """True if the lifeline is closed."""
         try:
             return os.read(self.life, 1) == b""
         except BlockingIOError:
@@ -88,7 +88,7 @@ def three() -> Iterator[tuple[Supervisor, list[Sleeper]]]:
 def test_a_node_that_dies_is_reported(
     three: tuple[Supervisor, list[Sleeper]], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With the command that starts it again; the others go on."""
+    """With the command that starts it again; the others keep running."""
     supervisor, (first, second, third) = three
     supervisor._is_announced = True
     os.kill(first.node.pid, signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_a_node_that_dies_before_the_cluster_is_ready_ends_all(
 
 
 def test_nodes_without_a_majority_no_longer_wait_for_the_controller(three: tuple[Supervisor, list[Sleeper]]) -> None:
-    """While all stop: a broker asks the controller for permission, which a minority of voters cannot give."""
+    """While all stop, a broker asks the controller for permission, which a minority of voters cannot give."""
     supervisor, (first, second, third) = three
     supervisor._signals = 1
     os.kill(first.node.pid, signal.SIGKILL)

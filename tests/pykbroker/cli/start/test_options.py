@@ -1,4 +1,4 @@
-"""The parser of `pykbroker start`, which is ours so that the broker does not load click."""
+"""The parser of `pykbroker start`: click is not used, so that a broker does not load it."""
 
 from __future__ import annotations
 

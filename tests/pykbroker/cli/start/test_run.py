@@ -1,4 +1,4 @@
-"""`pykbroker start` around a broker that is not there: output, port file, exit codes, signals."""
+"""`pykbroker start` without a real broker: output, port file, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Broker = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Broker], None]:
-    """Put a function in the place of `pykbroker.node.broker.run_broker`."""
+    """Puts a function in the place of `pykbroker.node.broker.run_broker`."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("KAFKA_") or name == "CLUSTER_ID":
@@ -133,7 +133,7 @@ def test_settings_reach_the_broker(
 def test_a_new_directory_begins_at_the_levels_that_were_asked_for(
     run: Run, use_broker: Callable[[Broker], None], tmp_path: Path
 ) -> None:
-    """A directory with levels or with data keeps its own."""
+    """A directory with levels or data keeps its own."""
 
     async def broker(config: Any, **others: Any) -> None:
         pass
@@ -217,7 +217,7 @@ def test_a_bad_setting_says_where_it_came_from(
 def test_a_refused_mechanism_is_said_in_one_plain_sentence(
     run: Run, use_broker: Callable[[Broker], None], tmp_path: Path
 ) -> None:
-    """The file is named for what stands in it, and for nothing else."""
+    """The file is named as the source of the settings in it, and of no others."""
     use_broker(broker_until_stopped)
     file = tmp_path / "server.properties"
     file.write_text("listeners=SASL_PLAINTEXT://:9092\nsasl.enabled.mechanisms=OTHER\n")
@@ -329,7 +329,7 @@ def test_settings_without_effect_are_named(run: Run, use_broker: Callable[[Broke
 def test_topics_are_created_before_the_address_is_told(
     use_broker: Callable[[Broker], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prepared process tells it to the program that waits, for which the broker is ready with its topics."""
+    """A prepared process passes the address to the program that waits; the broker is then ready with its topics."""
     events: list[str] = []
 
     async def create(host: str, port: int, topics: list[TopicSpec], opener: object, *, brokers_within_s: float) -> None:

@@ -10,7 +10,7 @@ from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.consumer.heartbeat import check_request
 from pykbroker.groups.consumer.regexes import matching_topics
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.result import GroupResult, RegexRefresh, Requester
+from pykbroker.groups.result import GroupResult, RegexRefresh, Requester, ResolvedRegexes
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -62,7 +62,7 @@ class Rig(ShardRig):
         except GroupError as error:
             return ConsumerGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
-            steps = modern_writes.prepare_consumer_heartbeat(self.shard, lambda: self.now_ms, request, *client)
+            steps = modern_writes.CONSUMER_HEARTBEAT.prepare(self.shard, lambda: self.now_ms, request, *client)
             prepared = self.run_steps(steps)
         result = modern_writes.consumer_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         if result.regex_refresh is not None:
@@ -79,12 +79,12 @@ class Rig(ShardRig):
             refresh = self.refreshes.pop()
             view = self.shard.consumer.topics
             matches = finished(matching_topics(refresh.regexes, view, refresh.may_describe))
-            found = refresh, matches, view.version, self.now_ms
+            found = ResolvedRegexes(refresh.group_id, matches, view.version, self.now_ms)
             prepared = None
             if self.run_steps is not None:
-                prepared = finished(modern_writes.prepare_regexes_resolved(self.shard, lambda: self.now_ms, *found))
+                prepared = finished(modern_writes.REGEXES_RESOLVED.prepare(self.shard, lambda: self.now_ms, found))
                 assert prepared is not None or GROUP not in self.shard.consumer.by_id
-            self.carry_out(modern_writes.regexes_resolved(self.shard, self.now_ms, *found, prepared))
+            self.carry_out(modern_writes.REGEXES_RESOLVED.carry_out(self.shard, self.now_ms, found, prepared))
 
     def join_classic(self, request: JoinGroupRequest) -> Waiter:
         """Sends a JoinGroup request of the classic protocol."""

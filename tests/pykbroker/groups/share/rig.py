@@ -55,7 +55,7 @@ class ShareRig(ShardRig):
             return ShareGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and request.member_epoch >= 0:
             prepared = self.run_steps(
-                modern_writes.prepare_share_heartbeat(self.shard, lambda: self.now_ms, request, *client)
+                modern_writes.SHARE_HEARTBEAT.prepare(self.shard, lambda: self.now_ms, request, *client)
             )
         result = modern_writes.share_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         self.carry_out(result)
@@ -72,16 +72,16 @@ class ShareRig(ShardRig):
             done, prepared = self.wanted.pop(0), None
             if self.run_steps is not None:
                 prepared = self.run_steps(
-                    modern_writes.prepare_share_initialized(self.shard, lambda: self.now_ms, done)
+                    modern_writes.SHARE_INITIALIZED.prepare(self.shard, lambda: self.now_ms, done)
                 )
-            self.carry_out(modern_writes.share_initialized(self.shard, self.now_ms, done, prepared))
+            self.carry_out(modern_writes.SHARE_INITIALIZED.carry_out(self.shard, self.now_ms, done, prepared))
 
     def forget(self, *topics: str) -> None:
         """The coordinator has learned that topics are deleted."""
         deleted, prepared = DeletedTopics(GROUP, frozenset(map(topic_id, topics))), None
         if self.run_steps is not None:
-            prepared = self.run_steps(modern_writes.prepare_forgetting_topics(self.shard, lambda: self.now_ms, deleted))
-        self.carry_out(modern_writes.forget_topics(self.shard, self.now_ms, deleted, prepared))
+            prepared = self.run_steps(modern_writes.TOPICS_FORGOTTEN.prepare(self.shard, lambda: self.now_ms, deleted))
+        self.carry_out(modern_writes.TOPICS_FORGOTTEN.carry_out(self.shard, self.now_ms, deleted, prepared))
 
     def fail(self) -> None:
         """The share coordinator refuses what was asked for."""

@@ -8,6 +8,7 @@ import pytest
 
 from pykbroker.groups import administration
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern_writes import TOPICS_FORGOTTEN
 from pykbroker.groups.result import DeletedTopics
 from pykbroker.groups.share.group import TopicState
 from pykbroker.groups.share.offsets import Alteration, Deletion, begin_deletion, begin_group_deletion
@@ -136,8 +137,8 @@ def test_deleted_topics_are_forgotten() -> None:
     rig.forget("t")
     assert partitions(rig.group.initialized) == {U: frozenset({0})}
     assert rig.shard.share.with_topics(frozenset([T])) == []
-    assert rig.shard.share.forget_topics(DeletedTopics(GROUP, frozenset([T])), 0).records == []
-    assert rig.shard.share.forget_topics(DeletedTopics("missing", frozenset([U])), 0).records == []
+    for deleted in (DeletedTopics(GROUP, frozenset([T])), DeletedTopics("missing", frozenset([U]))):
+        assert TOPICS_FORGOTTEN.carry_out(rig.shard, 0, deleted).records == []
 
 
 def test_topics_are_recorded_in_the_order_of_a_hash_map() -> None:

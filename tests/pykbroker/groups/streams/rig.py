@@ -57,7 +57,7 @@ class StreamsRig(ShardRig):
             return StreamsGroupHeartbeatResponse(error_code=error.error_code, error_message=error.message)
         if self.run_steps is not None and epoch >= 0:
             prepared = self.run_steps(
-                modern_writes.prepare_streams_heartbeat(self.shard, lambda: self.now_ms, request, *client)
+                modern_writes.STREAMS_HEARTBEAT.prepare(self.shard, lambda: self.now_ms, request, *client)
             )
         result = modern_writes.streams_heartbeat(self.shard, self.now_ms, request, *client, prepared)
         self.carry_out(result)
@@ -74,9 +74,9 @@ class StreamsRig(ShardRig):
             prepared = None
             if self.run_steps is not None:
                 prepared = self.run_steps(
-                    modern_writes.prepare_first_assignment(self.shard, lambda: self.now_ms, wanted)
+                    modern_writes.FIRST_ASSIGNMENT.prepare(self.shard, lambda: self.now_ms, wanted)
                 )
-            self.carry_out(modern_writes.first_assignment(self.shard, self.now_ms, wanted, prepared))
+            self.carry_out(modern_writes.FIRST_ASSIGNMENT.carry_out(self.shard, self.now_ms, wanted, prepared))
 
     def set_topics(self, **topics: int) -> None:
         """As `ShardRig.set_topics`; "_" stands for "-"."""

@@ -28,7 +28,7 @@ def test_files_are_kept_until_they_do_not_fit(tmp_path: Path, monkeypatch: pytes
     development.prepare(str(folder), ["localhost", "more.example"])
     second = contents(folder)
     assert [name for name in FILES if second[name] != first[name]] == ["tls-broker.pem"]
-    # A certificate that is about to expire is made anew, and one of an authority with all that it has issued.
+    # A certificate that is about to expire is made again; an authority's together with all that it has issued.
     monkeypatch.setattr(development, "RENEWED_DAYS", development.VALID_DAYS + 1)
     development.prepare(str(folder), ["localhost", "more.example"])
     assert all(contents(folder)[name] != second[name] for name in FILES)
@@ -42,7 +42,7 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_start_or_somebody_else_has_left_is_not_written_to(tmp_path: Path) -> None:
-    """A file with other permissions, or a link to a place where others read."""
+    """A file with other permissions, or a link to a file that other users can read."""
     (tmp_path / "tls-broker.pem.new").write_text("")
     (tmp_path / "tls-broker.pem.new").chmod(0o644)
     elsewhere = tmp_path / "elsewhere"

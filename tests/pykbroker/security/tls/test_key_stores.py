@@ -35,7 +35,7 @@ SECRET = "open-sesame"
 
 
 def shaken(of_server: dict[str, str], of_client: dict[str, str]) -> ssl.SSLObject:
-    """The client's side of a handshake between two settings."""
+    """The client's side after a handshake between two settings."""
     server_settings, client_settings = TlsSettings.read(of_server.get), TlsSettings.read(of_client.get)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
@@ -305,7 +305,7 @@ def test_a_pkcs12_store_without_a_key(tmp_path: Path) -> None:
 
 
 def test_keys_on_a_system_without_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key then is in a file that its user alone may read, while OpenSSL reads it."""
+    """The key is then in a file that only its user can read, while OpenSSL reads it."""
     monkeypatch.delattr(os, "memfd_create")
     shaken(texts(server()), trusting(authority().certificate_pem))
 

@@ -63,7 +63,7 @@ def test_names_may_change_where_the_settings_allow_it() -> None:
 
 
 def test_certificates_between_nodes_must_accept_each_other() -> None:
-    """P-244: a cluster changes its authority in steps, in each of which old and new nodes can connect."""
+    """P-244: the authority of a cluster is changed in steps, in each of which old and new nodes can connect."""
     tls = listener_tls(texts(server(), authority()), is_between_nodes=True)
     other = issue("other CA", is_authority=True)
     foreign = issue("broker", issuer=other, hosts=HOSTS)
