@@ -4,7 +4,7 @@
 are functions with the coordinator as their first argument (`member_requests`, `offset_commit`, `offset_fetch`,
 `offset_delete`, `administration`), those about modern groups the methods of `consumer`, `share` and `streams`.
 
-The state machine and the messages are imported where they are used first. Their import takes 40 ms, which a broker
+The state machine and the messages are imported where they are used first. Their import takes 26 ms, which a broker
 without groups does not spend.
 """
 
@@ -193,7 +193,7 @@ class GroupCoordinator:
 
     @staticmethod
     def import_shard() -> Steps[None]:
-        """Imports the modules of a shard in steps: 10 ms in one, once in a process."""
+        """Imports the modules of a shard, once in a process, in steps of 1 to 4 ms: 26 ms in one step."""
         for name in SHARD_MODULES:
             import_module(f"pykbroker.groups.{name}")
             yield
