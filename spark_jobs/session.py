@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -135,6 +136,18 @@ def remember_jars(ivy_dir: Path, coordinates: str, spark_jars: str) -> None:
         whole.replace(resolution_file(ivy_dir, coordinates))
 
 
+@contextlib.contextmanager
+def locked(ivy_dir: Path) -> Iterator[None]:
+    """Lock Ivy's folder against other sessions: of two that download the same jar at once, Ivy lets both fail."""
+    with (ivy_dir / "fetch.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"connector: another session is fetching jars into {ivy_dir}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def java_version_text() -> str:
     """Output of `java -version`. Raises MissingRequirementError unless the installed Spark can use that Java."""
     home = os.environ.get("JAVA_HOME")
@@ -242,28 +255,34 @@ def build_session(
     ivy_dir.mkdir(parents=True, exist_ok=True)
     connector = connector_settings(ivy_dir, packages)
     coordinates = connector[PACKAGES]
+    is_local = master.startswith("local")
     # Ivy resolves them again at each start, without the network but not without reading all: a quarter of the
     # processor time that a session needs until it is there.
-    jars = resolved_jars(ivy_dir, coordinates) if master.startswith("local") else []
-    settings = ({"spark.jars": ",".join(jars)} if jars else connector) | {
-        "spark.driver.extraJavaOptions": " ".join(
-            [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}", *java_options]
-        ),
-        SHUFFLE_PARTITIONS: str(shuffle_partitions),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    if master.startswith("local"):
-        # Nothing outside this machine talks to the driver; its own host name may not even resolve.
-        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        settings |= {CHECKPOINT_FILES: checkpoint_file_manager()}
-    for key, value in (settings | dict(more_settings or {})).items():
-        builder = builder.config(key, value)
-    with DownloadProgress(ivy_dir):
-        session = builder.master(master).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    if not jars and master.startswith("local"):
-        remember_jars(ivy_dir, coordinates, session.sparkContext.getConf().get("spark.jars") or "")
+    jars = resolved_jars(ivy_dir, coordinates) if is_local else []
+    with contextlib.ExitStack() as stack:
+        if not jars:
+            stack.enter_context(locked(ivy_dir))
+            # Another session may have fetched them while this one waited.
+            jars = resolved_jars(ivy_dir, coordinates) if is_local else []
+        settings = ({"spark.jars": ",".join(jars)} if jars else connector) | {
+            "spark.driver.extraJavaOptions": " ".join(
+                [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}", *java_options]
+            ),
+            SHUFFLE_PARTITIONS: str(shuffle_partitions),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        if is_local:
+            # Nothing outside this machine talks to the driver; its own host name may not even resolve.
+            settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+            settings |= {CHECKPOINT_FILES: checkpoint_file_manager()}
+        for key, value in (settings | dict(more_settings or {})).items():
+            builder = builder.config(key, value)
+        with DownloadProgress(ivy_dir):
+            session = builder.master(master).getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        if not jars and is_local:
+            remember_jars(ivy_dir, coordinates, session.sparkContext.getConf().get("spark.jars") or "")
     return session
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -117,6 +119,28 @@ def test_only_a_local_session_has_settings_for_a_local_file_system(
     assert ("spark.driver.host" in builder.settings) == is_local
     assert ("spark.jars.packages" in builder.settings) != is_local
     assert (builder.settings.get("spark.jars") == "one.jar") == is_local
+
+
+def test_a_session_waits_for_one_that_is_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second session finds the jars that the first has fetched, and resolves nothing."""
+    builder = Builder()
+    monkeypatch.setattr(pytest.importorskip("pyspark.sql").SparkSession, "builder", builder)
+    monkeypatch.setattr(session, "require_java", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    fetched: list[str] = []
+    monkeypatch.setattr(session, "resolved_jars", lambda *_: fetched.copy())
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(session, "say", said.put)
+    second = threading.Thread(target=session.build_session, args=["test"], kwargs={"ivy_dir": tmp_path})
+    with session.locked(tmp_path):
+        second.start()
+        line = said.get(timeout=60)
+        assert not builder.settings.keys() & {"spark.jars", "spark.jars.packages"}
+        fetched.append("one.jar")
+    second.join()
+    assert f"into {tmp_path}; waiting" in line
+    assert builder.settings["spark.jars"] == "one.jar"
+    assert "spark.jars.packages" not in builder.settings
 
 
 def test_jars_are_resolved_once(tmp_path: Path) -> None:
