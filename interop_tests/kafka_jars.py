@@ -97,7 +97,8 @@ def _fetched(name: str, roots: Sequence[Root]) -> Path:
     if _is_complete(folder):
         return folder
     CACHE.mkdir(exist_ok=True)
-    with _locked(CACHE / f"{name}.lock"):
+    # One lock for all folders: Maven's local repository, and Ivy's, are not made for two at a time.
+    with _locked(CACHE / "jars.lock"):
         if not _is_complete(folder):  # it may have been fetched while we waited
             _fetch(folder, roots)
     return folder
