@@ -226,6 +226,7 @@ class CreatePartitions(NamedTuple):
             else:
                 results.append(CreatePartitionsResult(topic.name, NO_ERROR))
             yield
+        refuse_too_many_records(results)  # Kafka's list of results has the bound of its list of records
         return Plan(() if self.validate_only else records, results)
 
 
@@ -475,8 +476,6 @@ def _plan_partitions(
             "increase.",
         )
     additional = new.partition_count - current
-    if additional > record_room:
-        raise ItemRefused(ErrorCode.UNKNOWN_SERVER_ERROR, TOO_MANY_RECORDS)  # Kafka has no better code for it
     factor = len(topic.partitions[0].replicas)
     if new.assignments is not None and len(new.assignments) != additional:
         raise ItemRefused(
@@ -492,7 +491,10 @@ def _plan_partitions(
         ]
     else:
         try:
-            assignments = yield from _place(additional, factor, image, context)
+            # One more than there is room for tells that there are too many.
+            assignments = yield from _place(min(additional, record_room + 1), factor, image, context)
         except InvalidReplicationFactor as error:
             raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+    if len(assignments) > record_room:
+        raise ItemRefused(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better code for it (P-661)
     return (yield from _partition_records(topic.topic_id, current, assignments, image))

@@ -350,8 +350,7 @@ class FetchSteps:
                 bound,
                 # Only the first partition with data may exceed the limits, by one batch (KIP-74).
                 at_least_one=not read.size_bytes,
-                # A session may begin in a version that has diverging epochs and continue in one that has not.
-                last_fetched_epoch=asked.last_fetched_epoch if context.api_version >= DIVERGING_VERSION else NO_EPOCH,
+                last_fetched_epoch=asked.last_fetched_epoch,
             )
             if follower is not None and is_first_pass and found.diverging is None:
                 self._note_progress(partition, follower, asked, found)
@@ -374,6 +373,11 @@ class FetchSteps:
             records=b"" if found.records is None else found.records,
         )
         if found.diverging is not None:
+            if context.api_version < DIVERGING_VERSION:
+                # Only a session that began in a later version has an epoch by which logs are found to diverge.
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, "versions below 12 have no field for the diverging epoch"
+                )
             data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
             return ReadPartition(asked, data)
         # As in Kafka: null if the first batch did not fit, an empty list if there was no room at all.

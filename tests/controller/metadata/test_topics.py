@@ -358,13 +358,44 @@ def test_p149_partitions_only_grow() -> None:
     assert all(len(set(partition.replicas)) == 2 for partition in partitions.values())
 
 
-def test_p149_too_many_partitions_at_once_refuse_their_topic_only() -> None:
-    """P-149, with the code that Kafka gives."""
+def test_p661_too_many_partitions_at_once_refuse_their_topic_only() -> None:
+    """P-661, with the code that Kafka gives, and no text."""
     world = World()
-    create(world, NewTopic("a", 1), NewTopic("b", 1))
-    results = world.do(CreatePartitions([NewPartitions("a", 100_000), NewPartitions("b", 2)]))
-    assert [result.error.code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
-    assert len(world.image.topics_by_name["b"].partitions) == 2
+    create(world, NewTopic("a", 1), NewTopic("b", 1), NewTopic("c", 1))
+    growth = [NewPartitions("a", 100_000), NewPartitions("b", 10_000), NewPartitions("c", 3)]
+    results = world.do(CreatePartitions(growth))
+    assert [result.error for result in results] == [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        (ErrorCode.NONE, None),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, None),
+    ]
+    assert [len(world.image.topics_by_name[name].partitions) for name in "abc"] == [1, 10_000, 1]
+
+
+def test_p661_other_errors_come_before_that_of_too_many_partitions() -> None:
+    """P-661: of the assignments, of the client's quota, and of the brokers."""
+    world = World([1, 2])
+    create(world, NewTopic("a", 1, 2))
+    (result,) = world.do(CreatePartitions([NewPartitions("a", 100_000, [[1, 2]])]))
+    assert result.error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    exceeded = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "exceeded")
+    (result,) = world.do(CreatePartitions([NewPartitions("a", 100_000)], charge=lambda topic, count: exceeded))
+    assert result.error == exceeded
+    for broker_id in (1, 2):
+        world.do(FenceBroker(broker_id, world.image.brokers[broker_id].epoch))
+    (result,) = world.do(CreatePartitions([NewPartitions("a", 100_000)]))
+    assert result.error.code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_p661_too_many_topics_in_one_create_partitions_refuse_all() -> None:
+    """P-661: whatever else there is to say of each."""
+    world = World()
+    create(world, NewTopic("a", 1))
+    unknown = [NewPartitions(f"unknown-{number}", 2) for number in range(10_000)]
+    with pytest.raises(CommandRefused) as refused:
+        world.do(CreatePartitions([NewPartitions("a", 2), *unknown]))
+    assert refused.value.error.code == ErrorCode.POLICY_VIOLATION
+    assert len(world.image.topics_by_name["a"].partitions) == 1
 
 
 def test_p149_partitions_that_no_broker_can_take() -> None:

@@ -10,6 +10,7 @@ import trio
 
 from pykbroker.controller.metadata.image import Acl, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.errors import KafkaError
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.acl_codes import ALLOW, LITERAL, READ, TOPIC
@@ -423,12 +424,16 @@ async def test_session_errors(path: DataPath) -> None:
 
 
 async def test_a_session_goes_on_in_a_version_that_cannot_be_told_of_divergence(path: DataPath) -> None:
-    """Begun in version 12 with a last fetched epoch; version 8 has no place for where the logs part."""
+    """P-660: begun in version 12 with a last fetched epoch; version 11 has no place for where the logs part."""
     put(path, "led", count=4)
     begun = await fetch(path, asked(at(6, last_fetched_epoch=5), topic="led", session_epoch=0), 12)
     assert begun.responses[0].partitions[0].diverging_epoch.end_offset == 4
-    older = await fetch(path, asked(session_id=begun.session_id, session_epoch=1), 8)
-    assert older.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(KafkaError) as refused:
+        await fetch(path, asked(session_id=begun.session_id, session_epoch=1), 11)
+    assert refused.value.error_code == ErrorCode.UNSUPPORTED_VERSION
+    # The session lives on.
+    later = await fetch(path, asked(session_id=begun.session_id, session_epoch=2), 12)
+    assert later.responses[0].partitions[0].diverging_epoch.end_offset == 4
 
 
 async def test_sessions_end(path: DataPath) -> None:
