@@ -138,7 +138,7 @@ def remember_jars(ivy_dir: Path, coordinates: str, spark_jars: str) -> None:
 
 @contextlib.contextmanager
 def locked(ivy_dir: Path) -> Iterator[None]:
-    """Lock Ivy's folder against other sessions: of two that download the same jar at once, Ivy lets both fail."""
+    """Lock Ivy's folder against other sessions: of two that download the same jar at once, one fails."""
     with (ivy_dir / "fetch.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
