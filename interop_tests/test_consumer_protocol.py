@@ -187,9 +187,14 @@ def test_java_members_take_over_from_one_that_was_killed(
     assert sorted(first.values, key=int) == [str(number) for number in range(40)]
 
 
-def test_a_static_java_member_comes_back_to_its_partitions(topic: str, java: Any, unique: Unique) -> None:
+def test_a_static_java_member_comes_back_to_its_partitions(
+    topic: str, java: Any, unique: Unique, tools: JavaTools
+) -> None:
     """A static member that stops and returns has the partitions of before."""
     group = unique("group")
+    # The start of a JVM takes longer than the session of 3 s on a busy machine: the member would come back to any two.
+    place = ("--entity-type", "groups", "--entity-name", group)
+    tools.check(CONFIGS, *place, "--alter", "--add-config", "consumer.session.timeout.ms=60000")
     first = java(group, topic, "--group-instance-id", "one")
     second = java(group, topic, "--group-instance-id", "two")
     wait_until(lambda: (len(first.assigned), len(second.assigned)) == (2, 2), "both have two", timeout_s=WAIT_S)
