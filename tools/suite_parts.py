@@ -25,7 +25,9 @@ SEEDS, SAMPLED_SEEDS = "1000", "100"
 VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
 DIRECTORY_SEEDS, SAMPLED_DIRECTORY_SEEDS = "60", "6"
 # A machine that is short of time runs fewer of them: CI may take 90 minutes, in which it also makes the environments.
-# The mutations, of which all are run, take seven minutes of a slow core after the others.
+# The mutations, of which all are run, take seven minutes of a slow core after the others. Of the other CPythons a slow
+# machine runs the newest alone.
+OTHERS_MINUTES = 9.0
 SEEDS_MINUTES, VOTER_MINUTES, DIRECTORY_MINUTES, SEEDS_END_MINUTE = 30.0, 15.0, 6.0, 68.0
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
 # one of a copier, one of a broker, and one of both.
@@ -104,7 +106,11 @@ def parts(*, whole: bool) -> dict[str, Part]:
     found = {
         "unit": Part("unit tests, on all cores", [*UNIT_TESTS, "-n", "auto"], is_heavy=True),
         "unit-others": Part(
-            "unit tests on the other CPythons of this machine", ["--others"], program="tools/unit_all.py", is_heavy=True
+            "unit tests on the other CPythons of this machine",
+            ["--others"],
+            program="tools/unit_all.py",
+            is_heavy=True,
+            minutes_max=OTHERS_MINUTES,
         ),
         "voters": Part(
             "simulated clusters to which controllers come and from which they go",

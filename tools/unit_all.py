@@ -6,8 +6,8 @@ requirements/development.txt that unit tests need, without this checkout: tests 
 would compile runs interpreted, unless a build for the same version lies there.
 
 Arguments go to pytest. With --others the version of the Python that runs this is left out: `make test-all` has run the
-unit tests on it already. The last lines are a table and the sum of its rows; the exit code is 0 only when the tests
-passed everywhere.
+unit tests on it already. With `--minutes M` no interpreter begins after the first M minutes; the newest comes first.
+The last lines are a table and the sum of its rows; the exit code is 0 only when all tests that ran passed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,7 +31,6 @@ from suite_parts import CHECKOUT
 PINS = CHECKOUT / "requirements" / "development.txt"
 VENVS = CHECKOUT / ".venvs"
 OLDEST = (3, 11)
-OTHERS = "--others"
 MINORS_LOOKED_FOR = range(OLDEST[1], 30)
 # Large, or there for other checks; without them the tests that need them are skipped.
 NOT_FOR_UNIT_TESTS = {"pyspark", "py4j", "confluent-kafka", "ruff", "mypy", "ast_serialize"}
@@ -144,10 +144,13 @@ def total(rows: Iterable[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the tests on each interpreter, one after the other, and prints the table."""
-    found = interpreters()
-    selected = [argument for argument in arguments if argument != OTHERS]
-    if OTHERS in arguments:
+    """Runs the tests on each interpreter, the newest first, and prints the table."""
+    parser = ArgumentParser(usage="%(prog)s [--others] [--minutes M] [argument of pytest ...]", allow_abbrev=False)
+    parser.add_argument("--others", action="store_true", help="leave out the version of the Python that runs this")
+    parser.add_argument("--minutes", type=float, help="begin no interpreter but the first after this time")
+    options, selected = parser.parse_known_args(arguments)
+    found = interpreters()[::-1]
+    if options.others:
         found = [interpreter for interpreter in found if interpreter.version[:2] != sys.version_info[:2]]
         if not found:
             say("there is no other CPython from 3.11 here: nothing to run")
@@ -159,10 +162,13 @@ def main(arguments: list[str]) -> int:
     failed = False
     ignored = ("--ignore=tests/examples", "--ignore=tests/hostile", "--ignore=tests/installation")
     selected = selected or ["tests", "-m", "not java", *ignored, "-q", "-n", "auto"]
+    whole_started = time.monotonic()
     for interpreter in found:
+        started = time.monotonic()
+        if rows and options.minutes is not None and started >= whole_started + options.minutes * 60:
+            break
         name = ".".join(map(str, interpreter.version))
         say(f"CPython {name}: {interpreter.path}")
-        started = time.monotonic()
         try:
             command = [environment_for(interpreter), "-m", "pytest", "-p", "no:cacheprovider", *selected]
             code, summary = passing_on(command, dict(os.environ), write)
@@ -171,8 +177,12 @@ def main(arguments: list[str]) -> int:
         failed = failed or code != 0
         verdict = "FAILED" if code else "ok    "
         rows.append(f"{verdict} CPython {name:8} {time.monotonic() - started:5.0f} s  {summary}")
+    ran, left = found[: len(rows)], found[len(rows) :]
     say("\n" + "\n".join(rows))
-    say(f"{total(rows)} on CPython {', '.join(interpreter.minor for interpreter in found)}")
+    say(
+        f"{total(rows)} on CPython {', '.join(interpreter.minor for interpreter in ran)}"
+        + (f"; {', '.join(interpreter.minor for interpreter in left)} not run for want of time" if left else "")
+    )
     return 1 if failed else 0
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import unit_all
@@ -53,6 +54,38 @@ def test_others_are_those_of_other_versions(
     assert unit_all.main(["--others"]) == 0
     assert [(command[0], "tests" in command) for command in ran] == [("python3.99", True)]
     assert capsys.readouterr().out.splitlines()[-1] == "7 passed, 0 failed on CPython 3.99"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "versions", "last"),
+    [
+        ("9.0", ["3.13", "3.12"], "4 passed, 0 failed on CPython 3.13, 3.12; 3.11 not run for want of time"),
+        ("0.0", ["3.13"], "2 passed, 0 failed on CPython 3.13; 3.12, 3.11 not run for want of time"),
+        ("15.1", ["3.13", "3.12", "3.11"], "6 passed, 0 failed on CPython 3.13, 3.12, 3.11"),
+    ],
+)
+def test_a_slow_machine_runs_the_newest_pythons(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], minutes: str, versions: list[str], last: str
+) -> None:
+    """Each version takes five minutes."""
+    now = 100.0
+    ran: list[list[str]] = []
+
+    def passing_on(command: list[str], _environment: object, _write: object) -> tuple[int, str]:
+        nonlocal now
+        now += 300.0
+        ran.append(command)
+        return 0, "2 passed in 1.0s"
+
+    found = [unit_all.Interpreter((3, minor, 0), f"3.{minor}") for minor in (11, 12, 13)]
+    monkeypatch.setattr(unit_all, "interpreters", lambda: found)
+    monkeypatch.setattr(unit_all, "environment_for", lambda interpreter: interpreter.path)
+    monkeypatch.setattr(unit_all, "passing_on", passing_on)
+    monkeypatch.setattr(unit_all, "time", SimpleNamespace(monotonic=lambda: now))
+    assert unit_all.main(["--minutes", minutes, "tests/x", "-m", "not java"]) == 0
+    assert [command[0] for command in ran] == versions
+    assert ran[0][-3:] == ["tests/x", "-m", "not java"]
+    assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 def test_the_other_pythons_can_collect_tests_that_use_client_libraries() -> None:
