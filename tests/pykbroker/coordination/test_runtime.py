@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class LeaseShard(CoordinatorShard[CoordinatorResult]):
 class Rig(CoordinatorRig):
     """One broker with the topic of leases, whose followers a test can hold back."""
 
-    def __init__(self, folder: Path, *, has_topic: bool = True) -> None:
+    def __init__(self, folder: Path, *, has_topic: bool = True, shard_modules: Sequence[str] = ()) -> None:
         super().__init__(folder, cluster_image(*([topic_image(TOPIC, PARTITIONS)] if has_topic else [])))
         self.held = HeldPartitions(self.partitions, TOPIC)
         self.delivered: list[CoordinatorResult] = []
@@ -109,6 +109,7 @@ class Rig(CoordinatorRig):
             make_shard=LeaseShard,
             deliver=lambda number, shard, result: self.delivered.append(result),
             append_timeout_ms=APPEND_TIMEOUT_MS,
+            shard_modules=shard_modules,
         )
 
     def under_test(self) -> Any:
