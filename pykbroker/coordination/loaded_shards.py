@@ -113,7 +113,8 @@ class LoadedShards(Generic[Shard]):
     async def load_all(self, nursery: trio.Nursery) -> None:
         """Loads the partitions that this broker leads when it starts; waits for reading, not for replication."""
         for number, epoch in self._led().items():
-            if number not in self.shards and number not in self._loads:
+            # Meanwhile `follow` may have loaded it, or this broker may have resigned.
+            if number not in self.shards and number not in self._loads and self._led().get(number) == epoch:
                 await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:

@@ -264,6 +264,24 @@ async def test_a_load_that_was_overtaken_is_not_served(tmp_path: Path) -> None:
         assert not rig.runtime.shards
 
 
+async def test_a_leadership_that_is_lost_during_the_start_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partitions of a start are loaded one after another, and the metadata changes while the first one is read."""
+    rig = Rig(tmp_path)
+    rig.append("x", (b"x", b"a 9999999999999"))
+
+    async def read(log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:
+        if rig.services.metadata.image.topics_by_name[TOPIC].partitions[0].leader == NODE_ID:
+            rig.lead(1, leader=2)
+        return await read_records(log, keeps_every=keeps_every)
+
+    monkeypatch.setattr("pykbroker.coordination.loader.read_records", read)
+    async with rig.running():
+        assert not rig.runtime.shards
+        assert rig.owner() is ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_new_leader_epoch_reads_the_log_anew(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
