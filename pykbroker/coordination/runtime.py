@@ -190,6 +190,8 @@ class CoordinatorRuntime(Generic[Shard]):
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads the shards of partitions that this broker leads now and unloads the others."""
+        if self._has_ended:
+            return  # the nursery takes no loads any more
         if old.topics_by_name.get(self._topic) is not new.topics_by_name.get(self._topic):
             is_recreated = any(deleted.name == self._topic for deleted in new.delta.deleted_topics)
             self._loaded.follow(self.nursery, is_recreated=is_recreated)

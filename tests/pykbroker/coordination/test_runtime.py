@@ -336,6 +336,19 @@ async def test_nobody_is_served_after_a_stop(tmp_path: Path) -> None:
         assert await rig.acquire() is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+async def test_metadata_that_arrives_after_the_end_loads_nothing(tmp_path: Path) -> None:
+    """All tasks of a node are cancelled together; that of the metadata may get its turn after the coordinator's."""
+    rig = Rig(tmp_path)
+    rig.append("x", (b"x", b"a 9999999999999"))
+    async with rig.running() as nursery:
+        nursery.cancel_scope.cancel()
+        while not rig.runtime._has_ended:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+        rig.lead(1)
+        assert rig.owner() is ErrorCode.NOT_COORDINATOR
+
+
 # Writing
 
 
