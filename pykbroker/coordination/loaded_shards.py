@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
-from pykbroker.controller.turns import in_turns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.coordination.partitioning import coordinator_partition, keys_by_partition
 from pykbroker.errors import CoordinatorError
 from pykbroker.logstore.errors import LogError
@@ -70,6 +72,7 @@ class LoadedShards(Generic[Shard]):
         partitions: the partitions of this broker, with their logs.
         metadata: the source of partition leaders and leader epochs.
         make_shard: returns a new shard for a leader epoch.
+        shard_modules: modules that `make_shard` uses and `import_shard` imports.
         now_ms: returns the time.
         on_loaded: called with the partition's number and a shard that serves requests from now on.
         on_unloaded: called with the partition's number and a shard that no longer does.
@@ -86,6 +89,7 @@ class LoadedShards(Generic[Shard]):
         metadata: MetadataSource,
         *,
         make_shard: Callable[[int], Shard],
+        shard_modules: Sequence[str],
         now_ms: Callable[[], int],
         on_loaded: Callable[[int, Shard], None],
         on_unloaded: Callable[[int, Shard], None],
@@ -96,6 +100,8 @@ class LoadedShards(Generic[Shard]):
         self._partitions = partitions
         self._metadata = metadata
         self._make_shard = make_shard
+        self._shard_modules = shard_modules
+        self._import_lock = trio.Lock()
         self._now_ms = now_ms
         self._on_loaded = on_loaded
         self._on_unloaded = on_unloaded
@@ -107,16 +113,18 @@ class LoadedShards(Generic[Shard]):
     async def load_all(self, nursery: trio.Nursery) -> None:
         """Loads the partitions that this broker leads when it starts; waits for reading, not for replication."""
         for number, epoch in self._led().items():
-            if number not in self.shards and number not in self._loads:
+            # Meanwhile `follow` may have loaded it, or this broker may have resigned.
+            if number not in self.shards and number not in self._loads and self._led().get(number) == epoch:
                 await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
         """Loads the partitions that this broker leads by the current metadata and unloads the others.
 
-        An empty log, as on a new topic, is loaded at once, any other one in a task of `nursery`. Without a nursery it
-        is left to `load_all`, which has not run yet. With `is_recreated` every shard is unloaded first.
+        An empty log, as on a new topic, is loaded at once if the modules of a shard are imported, any other one in a
+        task of `nursery`. Without a nursery it is left to `load_all`, which has not run yet. With `is_recreated` every
+        shard is unloaded first.
         """
-        led = self._led()
+        led, is_imported = self._led(), self._is_imported
         for number in [n for n, epoch in self._epochs.items() if is_recreated or led.get(n) != epoch]:
             del self._epochs[number]
             self._on_unloaded(number, self.shards.pop(number))
@@ -127,7 +135,8 @@ class LoadedShards(Generic[Shard]):
             if number in self.shards or number in self._loads:
                 continue
             partition = self.partition(number)
-            if partition is not None and partition.log.log_end_offset == partition.log.log_start_offset:
+            is_empty = partition is not None and partition.log.log_end_offset == partition.log.log_start_offset
+            if is_empty and is_imported:
                 self._install(number, epoch, self._make_shard(epoch))
             elif nursery is not None:
                 nursery.start_soon(self._load, number, self._begin(number, epoch))
@@ -144,6 +153,21 @@ class LoadedShards(Generic[Shard]):
         self._epochs.clear()
         while self.shards:
             self._on_unloaded(*self.shards.popitem())
+
+    async def import_shard(self) -> None:
+        """Imports the modules of a shard, once in a process, in turns with other tasks.
+
+        Callers take turns at it, too: if each of many loads imported one module in its turn, nobody else would be
+        served until all of them are imported.
+        """
+        if not self._is_imported:
+            async with self._import_lock:
+                async for name in EachInTurns(self._shard_modules):
+                    import_module(name)
+
+    @property
+    def _is_imported(self) -> bool:
+        return all(name in sys.modules for name in self._shard_modules)
 
     def partition(self, number: int) -> InternalPartition | None:
         """The partition to append to; None if this broker has no replica of it any more."""
@@ -230,6 +254,9 @@ class LoadedShards(Generic[Shard]):
     async def _read(self, number: int, load: Load, partition: InternalPartition) -> Shard | None:
         from pykbroker.coordination.loader import read_records
 
+        await self.import_shard()
+        if self._loads.get(number) is not load:
+            return None
         shard = self._make_shard(load.epoch)
         try:
             logged = await read_records(partition.log, keeps_every=shard.replays_every_record)

@@ -118,6 +118,7 @@ class CoordinatorRuntime(Generic[Shard]):
             shard and the result, before the records are appended.
         append_timeout_ms: time that an operation waits for its records to be replicated.
         codec: number of the compression codec for appended batches.
+        shard_modules: modules that `make_shard` uses, if their import takes too long for one step.
 
     `run` must be running for timers to fire and for logs to be read. `on_metadata_change` must be called after
     `partitions` has applied the same change.
@@ -132,6 +133,7 @@ class CoordinatorRuntime(Generic[Shard]):
         deliver: Callable[[int, Shard, Any], None],
         append_timeout_ms: int,
         codec: int = 0,
+        shard_modules: Sequence[str] = (),
     ) -> None:
         self._topic = topic
         self._clock = environment.clock
@@ -142,6 +144,7 @@ class CoordinatorRuntime(Generic[Shard]):
             environment.partitions,
             environment.metadata,
             make_shard=make_shard,
+            shard_modules=shard_modules,
             now_ms=self._timer.now_ms,
             on_loaded=self._on_loaded,
             on_unloaded=self._on_unloaded,
@@ -181,8 +184,14 @@ class CoordinatorRuntime(Generic[Shard]):
         """Retries partitions that could not be read or opened; the disk may work again."""
         self._loaded.load_missing(self.nursery)
 
+    async def import_shard(self) -> None:
+        """Imports the modules of a shard, once in a process, in turns with other tasks."""
+        await self._loaded.import_shard()
+
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads the shards of partitions that this broker leads now and unloads the others."""
+        if self._has_ended:
+            return  # the nursery takes no loads any more
         if old.topics_by_name.get(self._topic) is not new.topics_by_name.get(self._topic):
             is_recreated = any(deleted.name == self._topic for deleted in new.delta.deleted_topics)
             self._loaded.follow(self.nursery, is_recreated=is_recreated)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.controller.turns import EachInTurns, in_turns
+from pykbroker.controller.turns import EachInTurns
 from pykbroker.coordination.partitioning import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -49,7 +49,7 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
     services = context.services
     if request.key_type == GROUP and OFFSETS_TOPIC not in services.metadata.image.topics_by_name:
         # The topic will be created, and its shards are made as soon as it exists.
-        await in_turns(services.groups.import_shard())
+        await services.groups.runtime.import_shard()
     if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = []
         async for key in EachInTurns(request.coordinator_keys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class LeaseShard(CoordinatorShard[CoordinatorResult]):
 class Rig(CoordinatorRig):
     """One broker with the topic of leases, whose followers a test can hold back."""
 
-    def __init__(self, folder: Path, *, has_topic: bool = True) -> None:
+    def __init__(self, folder: Path, *, has_topic: bool = True, shard_modules: Sequence[str] = ()) -> None:
         super().__init__(folder, cluster_image(*([topic_image(TOPIC, PARTITIONS)] if has_topic else [])))
         self.held = HeldPartitions(self.partitions, TOPIC)
         self.delivered: list[CoordinatorResult] = []
@@ -109,6 +109,7 @@ class Rig(CoordinatorRig):
             make_shard=LeaseShard,
             deliver=lambda number, shard, result: self.delivered.append(result),
             append_timeout_ms=APPEND_TIMEOUT_MS,
+            shard_modules=shard_modules,
         )
 
     def under_test(self) -> Any:
@@ -263,6 +264,24 @@ async def test_a_load_that_was_overtaken_is_not_served(tmp_path: Path) -> None:
         assert not rig.runtime.shards
 
 
+async def test_a_leadership_that_is_lost_during_the_start_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partitions of a start are loaded one after another, and the metadata changes while the first one is read."""
+    rig = Rig(tmp_path)
+    rig.append("x", (b"x", b"a 9999999999999"))
+
+    async def read(log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:
+        if rig.services.metadata.image.topics_by_name[TOPIC].partitions[0].leader == NODE_ID:
+            rig.lead(1, leader=2)
+        return await read_records(log, keeps_every=keeps_every)
+
+    monkeypatch.setattr("pykbroker.coordination.loader.read_records", read)
+    async with rig.running():
+        assert not rig.runtime.shards
+        assert rig.owner() is ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_new_leader_epoch_reads_the_log_anew(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
@@ -315,6 +334,19 @@ async def test_nobody_is_served_after_a_stop(tmp_path: Path) -> None:
         await rig.acquire()
         rig.runtime.stop()
         assert await rig.acquire() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_metadata_that_arrives_after_the_end_loads_nothing(tmp_path: Path) -> None:
+    """All tasks of a node are cancelled together; that of the metadata may get its turn after the coordinator's."""
+    rig = Rig(tmp_path)
+    rig.append("x", (b"x", b"a 9999999999999"))
+    async with rig.running() as nursery:
+        nursery.cancel_scope.cancel()
+        while not rig.runtime._has_ended:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+        rig.lead(1)
+        assert rig.owner() is ErrorCode.NOT_COORDINATOR
 
 
 # Writing
