@@ -72,7 +72,7 @@ def read_by_java(sent: Sent, tools: JavaTools) -> dict[str, list[tuple[str, str]
     output = tools.check(
         CONSOLE_CONSUMER,
         *("--include", "|".join(topics), "--from-beginning", "--max-messages", str(COUNT * len(topics))),
-        *("--timeout-ms", "20000", "--formatter-property", "print.key=true"),
+        *("--timeout-ms", "60000", "--formatter-property", "print.key=true"),
     )
     found: dict[str, list[tuple[str, str]]] = {topic: [] for topic in topics}
     for line in output.lines:

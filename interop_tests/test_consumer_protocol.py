@@ -24,7 +24,7 @@ QUICK_HEARTBEATS = {
     "group.consumer.assignment.interval.ms": "0",
 }
 PARTITIONS = 4
-WAIT_S = 40.0
+WAIT_S = 90.0
 
 Unique = Callable[[str], str]
 

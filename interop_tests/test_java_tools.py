@@ -256,7 +256,7 @@ def test_console_producer_and_consumer(tools: JavaTools, bootstrap: str, name: s
     group = unique("group")
     output = tools.check(
         CONSOLE_CONSUMER,
-        *("--topic", name, "--from-beginning", "--max-messages", "3", "--timeout-ms", "20000", "--group", group),
+        *("--topic", name, "--from-beginning", "--max-messages", "3", "--timeout-ms", "60000", "--group", group),
         *(part for text in shown for part in ("--formatter-property", text)),
     )
     assert [re.sub(r"CreateTime:\d{13}", "CreateTime:T", line) for line in output.lines] == [
@@ -275,18 +275,23 @@ def test_offsets_topic_is_kafkas(tools: JavaTools, bootstrap: str, name: str, un
     create_topic(bootstrap, name)
     confluent_produce(bootstrap, name, numbered(7))
     consume_and_commit(bootstrap, name, group, 7)
-    arguments = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "4000")
-    offsets = tools.run(
-        CONSOLE_CONSUMER, *arguments, "--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
-    ).stdout
-    mine = [line for line in offsets.splitlines() if f'"group":"{group}"' in line]
-    assert mine, offsets[-2000:]
+
+    def lines(formatter: str) -> list[str]:
+        """Lines that it prints of the group."""
+        # It ends when nothing comes for so long: on a slow machine too early, before its first record.
+        for timeout_ms in ("4000", "40000"):
+            arguments = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", timeout_ms)
+            named = f"org.apache.kafka.tools.consumer.{formatter}"
+            printed = tools.run(CONSOLE_CONSUMER, *arguments, "--formatter", named).lines
+            mine = [line for line in printed if f'"group":"{group}"' in line]
+            if mine:
+                return mine
+        raise AssertionError(printed[-20:])
+
+    mine = lines("OffsetsMessageFormatter")
     assert f'"topic":"{name}","partition":0' in mine[-1]
     assert '"offset":7' in mine[-1]
-    metadata = tools.run(
-        CONSOLE_CONSUMER, *arguments, "--formatter", "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter"
-    ).stdout
-    mine = [line for line in metadata.splitlines() if f'"group":"{group}"' in line]
+    mine = lines("GroupMetadataMessageFormatter")
     assert '"protocolType":"consumer"' in mine[0]
     assert '"protocol":"range"' in "".join(mine)
 

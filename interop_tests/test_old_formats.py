@@ -92,7 +92,7 @@ def test_a_log_of_old_formats(start_broker: Callable[..., BrokerProcess]) -> Non
     assert offset_by_time(broker.bootstrap, topic, MAX_TIMESTAMP) == (now + 90, 5, -1)
     confluent_produce(broker.bootstrap, topic, [Message(b"k", b"new")])
     assert offset_by_time(broker.bootstrap, topic, now + 91)[1] == 7
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=10_000)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=60_000)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)

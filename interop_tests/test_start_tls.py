@@ -47,7 +47,7 @@ def test_java(started: BrokerProcess, java_libs: Path, name: str) -> None:
     config = str(file_of(started, "java.properties"))
     tools = JavaTools(java_libs, started.bootstrap)
     tools.check(CONSOLE_PRODUCER, "--topic", name, "--command-config", config, stdin="one\ntwo\n")
-    read = ("--topic", name, "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000")
+    read = ("--topic", name, "--from-beginning", "--max-messages", "2", "--timeout-ms", "60000")
     assert tools.check(CONSOLE_CONSUMER, *read, "--command-config", config).lines == ["one", "two"]
 
 
@@ -84,7 +84,7 @@ def test_kafka_python(started: BrokerProcess, name: str) -> None:
     producer = kafka.KafkaProducer(**settings)
     producer.send(name, b"one").get(timeout=TIMEOUT_S)
     producer.close()
-    consumer = kafka.KafkaConsumer(name, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(name, **settings, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
     assert next(consumer).value == b"one"
     consumer.close()
 

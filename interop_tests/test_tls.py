@@ -159,7 +159,7 @@ def test_kafka_python(open_broker: BrokerProcess, authority: Authority, name: st
     for value in VALUES:
         producer.send(name, value).get(timeout=TIMEOUT_S)
     producer.close()
-    consumer = kafka.KafkaConsumer(name, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(name, **settings, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
     found = [next(consumer).value for _ in VALUES]
     consumer.close()
     assert found == VALUES
@@ -205,7 +205,7 @@ def test_java(
     config = java_file(tmp_path, ssl_truststore_type=kind, ssl_truststore_location=str(path), **password)
     tools = JavaTools(java_libs, open_broker.bootstrap)
     tools.check(CONSOLE_PRODUCER, "--topic", name, "--command-config", config, stdin="one\ntwo\n")
-    read = ("--topic", name, "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000")
+    read = ("--topic", name, "--from-beginning", "--max-messages", "2", "--timeout-ms", "60000")
     assert tools.check(CONSOLE_CONSUMER, *read, "--command-config", config).lines == ["one", "two"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from interop_tests.brokers import BrokerProcess
-from interop_tests.clients import Message, confluent_produce, create_topic, wait_until
+from interop_tests.clients import Message, confluent_produce, create_topic, end_of, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONSOLE_CONSUMER, DUMP_LOG, FEATURES, JavaTools
 from interop_tests.transaction_clients import (
@@ -31,6 +31,9 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 COMMITTED = "read_committed"
 HOUR_MS = 3_600_000
+PARTITIONS = 3
+"""Of the topics of transactions one after the other: each of them has at most so many markers."""
+
 HANGING_PRODUCER = 987_654
 ATTRIBUTES_POSITION = 21
 PRODUCER_POSITION = 43
@@ -100,7 +103,7 @@ def test_force_terminate(tools: JavaTools, bootstrap: str, name: str, producer: 
 
 def test_performance_producer(tools: JavaTools, bootstrap: str, name: str) -> None:
     """Java's producer, one transaction after the other without a pause (P-136: each with a new epoch)."""
-    topic = create_topic(bootstrap, f"{name}-topic", 3)
+    topic = create_topic(bootstrap, f"{name}-topic", PARTITIONS)
     tools.check(
         PRODUCER_PERFORMANCE,
         *("--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "1500"),
@@ -111,7 +114,9 @@ def test_performance_producer(tools: JavaTools, bootstrap: str, name: str) -> No
     [listed] = [row for row in rows_of(tools, "list") if row["TransactionalId"] == name]
     assert listed["TransactionState"] == "CompleteCommit"
     [described] = rows_of(tools, "describe", "--transactional-id", name)
-    assert int(described["ProducerEpoch"]) > 20, "transaction.version 2: an epoch for each"
+    # A machine that takes long for a commit has few of them: the records that are due go into the next transaction.
+    least = max((end_of(bootstrap, topic) - 3000) // PARTITIONS, 2)
+    assert int(described["ProducerEpoch"]) >= least, "transaction.version 2: an epoch for each"
 
 
 def test_java_consumer_reads_committed(
@@ -125,7 +130,7 @@ def test_java_consumer_reads_committed(
         producer.flush()
         (producer.commit if number % 2 else producer.abort)()
     confluent_produce(bootstrap, topic, [Message(None, b"value-last")])
-    reading = ("--topic", topic, "--from-beginning", "--timeout-ms", "20000", "--max-messages")
+    reading = ("--topic", topic, "--from-beginning", "--timeout-ms", "60000", "--max-messages")
     output = tools.check(CONSOLE_CONSUMER, *reading, "3", "--isolation-level", COMMITTED)
     assert output.lines == ["value-1", "value-3", "value-last"]
     output = tools.check(CONSOLE_CONSUMER, *reading, "5")
@@ -228,7 +233,7 @@ def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: 
     broker = start_broker(f"transaction-version-{level}")
     tools = JavaTools(java_libs, broker.bootstrap)
     tools.check(FEATURES, "downgrade", "--feature", f"transaction.version={level}")
-    topic = create_topic(broker.bootstrap, name, 3)
+    topic = create_topic(broker.bootstrap, name, PARTITIONS)
     tools.check(
         PRODUCER_PERFORMANCE,
         *("--topic", topic, "--num-records", "2000", "--record-size", "100", "--throughput", "1500"),
@@ -239,6 +244,7 @@ def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: 
     [described] = rows_of(tools, "describe", "--transactional-id", name)
     assert (described["TransactionState"], described["ProducerEpoch"]) == ("CompleteCommit", "0")
     # And an upgrade under a producer that is known: the next one goes on from its epoch.
+    end = end_of(broker.bootstrap, topic)
     tools.check(FEATURES, "upgrade", "--feature", "transaction.version=2")
     tools.check(
         PRODUCER_PERFORMANCE,
@@ -247,4 +253,4 @@ def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: 
     )
     assert sum(map(len, read_decided(broker.bootstrap, topic, 3).values())) == 2500
     [described] = rows_of(tools, "describe", "--transactional-id", name)
-    assert int(described["ProducerEpoch"]) > 5
+    assert int(described["ProducerEpoch"]) >= max((end_of(broker.bootstrap, topic) - end - 500) // PARTITIONS, 2)
