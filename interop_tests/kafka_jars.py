@@ -13,7 +13,6 @@ of a distribution of Kafka has all but Flink.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -21,11 +20,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from interop_tests.made_once import UnavailableError
+from interop_tests.made_once import UnavailableError, locked
 
 KAFKA_VERSION = "4.3.1"
 # kafka-tools has the command-line and performance tools, kafka_2.13 the broker. The logging binding must be the one for
@@ -96,9 +94,8 @@ def _fetched(name: str, roots: Sequence[Root]) -> Path:
     folder = CACHE / name
     if _is_complete(folder):
         return folder
-    CACHE.mkdir(exist_ok=True)
     # One lock for all folders: Maven's local repository, and Ivy's, are not made for two at a time.
-    with _locked(CACHE / "jars.lock"):
+    with locked(CACHE / "jars.lock", "another process is fetching the jars; waiting for it"):
         if not _is_complete(folder):  # it may have been fetched while we waited
             _fetch(folder, roots)
     return folder
@@ -209,17 +206,6 @@ def _is_complete(folder: Path) -> bool:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("another process is fetching the jars; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _say(line: str) -> None:

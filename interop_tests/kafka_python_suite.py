@@ -10,7 +10,6 @@ against another broker, by the plugin in `kafka_python_sasl.py`. Other options g
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from xml.etree import ElementTree
 from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import kafka_jars
+from interop_tests.made_once import locked
 from interop_tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -80,8 +80,7 @@ def suite_folder() -> Path:
     # Named after what is wanted, so that a new pin, or a change of what we add, makes a folder of its own.
     wanted = requirement()
     folder = CACHE / wanted.replace("==", "-")
-    CACHE.mkdir(exist_ok=True)
-    with _locked(CACHE / "kafka-python-suite.lock"):
+    with locked(CACHE / "kafka-python-suite.lock"):
         if not (folder / "test").is_dir():
             _fetch(folder)
         # Written at every use: they are ours, and may have changed since the tests were unpacked.
@@ -120,13 +119,6 @@ def _fetch(folder: Path) -> None:
         (top,) = unpacked.iterdir()
         shutil.rmtree(folder, ignore_errors=True)
         top.rename(folder)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

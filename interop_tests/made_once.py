@@ -9,7 +9,9 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -30,15 +32,32 @@ def made_once(folder: Path, make: Callable[[Path], object], lock_name: str | Non
         lock_name: name, without ending, of the lock file; by default the folder's. Folders that share what they are
             made from share a lock.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{lock_name or folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder.with_name(f"{lock_name or folder.name}.lock")):
         if not folder.exists():
             work = folder.with_name(f"{folder.name}.part")
             shutil.rmtree(work, ignore_errors=True)
             make(work)
             work.rename(folder)
     return folder
+
+
+@contextmanager
+def locked(path: Path, waiting: str | None = None) -> Iterator[None]:
+    """Holds the lock of a file, which is made, with its folder, if it is not there; others wait until it is released.
+
+    Args:
+        path: the file.
+        waiting: line for standard error if another process has the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                print(waiting, file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def or_skip(find: Callable[P, Found], *arguments: P.args, **options: P.kwargs) -> Found:

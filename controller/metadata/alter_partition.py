@@ -45,7 +45,7 @@ class IsrChange(NamedTuple):
 
 
 class IsrChangeResult(NamedTuple):
-    """`after` is the state of the partition that the leader must adopt; None with an error."""
+    """The result for one partition. `after`: its state, which the leader must adopt; None with an error."""
 
     partition: int
     error: ErrorCode

@@ -124,7 +124,7 @@ class PlanContext(NamedTuple):
 
 
 class Refused(Exception):
-    """Something is refused. `error` has the code and the text for the client."""
+    """A request, or one item of it, is refused. `error` has the code and the text for the client."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)

@@ -54,7 +54,7 @@ UNSTABLE_FEATURES: Mapping[str, tuple[int, int]] = {
     **SUPPORTED_FEATURES,
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_UNSTABLE),
 }
-"""The same for a node with `unstable.feature.versions.enable`."""
+"""Lowest and highest level of each feature on a node with `unstable.feature.versions.enable`."""
 
 
 def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:

@@ -46,12 +46,13 @@ NAMES: Mapping[int, str] = {
     30: "4.3-IV0",
     31: "4.4-IV0",
 }
-"""31 is not stable in Kafka 4.3."""
+"""Kafka's name of each level. Level 31 is not stable in Kafka 4.3."""
 
 # The first level with each feature.
 SCRAM = 11
 NO_EPOCH_FOR_SHRINKS = 12
-"""Below it a replica that leaves the in-sync set starts a leader epoch, for brokers before 3.6 (KAFKA-15021)."""
+"""Below this level a replica that leaves the in-sync set starts a leader epoch, for brokers before 3.6
+(KAFKA-15021)."""
 METADATA_TRANSACTIONS = 13
 DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
@@ -60,7 +61,7 @@ ELIGIBLE_LEADER_REPLICAS = 23
 ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT = 26
 GROUP_VERSION_1 = 22
 TRANSACTION_VERSION_2 = 24
-"""From here on a new cluster has transaction.version 2 (KIP-890); an older one may raise it."""
+"""From this level on a new cluster has transaction.version 2 (KIP-890); an older one may raise it."""
 SHARE_VERSION_1 = 28
 STREAMS_VERSION_1 = 29
 CORDONED_LOG_DIRS = 30

@@ -205,7 +205,7 @@ class Leader(RoleState):
 
     @property
     def high_watermark(self) -> int:
-        """-1 until a record of this epoch is committed, as in Kafka (LeaderState).
+        """The high watermark in messages to other nodes: -1 until a record of this epoch is committed, as in Kafka.
 
         Until then followers may know a higher one, from the leader of the last epoch. The raft thread of Apache Kafka
         ends when a response has a lower high watermark than its own.

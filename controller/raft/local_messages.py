@@ -20,7 +20,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 
 class Propose(NamedTuple):
-    """Append `record_count` records as one batch at the end of the leader's log. `payload` is opaque to raft.
+    """A request to append `record_count` records as one batch to the leader's log. `payload` is opaque to raft.
 
     `RaftCore.step` raises NotLeader if this node does not lead.
     """
@@ -30,7 +30,7 @@ class Propose(NamedTuple):
 
 
 class Resign(NamedTuple):
-    """Give up leadership, before an orderly stop or because the disk is full. Other roles ignore it."""
+    """A request to give up leadership, before an orderly stop or because the disk is full. Other roles ignore it."""
 
 
 class Persisted(NamedTuple):
@@ -101,7 +101,10 @@ class SnapshotServed(NamedTuple):
 
 
 class AddVoter(NamedTuple):
-    """Make an observer a voter. `acks_commit`: answer when the new set is committed, else when it is in the log."""
+    """A request to make an observer a voter.
+
+    `acks_commit`: it is answered when the new set is committed, else when it is in the log.
+    """
 
     change_id: Hashable
     voter: Voter
@@ -109,14 +112,14 @@ class AddVoter(NamedTuple):
 
 
 class RemoveVoter(NamedTuple):
-    """Make a voter an observer."""
+    """A request to make a voter an observer."""
 
     change_id: Hashable
     voter: ReplicaKey
 
 
 class UpdateVoter(NamedTuple):
-    """Replace endpoints and supported kraft.versions of a voter."""
+    """A request to replace endpoints and supported kraft.versions of a voter."""
 
     change_id: Hashable
     voter: Voter
@@ -136,7 +139,7 @@ class VersionsReceived(NamedTuple):
 
 
 class UpgradeKRaftVersion(NamedTuple):
-    """Raise the finalized kraft.version. It is answered at once, before the record is committed."""
+    """A request to raise the finalized kraft.version. It is answered at once, before the record is committed."""
 
     change_id: Hashable
     level: int

@@ -52,7 +52,7 @@ class VoteRequest(NamedTuple):
 
 
 class VoteResponse(NamedTuple):
-    """Grants or rejects. With an error it does neither.
+    """Grants or rejects a vote. With an error it does neither.
 
     UNSUPPORTED_VERSION is set by this node: the other node's version of Vote has no pre-votes.
     """
@@ -116,7 +116,9 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """A node that is not the leader of the epoch sets only `epoch`, `leader_id`, `log_start` and `error`.
+    """The response to a FetchRequest.
+
+    A node that is not the leader of the epoch sets only `epoch`, `leader_id`, `log_start` and `error`.
 
     Attributes:
         offset: that of the request; the driver adds `entries` from there on, about `max_bytes`, before it sends.
@@ -147,7 +149,7 @@ class UpdateVoterRequest(NamedTuple):
 
 
 class UpdateVoterResponse(NamedTuple):
-    """`is_done`: the leader has processed the request, or does not support it."""
+    """The answer to an UpdateVoterRequest. `is_done`: the leader has processed it, or does not support it."""
 
     source: int
     epoch: int

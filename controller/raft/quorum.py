@@ -54,7 +54,7 @@ class VoterSet:
     __slots__ = ("_voters",)
 
     def __init__(self, voters: Iterable[ReplicaKey | Voter]) -> None:
-        """A replica key stands for a voter without endpoints."""
+        """A set of these voters; a replica key stands for a voter without endpoints."""
         by_id = {}
         for voter in voters:
             whole = voter if isinstance(voter, Voter) else Voter(voter)

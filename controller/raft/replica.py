@@ -77,7 +77,10 @@ class RoleState:
         self.replica.refuse_fetch(request, self.replica.epoch_error(request.epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_fetch_response(self, response: FetchResponse, *, is_new_leader: bool) -> None:
-        """`is_new_leader`: this response named the leader, so the request was not sent as a follower of that leader."""
+        """A node has answered a Fetch.
+
+        `is_new_leader`: its response named the leader, so the request was not sent as a follower of that leader.
+        """
 
     def on_leader_unknown(self, node_id: int) -> None:
         """A node does not know the leader of this epoch either."""
@@ -103,7 +106,7 @@ class RoleState:
         """The last records could not be written and were removed from the log."""
 
     def on_unreachable(self, node_id: int, *, is_refused: bool, retry_at_ms: int) -> None:
-        """`retry_at_ms`: when to send the request again, if this role does."""
+        """A request got no response. `retry_at_ms`: time to send it again, for a role that does."""
 
     def on_voters_changed(self) -> None:
         """The log has another voter set."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
-from pykbroker.controller.turns import EachInTurns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.errors import KafkaError
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import string_hash
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from pykbroker.requests.controller_calls import charge_of, is_too_late, submit_command
-from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -33,7 +34,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         if topics.setdefault(topic.name, topic) is not topic:
             twice[topic.name] = None
     # A topic that is named twice gets the error for that, even if the client may not alter it.
-    names = [name for name in await hash_order_in_turns(topics) if name not in twice]
+    names = [name for name in await in_turns(table_order_in_steps(topics, string_hash)) if name not in twice]
     refused = await context.refused_in_turns(ALTER, TOPIC, names)
     command = CreatePartitions(
         [_new_partitions(topics[name]) async for name in EachInTurns(names) if name not in refused],
@@ -47,7 +48,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
         CreatePartitionsTopicResult(
             name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
         )
-        for name in await hash_order_in_turns(twice)
+        for name in await in_turns(table_order_in_steps(twice, string_hash))
     ]
     response.results += [
         CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused

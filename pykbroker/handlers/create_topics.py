@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
-from pykbroker.controller.turns import EachInTurns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.errors import KafkaError
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import string_hash
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
 from pykbroker.requests.controller_calls import charge_of, is_too_late, submit_command
-from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,8 +75,8 @@ async def _order(counts: Counter[str], refused: Collection[str]) -> list[str]:
         return [*counts]
     return [
         *(name for name, count in counts.items() if count == 1 and name not in last),
-        *await hash_order_in_turns(twice),
-        *(name for name in await hash_order_in_turns(counts) if name in last),
+        *await in_turns(table_order_in_steps(twice, string_hash)),
+        *(name for name in await in_turns(table_order_in_steps(counts, string_hash)) if name in last),
     ]
 
 

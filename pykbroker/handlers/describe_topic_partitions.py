@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.image import NO_LEADER
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.coordination.partitioning import INTERNAL_TOPICS
-from pykbroker.java_order import string_order
+from pykbroker.groups.table_order import table_order_in_steps
+from pykbroker.java_order import string_hash, string_order
 from pykbroker.metadata.brokers_view import BrokersView
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.codec import encode_element
@@ -24,7 +25,6 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from pykbroker.requests.java_sets import hash_order_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -104,7 +104,8 @@ async def _hidden_order(names: Iterable[str], hidden: Collection[str]) -> list[s
 
     The hash code of a description is that of its name.
     """
-    return await hash_order_in_turns([name for name in await hash_order_in_turns(names) if name in hidden])
+    described = await in_turns(table_order_in_steps(names, string_hash))
+    return await in_turns(table_order_in_steps([name for name in described if name in hidden], string_hash))
 
 
 def _request_error(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from interop_tests.made_once import UnavailableError, made_once, output_of
+from interop_tests.made_once import UnavailableError, locked, made_once, output_of
 
 
 def python(*words: str) -> list[str]:
@@ -41,6 +43,31 @@ def test_a_folder_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
     assert not folder.exists()
     made_once(folder, Path.mkdir)
     assert list(folder.iterdir()) == []
+
+
+def test_the_second_process_says_so_and_waits_for_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cache" / "lock"
+    order: list[str] = []
+    is_told = threading.Event()
+
+    class StandardError(io.StringIO):
+        def flush(self) -> None:
+            is_told.set()
+
+    def wait_for_it() -> None:
+        with locked(path, "waiting"):
+            order.append("second")
+
+    told = StandardError()
+    monkeypatch.setattr(sys, "stderr", told)
+    second = threading.Thread(target=wait_for_it)
+    with locked(path):
+        second.start()
+        assert is_told.wait(30)
+        order.append("first")
+    second.join(30)
+    assert order == ["first", "second"]
+    assert told.getvalue() == "waiting\n"
 
 
 def test_the_output_of_a_command(tmp_path: Path) -> None:

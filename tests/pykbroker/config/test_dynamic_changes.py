@@ -93,7 +93,6 @@ PER_ADDRESS = (
     "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
     "property is set."
 )
-JITTER = "requirement failed: log.roll.jitter.ms must be greater than or equal to 0"
 PREFIX = "listener.name.plaintext."
 
 
