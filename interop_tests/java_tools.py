@@ -11,7 +11,8 @@ from interop_tests.kafka_jars import JAVA
 
 # A tool lives for a second or two: neither the optimising compiler nor a parallel collector pays for itself.
 JAVA_FLAGS = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
-TIMEOUT_S = 90
+# Consumers that end after a minute without a record, and the start of a JVM on a busy machine, are to end before it.
+TIMEOUT_S = 180
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
