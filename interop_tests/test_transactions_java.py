@@ -32,7 +32,7 @@ PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 COMMITTED = "read_committed"
 HOUR_MS = 3_600_000
 PARTITIONS = 3
-"""Of the topics of transactions one after the other: each of them has at most so many markers."""
+"""Of a topic for ProducerPerformance, whose transactions have at most one marker in each partition."""
 
 HANGING_PRODUCER = 987_654
 ATTRIBUTES_POSITION = 21
