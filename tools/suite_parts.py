@@ -29,6 +29,9 @@ DIRECTORY_SEEDS, SAMPLED_DIRECTORY_SEEDS = "60", "6"
 # machine runs the newest alone.
 OTHERS_MINUTES = 9.0
 SEEDS_MINUTES, VOTER_MINUTES, DIRECTORY_MINUTES, SEEDS_END_MINUTE = 30.0, 15.0, 6.0, 68.0
+# The two longest parts that run side by side leave the time for those that come after them, of six minutes.
+LONGEST_END_MINUTE = 74.0
+TIME_LIMIT = ["-p", "tests.tools.time_limit"]
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
 # one of a copier, one of a broker, and one of both.
 SAMPLED_KILLS = ["--kills", "3"]
@@ -74,7 +77,8 @@ class Part(NamedTuple):
         is_background: it computes and waits for nothing, in virtual time. It runs at the lowest priority beside the
             parts that wait, and takes the processor time that they leave.
         minutes_max: the program takes `--minutes`, the time after which it begins nothing new: at most these, and no
-            more than are left of the first SEEDS_END_MINUTE minutes of the whole run. None for a program without.
+            more than are left until `end_minute`. None for a program without.
+        end_minute: of the whole run.
     """
 
     description: str
@@ -85,12 +89,13 @@ class Part(NamedTuple):
     is_heavy: bool = False
     is_background: bool = False
     minutes_max: float | None = None
+    end_minute: float = SEEDS_END_MINUTE
 
     def begun_after(self, minutes: float) -> Part:
         """The part as it runs when it begins `minutes` after the whole: with its `--minutes`, if it takes them."""
         if self.minutes_max is None:
             return self
-        left = max(min(self.minutes_max, SEEDS_END_MINUTE - minutes), 0.0)
+        left = max(min(self.minutes_max, self.end_minute - minutes), 0.0)
         return self._replace(arguments=[*self.arguments, "--minutes", f"{left:.1f}"])
 
     @property
@@ -142,13 +147,22 @@ def parts(*, whole: bool) -> dict[str, Part]:
         "cluster": Part(
             "stock clients, Java tools and Spark against three nodes whose processes, links and disks are hurt"
             + ("" if whole else ": one test for each kind of fault"),
-            [*CLUSTER_TESTS, "--report-name=cluster", *([] if whole else ["-m", "sample", *SAMPLED_KILLS])],
+            [
+                *TIME_LIMIT,
+                *CLUSTER_TESTS,
+                "--report-name=cluster",
+                *([] if whole else ["-m", "sample", *SAMPLED_KILLS]),
+            ],
             needs_kafka_jars=True,
+            minutes_max=LONGEST_END_MINUTE,
+            end_minute=LONGEST_END_MINUTE,
         ),
         "java": Part(
             "unit tests that ask Apache Kafka's jars",
-            ["tests", "-m", "java", *([] if whole else left_out("java"))],
+            [*TIME_LIMIT, "tests", "-m", "java", *([] if whole else left_out("java"))],
             needs_kafka_jars=True,
+            minutes_max=LONGEST_END_MINUTE,
+            end_minute=LONGEST_END_MINUTE,
         ),
         "spark35": Part(
             "Spark 3.5 against a broker process",

@@ -16,12 +16,14 @@ from suite_parts import (
     DIRECTORY_MINUTES,
     LEFT_OUT,
     LEFT_OUT_PARTS,
+    LONGEST_END_MINUTE,
     SAMPLED_DIRECTORY_SEEDS,
     SAMPLED_KILLS,
     SAMPLED_SEEDS,
     SAMPLED_VOTER_SEEDS,
     SEEDS_END_MINUTE,
     SEEDS_MINUTES,
+    TIME_LIMIT,
     VOTER_MINUTES,
     Part,
     left_out,
@@ -92,7 +94,7 @@ def test_each_file_of_tests_is_in_one_part_of_the_whole() -> None:
     ]
     everything = {path for folder in ("tests", "interop_tests") for path in (CHECKOUT / folder).rglob("test_*.py")}
     assert sorted(looked_into) == sorted(everything)
-    assert whole["java"].arguments == ["tests", "-m", "java"]
+    assert whole["java"].arguments == [*TIME_LIMIT, "tests", "-m", "java"]
     assert "not java" in whole["unit"].arguments
 
 
@@ -126,13 +128,15 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
         ("voters", 0.0, VOTER_MINUTES),
         ("directories", 0.0, DIRECTORY_MINUTES),
         ("directories", SEEDS_END_MINUTE - 1, 1.0),
+        ("java", 20.0, LONGEST_END_MINUTE - 20),
+        ("cluster", LONGEST_END_MINUTE - 1, 1.0),
     ],
 )
-def test_a_late_simulation_has_less_time(name: str, begun: float, minutes: float) -> None:
+def test_a_late_part_has_less_time(name: str, begun: float, minutes: float) -> None:
     part = parts(whole=True)[name]
     assert part.begun_after(begun).arguments == [*part.arguments, "--minutes", f"{minutes:.1f}"]
 
 
 def test_other_parts_have_no_limit() -> None:
-    part = parts(whole=True)["java"]
+    part = parts(whole=True)["hostile"]
     assert part.begun_after(SEEDS_END_MINUTE) == part
