@@ -12,7 +12,7 @@ from typing import Any
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage, quota_key
 from pykbroker.controller.metadata.topics import refuse_too_many_records
-from pykbroker.java_order import hash_order, table_size_for
+from pykbroker.java_order import hash_order, string_hash, table_size_for
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
@@ -38,6 +38,11 @@ _IP_QUOTAS: Mapping[str, tuple[int, str] | None] = {"connection_creation_rate": 
 
 # A value counts as a whole number if it differs from one by no more than this.
 _FRACTION_MAX = 1e-6
+
+
+def entity_hash(entity: Entity) -> int:
+    """The hash code of Kafka's ClientQuotaEntity, of any size; it decides where responses have the entity (P-695)."""
+    return 31 + sum(string_hash(kind) ^ string_hash(name or "") for kind, name in entity)
 
 
 class QuotaAlteration(NamedTuple):
@@ -101,6 +106,9 @@ class AlterClientQuotas(NamedTuple):
                 return ApiError(ErrorCode.INVALID_REQUEST, reason), []
             if current is None or current.value != value:
                 records.append(ClientQuotaRecord(entity=_data(entity), key=key, value=value))
+        # The order in which brokers of Kafka take new quotas, and DescribeClientQuotas has those of one slot (P-695).
+        place = {key: index for index, key in enumerate(hash_order(values))}
+        records.sort(key=lambda record: place[record.key])
         return NO_ERROR, records
 
     def _reason_invalid(self, entity: Entity) -> str | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
+from pykbroker.controller.metadata.client_quotas import IP, AlterClientQuotas, Entity, QuotaAlteration, entity_hash
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.java_order import hash_order, table_order, table_size_for
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS
 from pykbroker.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 async def handle_alter_client_quotas(
     context: NodeContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Changes the quotas of each entity independently of the others."""
+    """Changes the quotas of each entity independently of the others; the response has Kafka's order (P-695)."""
     context.require_cluster(ALTER_CONFIGS)
     alterations = [
         QuotaAlteration(_entity(entry), [(each.key, None if each.remove else each.value) for each in entry.ops])
@@ -39,17 +40,14 @@ async def handle_alter_client_quotas(
     command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
     results = await submit_command(context, command)
     return AlterClientQuotasResponse(
-        entries=[_answer(entity, result) async for entity, result in EachInTurns(results.items())]
+        entries=[_answer(entity, results[entity]) async for entity in EachInTurns(table_order(results, entity_hash))]
     )
 
 
 def _entity(entry: EntryData) -> Entity:
     """Entity with each type once (the last name of a type counts), in the order of Kafka's response."""
     names = {part.entity_type: part.entity_name for part in entry.entity}
-    return tuple(sorted(names.items(), key=lambda part: _ORDER.get(part[0], len(_ORDER))))
-
-
-_ORDER = {CLIENT_ID: 0, USER: 1, IP: 2}
+    return tuple((kind, names[kind]) for kind in hash_order(names, table_size_for(len(entry.entity))))
 
 
 async def _unknown_hosts(alterations: Iterable[QuotaAlteration]) -> frozenset[str]:

@@ -6,11 +6,13 @@ every named one (P-160).
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, Entity
+from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, Entity, entity_hash
 from pykbroker.controller.turns import Turn
 from pykbroker.errors import KafkaError
+from pykbroker.java_order import grown_table_size, hash_order, slot_of_hash
 from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
@@ -33,26 +35,34 @@ MATCH_SPECIFIED = 2
 async def handle_describe_client_quotas(
     context: BrokerContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Lists the entries that match all components of the filter; with `strict`, those without further entity types."""
+    """Lists the entries that match all components of the filter; with `strict`, those without further entity types.
+
+    Entries and values have the order of Kafka's hash tables (P-695), which begin with one slot and grow.
+    """
     if not context.authorize_cluster(DESCRIBE_CONFIGS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     exact, specified = _filters(request)
-    entries: dict[Entity, list[ValueData]] = {}
+    found: dict[Entity, dict[str, float]] = {}
+    entities: set[Entity] = set()
     turn = Turn()
     for record in context.services.metadata.image.kept_records.values():
         if isinstance(record, ClientQuotaRecord):
             entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
+            entities.add(entity)
             if _matches(dict(entity), exact, specified, request.strict):
-                entries.setdefault(entity, []).append(ValueData(key=record.key, value=record.value))
+                found.setdefault(entity, {})[record.key] = record.value
             if turn.is_over:
                 await turn.end_if_over()
-    described: list[EntryData] = []
-    for entity, values in entries.items():
-        names = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
-        described.append(EntryData(entity=names, values=values))
+    table_size = grown_table_size(len(entities), 1)
+    described: list[tuple[int, EntryData]] = []
+    for entity, quotas in found.items():
+        names = [EntityData(entity_type=kind, entity_name=entity_name) for kind, entity_name in entity]
+        values = [ValueData(key=key, value=quotas[key]) for key in hash_order(quotas, 1)]
+        described.append((slot_of_hash(entity_hash(entity), table_size), EntryData(entity=names, values=values)))
         if turn.is_over:
             await turn.end_if_over()
-    return DescribeClientQuotasResponse(entries=described)
+    described.sort(key=itemgetter(0))
+    return DescribeClientQuotasResponse(entries=[entry for _, entry in described])
 
 
 def _filters(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:

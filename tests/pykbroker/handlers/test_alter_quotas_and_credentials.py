@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
 from pykbroker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
+from pykbroker.handlers.describe_client_quotas import handle_describe_client_quotas
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import answer, call, make_context
 from tests.support.services import Services
@@ -41,6 +45,42 @@ def test_a_quota_of_an_address_needs_one(name: str | None, code: ErrorCode) -> N
     (entry,) = call(handle_alter_client_quotas, make_context(1), of_address(name)).entries
     assert entry.error_code == code
     assert [(part.entity_type, part.entity_name) for part in entry.entity] == [("ip", name)]
+
+
+def named(entry: Any) -> dict[str, str | None]:
+    """The entity of an entry of a request or a response, its types in their order."""
+    return {part.entity_type: part.entity_name for part in entry.entity}
+
+
+def test_quotas_have_the_order_of_kafkas_tables() -> None:
+    """P-695; what is expected was asked of Apache Kafka 4.3.1.
+
+    Entities and quotas of one slot, as the two entities and the quotas of producers and requests, have the order in
+    which they came, and quotas that came together that of a table of sixteen slots.
+    """
+    context = make_context(1)
+    keys = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"]
+
+    def alter(entity: dict[str, str | None], *keys: str) -> EntryData:
+        parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+        return EntryData(entity=parts, ops=[OpData(key=key, value=1000.0) for key in keys])
+
+    user: dict[str, str | None] = {"user": "User1"}
+    both: dict[str, str | None] = {"user": "User1", "client-id": "Client1"}
+    default: dict[str, str | None] = {"user": None}
+    altered = []
+    for entries in ([alter(user, *keys)], [alter(both, keys[0]), alter(default, *keys)], [alter(both, *keys[1:])]):
+        response = call(handle_alter_client_quotas, context, AlterClientQuotasRequest(entries=entries))
+        assert {entry.error_code for entry in response.entries} == {ErrorCode.NONE}
+        altered.append([named(entry) for entry in response.entries])
+    assert altered == [[user], [default, both], [both]]
+    described = call(handle_describe_client_quotas, context, DescribeClientQuotasRequest(components=[])).entries
+    assert [(named(entry), [value.key for value in entry.values]) for entry in described] == [
+        (default, [keys[1], keys[2], keys[0]]),
+        (user, [keys[1], keys[2], keys[0]]),
+        (both, [keys[1], keys[0], keys[2]]),
+    ]
+    assert [list(named(entry)) for entry in described] == [["user"], ["user"], ["client-id", "user"]]
 
 
 def failing_context() -> RequestContext[Services]:
