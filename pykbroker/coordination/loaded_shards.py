@@ -114,7 +114,7 @@ class LoadedShards(Generic[Shard]):
         """Loads the partitions that this broker leads when it starts; waits for reading, not for replication."""
         for number, epoch in self._led().items():
             # Meanwhile `follow` may have loaded it, or this broker may have resigned.
-            if number not in self.shards and number not in self._loads and self._led().get(number) == epoch:
+            if number not in self.shards and number not in self._loads and self._leads(number, epoch):
                 await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
@@ -143,7 +143,7 @@ class LoadedShards(Generic[Shard]):
 
     def load_missing(self, nursery: trio.Nursery | None) -> None:
         """Retries the partitions that this broker leads and could not read or open; the disk may work again."""
-        if any(number not in self.shards.keys() | self._loads.keys() for number in self._led()):
+        if not self._led().keys() <= self.shards.keys() | self._loads.keys():
             self.follow(nursery, is_recreated=False)
 
     def stop(self) -> None:
@@ -211,7 +211,7 @@ class LoadedShards(Generic[Shard]):
     @property
     def is_loading(self) -> bool:
         """True if a partition that this broker leads has not been read yet."""
-        return any(number not in self.shards.keys() | self._unreadable.keys() for number in self._led())
+        return not self._led().keys() <= self.shards.keys() | self._unreadable.keys()
 
     def _led(self) -> dict[int, int]:
         """Leader epochs of the partitions that this broker leads."""
@@ -223,6 +223,12 @@ class LoadedShards(Generic[Shard]):
             for number, partition in topic.partitions.items()
             if partition.leader == self._node_id
         }
+
+    def _leads(self, number: int, epoch: int) -> bool:
+        """True if this broker leads the partition under this leader epoch; costs the same with thousands of others."""
+        topic = self._metadata.image.topics_by_name.get(self._topic)
+        partition = None if topic is None or self._is_stopped else topic.partitions.get(number)
+        return partition is not None and (partition.leader, partition.leader_epoch) == (self._node_id, epoch)
 
     def _begin(self, number: int, epoch: int) -> Load:
         load = self._loads[number] = Load(epoch)

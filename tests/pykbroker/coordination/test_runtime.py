@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loader import read_records
 from pykbroker.coordination.partitioning import coordinator_partition
@@ -280,6 +281,33 @@ async def test_a_leadership_that_is_lost_during_the_start_is_not_served(
     async with rig.running():
         assert not rig.runtime.shards
         assert rig.owner() is ErrorCode.NOT_COORDINATOR
+
+
+class CountedPasses(dict[int, Any]):
+    """By partition; `passes` is how many times somebody has gone through all of them."""
+
+    passes = 0
+
+    def keys(self) -> Any:
+        self.passes += 1
+        return super().keys()
+
+    def items(self) -> Any:
+        self.passes += 1
+        return super().items()
+
+
+async def test_the_time_of_a_load_grows_with_the_partitions_and_not_with_their_square(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic = rig.services.metadata.image.topics_by_name[TOPIC]
+    partitions = CountedPasses(topic.partitions)
+    rig.services.metadata.image.topics_by_name = {TOPIC: TopicImage(TOPIC, topic.topic_id, partitions)}
+    shards = rig.runtime._loaded.shards = CountedPasses()
+    async with rig.running():
+        assert (len(shards), partitions.passes) == (PARTITIONS, 1)
+        rig.runtime.load_missing()
+        assert not rig.runtime.is_loading
+        assert (shards.passes, partitions.passes) == (2, 3)
 
 
 async def test_a_new_leader_epoch_reads_the_log_anew(tmp_path: Path) -> None:
