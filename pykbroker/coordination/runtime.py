@@ -155,7 +155,8 @@ class CoordinatorRuntime(Generic[Shard]):
         self._deadlines = Deadlines()
         self._queues = ReplicationQueues(append_timeout_ms / 1000)
         self._tasks: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {}
-        self._has_ended = False
+        self.has_ended = False
+        """True if the nursery takes no tasks any more, because `run` was cancelled."""
         self.nursery: trio.Nursery | None = None
         """For background tasks of coordinators; None before `run`."""
 
@@ -174,7 +175,7 @@ class CoordinatorRuntime(Generic[Shard]):
                     await self._run_tasks(self.expire_due())
             finally:
                 # A connection that ends with the broker may still send requests; nothing follows replication by then.
-                self._has_ended = True
+                self.has_ended = True
 
     def stop(self) -> None:
         """Unloads every shard and refuses later requests; for a controlled shutdown."""
@@ -190,7 +191,7 @@ class CoordinatorRuntime(Generic[Shard]):
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads the shards of partitions that this broker leads now and unloads the others."""
-        if self._has_ended:
+        if self.has_ended:
             return  # the nursery takes no loads any more
         if old.topics_by_name.get(self._topic) is not new.topics_by_name.get(self._topic):
             is_recreated = any(deleted.name == self._topic for deleted in new.delta.deleted_topics)
@@ -243,7 +244,7 @@ class CoordinatorRuntime(Generic[Shard]):
 
     def find_now(self, key: str) -> tuple[int, Shard, int]:
         """As `find`, with the time of the timers in ms."""
-        if self._has_ended:
+        if self.has_ended:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         now_ms = self.expire_due()
         number, shard = self._loaded.find(key)

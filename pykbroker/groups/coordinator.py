@@ -132,7 +132,7 @@ class GroupCoordinator:
                     groups.topics_changed(changed)
         self.runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
-        if deleted:
+        if deleted and not self.runtime.has_ended:
             self._delete_offsets(deleted)
             self._forget_topics(frozenset(deleted.values()))
 

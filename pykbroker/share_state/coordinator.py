@@ -57,7 +57,7 @@ class ShareCoordinator:
         """Loads and unloads shards; deletes the state of share partitions of deleted topics."""
         self.runtime.on_metadata_change(old, new)
         deleted = [topic.topic_id for topic in new.delta.deleted_topics]
-        if not deleted:
+        if not deleted or self.runtime.has_ended:
             return
         shards, nursery = self.runtime.shards, self.runtime.nursery
         work = ((number, shard, shard.delete_topics(deleted)) for number, shard in [*shards.items()])

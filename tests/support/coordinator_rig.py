@@ -69,6 +69,13 @@ class CoordinatorRig(DataPath):
         self.partitions.apply(old, new)
         self.under_test().on_metadata_change(old, new)
 
+    async def end_tasks(self, nursery: trio.Nursery) -> None:
+        """Stops what is `running` and lets the caller go on after it, as a task may that was woken before."""
+        nursery.cancel_scope.cancel()
+        while not self.runtime_under_test().has_ended:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Runs the coordinator; closes the logs in the end."""

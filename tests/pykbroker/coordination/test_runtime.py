@@ -369,10 +369,7 @@ async def test_metadata_that_arrives_after_the_end_loads_nothing(tmp_path: Path)
     rig = Rig(tmp_path)
     rig.append("x", (b"x", b"a 9999999999999"))
     async with rig.running() as nursery:
-        nursery.cancel_scope.cancel()
-        while not rig.runtime._has_ended:
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.checkpoint()
+        await rig.end_tasks(nursery)
         rig.lead(1)
         assert rig.owner() is ErrorCode.NOT_COORDINATOR
 

@@ -627,6 +627,19 @@ async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
         assert await again.fetch() == -1
 
 
+async def test_a_topic_that_is_deleted_after_the_end_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tasks of a node are cancelled together; that of the metadata may get its turn after the coordinator's."""
+    monkeypatch.setattr(coordinator, "DELETED_AT_ONCE", 0)
+    rig = Rig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(7)
+        await rig.end_tasks(nursery)
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        assert rig.groups.runtime.shards[PARTITION_OF_G].offsets.get("g", "clicks", 0) is not None
+
+
 async def test_a_damaged_record_is_skipped_p_116(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P-116: it takes nothing else away."""
     rig = Rig(tmp_path)

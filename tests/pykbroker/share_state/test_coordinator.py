@@ -158,6 +158,19 @@ async def test_the_states_of_a_deleted_topic_go_in_turns_if_they_are_many(
         assert max(before - after for before, after in itertools.pairwise([*left, 0])) <= 2 * 5
 
 
+async def test_a_topic_that_is_deleted_after_the_end_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tasks of a node are cancelled together; that of the metadata may get its turn after the coordinator's."""
+    monkeypatch.setattr("pykbroker.share_state.coordinator.STATES_AT_ONCE", 0)
+    rig = Rig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.coordinator.initialize(KEY, 1, 0)
+        await rig.end_tasks(nursery)
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3))
+        assert sum(len(shard.states) for shard in rig.coordinator.runtime.shards.values()) == 1
+
+
 async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
