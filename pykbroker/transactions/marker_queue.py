@@ -85,7 +85,7 @@ class CompletingTransaction:
 
     @property
     def has_to_do(self) -> bool:
-        """True if there is a partition whose marker is to be written: those in flight have none yet, either."""
+        """True if some partition has no marker yet and none in flight."""
         return len(self.transaction.partitions) > len(self.in_flight)
 
     def answered(self, partition: TopicPartition, progress: Progress) -> None:

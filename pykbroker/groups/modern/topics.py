@@ -107,7 +107,7 @@ class GroupTopics:
 
     @property
     def by_id(self) -> Mapping[bytes, TopicImage]:
-        """The topics that exist now, by id; an image of its own for each moment."""
+        """The topics that exist now, by id. The mapping never changes; another image has another one."""
         return self._image.topics_by_id
 
     def name_of(self, topic_id: bytes) -> str | None:
@@ -157,7 +157,7 @@ class GroupTopics:
                 self._hashes[name] = topic_hash(name, topic.topic_id, self._racks(topic))
 
     def prepare(self, names: Iterable[str]) -> Steps[None]:
-        """Computes beforehand what later calls need of thousands of topics and know by then."""
+        """Computes in steps, and keeps, what later calls for these names return: hash, ids and partition counts."""
         names = frozenset(names)
         yield from self.prepare_hashes(names)
         self.ids_of(names)
@@ -165,7 +165,7 @@ class GroupTopics:
         yield from self.partition_counts(names)
 
     def prepare_hashes(self, names: Iterable[str]) -> Steps[None]:
-        """Computes beforehand what `hash_of` needs of thousands of topics."""
+        """Computes the hashes of these topics in steps, and keeps them for later calls of `hash_of`."""
         names = frozenset(names)
         for count, name in enumerate(names, 1):
             self.prepare_hash(name)

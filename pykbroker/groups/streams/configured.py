@@ -91,7 +91,9 @@ def configure(topology: StreamsTopology, topics: GroupTopics) -> Steps[Configure
     """Matches a topology with the topics of the cluster, which must not change between the steps.
 
     Raises:
-        GroupError: STREAMS_INVALID_TOPOLOGY, or UNKNOWN_SERVER_ERROR as in Kafka for a topology without sense.
+        GroupError: STREAMS_INVALID_TOPOLOGY; INVALID_TOPIC_EXCEPTION: an internal topic has an invalid name;
+            UNKNOWN_SERVER_ERROR, as in Kafka: an internal topic comes twice, has a config twice or has no valid
+            partition count, or a copartition group refers to a topic that the topology does not have.
     """
     for count, subtopology in enumerate(topology.subtopologies.values(), 1):
         copartition_groups(subtopology)

@@ -50,7 +50,7 @@ class Matched(NamedTuple):
     configured: ConfiguredTopology | None
 
     def show(self) -> None:
-        """Lets descriptions have it."""
+        """Makes descriptions of the group show the matched topology."""
         self.group.shown = self.configured
 
 

@@ -215,7 +215,9 @@ def _reported(listed: Sequence[TaskIds]) -> TaskMap:
 
 
 def _check_reported(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refuses a member that has to move and reports a subtopology twice, of which Kafka makes no map.
+    """Refuses a report that names a subtopology twice: Kafka fails when it makes a map of it.
+
+    Called only for a member that is not at its target assignment yet.
 
     Raises:
         GroupError: UNKNOWN_SERVER_ERROR.
@@ -473,7 +475,7 @@ def _response(
 
 
 def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupResult:
-    """Handles the heartbeat of a member that leaves, perhaps with all others.
+    """Handles the heartbeat of a member that leaves; it may ask all other members to shut down.
 
     Raises:
         GroupError: UNKNOWN_MEMBER_ID.

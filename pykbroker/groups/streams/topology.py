@@ -33,7 +33,7 @@ class StreamsTopology(NamedTuple):
     readers: Mapping[str, Subtopology]
 
     def is_same_as(self, other: StreamsTopology) -> bool:
-        """True if it equals another one. `readers` follow from the subtopologies, and name each many times."""
+        """True if epoch and subtopologies are equal. `readers` follow from these and are not compared."""
         return (self.epoch, self.subtopologies) == (other.epoch, other.subtopologies)
 
     @property

@@ -62,7 +62,7 @@ class _Quota:
         self._compute()
 
     def given(self, task_count: int) -> None:
-        """A member has this many tasks now: if that is its share, the others divide the rest."""
+        """Notes how many tasks a member has now; once that is its share, the other members divide the rest."""
         if task_count == self.per_member:
             self._member_count -= 1
             self._task_count -= task_count
@@ -144,7 +144,7 @@ class _Assignment:
             processes.add(process)
 
     def _give_active(self, task: TaskId, member: _Member | None) -> bool:
-        """True if the member has room for the task, and has it now."""
+        """Gives an active task to a member; False if it has no room, or it is None."""
         if member is None or member.task_count >= self._active_quota.per_member:
             return False
         task_count = member.process.add_task(member.member_id, task, is_active=True)
@@ -188,14 +188,17 @@ class _Assignment:
         return 0
 
     def _give_standby(self, task: TaskId, member: _Member | None) -> bool:
-        """True if the member has room for the task, its process did not have it, and the member has it now."""
+        """Gives a standby task to a member; False if it has no room, its process has the task, or it is None."""
         if member is None or member.process.has_task(task) or member.task_count >= self._total_quota.per_member:
             return False
         self._total_quota.given(member.process.add_task(member.member_id, task, is_active=False))
         return True
 
     def _give_standby_to_least_loaded(self, processes: PriorityQueue[Process], task: TaskId) -> bool:
-        """True if there was a process without the task. Processes go back into the queue in the reverse order."""
+        """Gives a standby task to the least loaded process without the task; False if every process has it.
+
+        The processes that were looked at return to the queue in reverse order.
+        """
         passed: list[Process] = []
         is_given = False
         while not is_given and (process := processes.poll()) is not None:
