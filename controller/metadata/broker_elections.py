@@ -230,10 +230,10 @@ def _partitions_eligible_on(image: ClusterImage, broker_id: int) -> Iterator[tup
 def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
     """True if the broker can use the log directory of its replica, or if that is not known (KIP-858)."""
     broker = image.brokers.get(broker_id)
-    return _can_use(_directory_of(partition, broker_id), None if broker is None else broker.log_dirs)
+    return can_use(_directory_of(partition, broker_id), None if broker is None else broker.log_dirs)
 
 
-def _can_use(directory: bytes, log_dirs: Collection[bytes] | None) -> bool:
+def can_use(directory: bytes, log_dirs: Collection[bytes] | None) -> bool:
     """True if a broker with these log directories can use this one. `log_dirs`: None for an unregistered broker."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
@@ -267,7 +267,7 @@ def _change(
 
     def can_lead(replica: int) -> bool:
         if registering is not None and replica == registering.broker_id:
-            return _can_use(_directory_of(partition, replica), registering.log_dirs)
+            return can_use(_directory_of(partition, replica), registering.log_dirs)
         return is_active(replica) and has_its_directory(image, partition, replica)
 
     target = tuple(replica for replica in partition.isr if replica != removed)

@@ -12,20 +12,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from pykbroker.controller.metadata.broker_elections import (
+    can_use,
     changes_when_broker_serves,
     changes_when_replicas_leave,
     is_irreplaceable,
 )
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
-from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_in_steps
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 from pykbroker.protocol.steps import PIECE, Steps
-from pykbroker.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+from pykbroker.protocol.uuids import LOST_DIRECTORY
 
 
 class DirectoryReplicas(NamedTuple):
@@ -60,7 +61,7 @@ class AssignReplicasToDirs(NamedTuple):
         for directory, partitions in self.directories:
             errors: list[ErrorCode] = []
             results.append(errors)
-            is_usable = _is_usable(directory, broker)
+            is_usable = can_use(directory, broker.log_dirs)
             for count, (topic_id, number) in enumerate(partitions):
                 if not count % PIECE:
                     yield
@@ -101,9 +102,3 @@ class AssignReplicasToDirs(NamedTuple):
             return ErrorCode.NONE, None
         record = PartitionChangeRecord(partition_id=number, topic_id=topic_id, directories=directories)
         return ErrorCode.NONE, record
-
-
-def _is_usable(directory: bytes, broker: BrokerImage) -> bool:
-    if directory == LOST_DIRECTORY:
-        return False
-    return directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY, *broker.log_dirs) or not broker.log_dirs

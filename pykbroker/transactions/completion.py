@@ -231,7 +231,7 @@ class TransactionCompletion:
         self._take_answers(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
 
     def _sending_failed(self, broker_id: int, batch: Batch, reason: str) -> None:
-        log.info("markers for broker %d wait: %s", broker_id, reason)
+        log.info("markers of transactions for broker %d will be sent again: %s", broker_id, reason)
         self._take_answers(batch, {})
 
     def _take_answers(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:

@@ -127,9 +127,9 @@ class RemoteVerification:
         }
         missing = ErrorCode.NETWORK_EXCEPTION
         if response.error_code != ErrorCode.NONE:
-            log.error("a transaction coordinator refuses to verify: error %d", response.error_code)
-            # CLUSTER_AUTHORIZATION_FAILED is about this broker, not the client.
             missing = answered_error(response.error_code)
+            log.error("a transaction coordinator refuses to verify partitions of transactions: %s", missing.name)
+            # CLUSTER_AUTHORIZATION_FAILED is about this broker, not the client.
             missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
         for transactional_id, verification in batch.items():
             verification.answer(codes.get(transactional_id, {}), missing)
