@@ -219,8 +219,7 @@ class CreatePartitions(NamedTuple):
         records: list[Any] = []
         for topic in self.topics:
             try:
-                room = RECORD_COUNT_MAX - len(records)
-                records += yield from _plan_partitions(topic, image, context, room, self.charge)
+                yield from _plan_partitions(topic, image, context, records, self.charge)
             except ItemRefused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
@@ -461,8 +460,8 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
 
 
 def _plan_partitions(
-    new: NewPartitions, image: ClusterImage, context: PlanContext, record_room: int, charge: Charge
-) -> Steps[list[PartitionRecord]]:
+    new: NewPartitions, image: ClusterImage, context: PlanContext, records: list[Any], charge: Charge
+) -> Steps[None]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
         raise ItemRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -484,6 +483,7 @@ def _plan_partitions(
             "assignment(s) were specified.",
         )
     _charge(charge, new.name, additional)
+    room = RECORD_COUNT_MAX - len(records)
     if new.assignments is not None:
         assignments = [
             _manual_assignment(current + number, replicas, factor, image)
@@ -492,9 +492,10 @@ def _plan_partitions(
     else:
         try:
             # One more than there is room for tells that there are too many.
-            assignments = yield from _place(min(additional, record_room + 1), factor, image, context)
+            assignments = yield from _place(min(additional, room + 1), factor, image, context)
         except InvalidReplicationFactor as error:
             raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
-    if len(assignments) > record_room:
-        raise ItemRefused(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better code for it (P-661)
-    return (yield from _partition_records(topic.topic_id, current, assignments, image))
+    records += yield from _partition_records(topic.topic_id, current, assignments[:room], image)
+    if len(assignments) > room:
+        # The records for which there was room stay, and Kafka has no better code for it (P-661).
+        raise ItemRefused(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -16,7 +16,7 @@ from pykbroker.groups.offset_log import encode_record, offset_tombstones, tombst
 from pykbroker.groups.offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, Tombstones
 from pykbroker.groups.shard import GroupShard
-from pykbroker.java_order import copied_order, partition_order, timeline_order
+from pykbroker.java_order import copied_order, hash_order, partition_order, timeline_order
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -100,10 +100,11 @@ async def list_groups(coordinator: GroupCoordinator, states: set[str], types: se
 
 
 async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Deletes Empty groups when all earlier records are replicated (P-392); their codes come in Kafka's order."""
+    """Deletes Empty groups when all earlier records are replicated (P-392); codes are in Kafka's order (P-651)."""
     by_partition = await in_turns(coordinator.runtime.by_partition([*group_ids]))
     wanted = [group_id for some in by_partition for group_id in copied_order(some)]
     codes = await _prepare_deletions(coordinator, wanted)
+    refused = set(codes)
     writes: dict[str, Write[GroupResult]] = {}
     turn = Turn()
     for group_id in wanted:
@@ -122,7 +123,11 @@ async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str])
         except CoordinatorError as error:
             codes[group_id] = error.error_code
         await turn.end_if_over()
-    return {group_id: codes[group_id] for group_id in wanted}
+    return {
+        group_id: codes[group_id]
+        for some in by_partition
+        for group_id in (*hash_order(name for name in some if name in refused), *copied_order(some))
+    }
 
 
 async def _prepare_deletions(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:

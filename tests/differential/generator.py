@@ -11,6 +11,7 @@ from typing import Any
 
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, default_struct
 from pykbroker.requests.api_table import APIS
+from tests.differential.admin_values import AdminValues
 from tests.differential.group_values import GroupValues
 from tests.differential.script import FRAME_DAMAGES, GUESTS, Step
 from tests.differential.values import KEPT, Values
@@ -100,6 +101,32 @@ THEMES: dict[str, dict[str, int]] = {
         "incremental_alter_configs": 2,
         "list_config_resources": 1,
     },
+    "administration": {
+        "create_topics": 4,
+        "create_partitions": 3,
+        "delete_topics": 1,
+        "alter_partition_reassignments": 4,
+        "list_partition_reassignments": 1,
+        "elect_leaders": 2,
+        "alter_replica_log_dirs": 2,
+        "describe_log_dirs": 1,
+        "describe_configs": 5,
+        "incremental_alter_configs": 8,
+        "alter_client_quotas": 5,
+        "describe_client_quotas": 4,
+        "list_transactions": 3,
+        "list_groups": 2,
+        "find_coordinator": 2,
+        "describe_topic_partitions": 4,
+        "describe_cluster": 1,
+        "describe_quorum": 1,
+        "describe_acls": 3,
+        "create_acls": 1,
+        "unregister_broker": 1,
+        "init_producer_id": 1,
+        "join_group": 1,
+        "offset_commit": 1,
+    },
     "everything": {},
     "refusals": {},
 }
@@ -109,7 +136,6 @@ In "refusals" most requests come from guests, who may do a few things (`values.g
 
 NEVER = {
     "sasl_authenticate": "needs a listener with SASL",
-    "unregister_broker": "there is one broker",
 }
 """APIs that scripts made by chance leave out, with the reason."""
 
@@ -130,6 +156,7 @@ class Generator:
         self._available = available
         self._values = Values(self.random)
         self._group_values = GroupValues(self.random, self.theme)
+        self._admin_values = AdminValues(self.random) if self.theme == "administration" else None
 
     @staticmethod
     def _fits(theme: str, available: set[str]) -> bool:
@@ -167,7 +194,9 @@ class Generator:
     def _step(self, api: str, spoil: int | None = None, connection: int | None = None) -> Step:
         entry = self._available[api]
         version = self.random.choice((entry.highest, self.random.randint(entry.lowest, entry.highest)))
-        request = self._group_values.request(api, version) or self._filled(message_type(api, "Request"), version)
+        request = self._admin_values.request(api, version) if self._admin_values is not None else None
+        request = request or self._group_values.request(api, version)
+        request = request or self._filled(message_type(api, "Request"), version)
         if connection is None:
             connection = self._group_values.connection(api, request)
         if spoil is None:

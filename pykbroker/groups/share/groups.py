@@ -131,10 +131,12 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
         return GroupResult() if group is None else offsets.end_deletion(group, topic_ids, self.topics)
 
     def begin_deletion(self, group_id: str) -> GroupResult:
-        """The share partitions whose state must be deleted before an empty group; see `offsets`."""
+        """The share partitions whose state must be deleted before an empty group; see `offsets`. Or NON_EMPTY_GROUP."""
         group = self.by_id.get(group_id)
-        if group is None or group.members:
+        if group is None:
             return GroupResult(response={})
+        if group.members:
+            return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         return offsets.begin_group_deletion(group, self.topics)
 
     def with_topics(self, topic_ids: frozenset[bytes]) -> list[ShareGroup]:

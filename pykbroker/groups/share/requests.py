@@ -248,14 +248,17 @@ class ShareGroupRequests:
     async def delete_states(self, group_id: str) -> ErrorCode:
         """Deletes the state of an empty share group's partitions, before the group itself is deleted.
 
-        NONE for a group that is not a share group, or has members. Otherwise returns the share coordinator's error.
+        NONE for a group that is not a share group, NON_EMPTY_GROUP for one with members. Otherwise returns the share
+        coordinator's error.
 
         Raises:
             CoordinatorError: an error of the group coordinator.
         """
         write = self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
         await self._runtime.settled(group_id, write)
-        found: dict[bytes, frozenset[int]] = write.result.response
+        found: dict[bytes, frozenset[int]] | ErrorCode = write.result.response
+        if isinstance(found, ErrorCode):
+            return found
         if any(not numbers or min(numbers) < 0 for numbers in found.values()):
             # AlterShareGroupOffsets may have added topics without partitions, or with negative ones. Kafka's persister
             # refuses to delete them, with an error for each partition, so without any if there is no partition.

@@ -358,18 +358,26 @@ def test_p149_partitions_only_grow() -> None:
     assert all(len(set(partition.replicas)) == 2 for partition in partitions.values())
 
 
-def test_p661_too_many_partitions_at_once_refuse_their_topic_only() -> None:
-    """P-661, with the code that Kafka gives, and no text."""
+def test_p661_a_topic_gets_as_many_partitions_as_there_is_room_for() -> None:
+    """P-661, with the code that Kafka gives, and no text; what follows gets none."""
     world = World()
     create(world, NewTopic("a", 1), NewTopic("b", 1), NewTopic("c", 1))
-    growth = [NewPartitions("a", 100_000), NewPartitions("b", 10_000), NewPartitions("c", 3)]
-    results = world.do(CreatePartitions(growth))
-    assert [result.error for result in results] == [
-        (ErrorCode.UNKNOWN_SERVER_ERROR, None),
-        (ErrorCode.NONE, None),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, None),
-    ]
-    assert [len(world.image.topics_by_name[name].partitions) for name in "abc"] == [1, 10_000, 1]
+    growth = [NewPartitions("a", 5), NewPartitions("b", 100_000), NewPartitions("c", 3)]
+    errors = [(ErrorCode.NONE, None), (ErrorCode.UNKNOWN_SERVER_ERROR, None), (ErrorCode.UNKNOWN_SERVER_ERROR, None)]
+    assert [result.error for result in world.do(CreatePartitions(growth, validate_only=True))] == errors
+    assert [len(world.image.topics_by_name[name].partitions) for name in "abc"] == [1, 1, 1]
+    assert [result.error for result in world.do(CreatePartitions(growth))] == errors
+    assert [len(world.image.topics_by_name[name].partitions) for name in "abc"] == [5, 9_997, 1]
+
+
+def test_p661_the_first_of_too_many_manual_assignments_stay() -> None:
+    """P-661"""
+    world = World([1, 2])
+    create(world, NewTopic("a", 1))
+    (result,) = world.do(CreatePartitions([NewPartitions("a", 10_002, [[2]] * 10_001)]))
+    assert result.error == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    partitions = world.image.topics_by_name["a"].partitions
+    assert (len(partitions), partitions[10_000].replicas) == (10_001, (2,))
 
 
 def test_p661_other_errors_come_before_that_of_too_many_partitions() -> None:

@@ -120,6 +120,20 @@ async def test_a_group_is_deleted_with_its_state(tmp_path: Path) -> None:
         assert (await describe(rig, "g"))[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_p651_share_groups_that_cannot_be_deleted_come_first(tmp_path: Path) -> None:
+    """P-651: with members, or with a state that stays, before groups that the order of names puts in front of them."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(2)
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for refused in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            codes = await administration.delete_groups(rig.groups, ["b", "q", "g"])
+            missing = ErrorCode.GROUP_ID_NOT_FOUND
+            assert list(codes.items()) == [("g", refused), ("q", missing), ("b", missing)]
+            await beat(rig, "m", -1)
+
+
 async def test_a_share_coordinator_that_fails_is_asked_again(tmp_path: Path) -> None:
     rig = share_rig(tmp_path)
     async with rig.running():
