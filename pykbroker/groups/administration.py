@@ -102,7 +102,8 @@ async def list_groups(coordinator: GroupCoordinator, states: set[str], types: se
 async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
     """Deletes Empty groups when all earlier records are replicated (P-392); codes are in Kafka's order (P-651)."""
     by_partition = await in_turns(coordinator.runtime.by_partition([*group_ids]))
-    wanted = [group_id for some in by_partition for group_id in copied_order(some)]
+    ordered = [copied_order(some) for some in by_partition]
+    wanted = [group_id for some in ordered for group_id in some]
     codes = await _prepare_deletions(coordinator, wanted)
     refused = set(codes)
     writes: dict[str, Write[GroupResult]] = {}
@@ -125,8 +126,8 @@ async def delete_groups(coordinator: GroupCoordinator, group_ids: Iterable[str])
         await turn.end_if_over()
     return {
         group_id: codes[group_id]
-        for some in by_partition
-        for group_id in (*hash_order(name for name in some if name in refused), *copied_order(some))
+        for some, deleted in zip(by_partition, ordered, strict=True)
+        for group_id in (*hash_order(name for name in some if name in refused), *deleted)
     }
 
 
