@@ -1,5 +1,7 @@
 """JAAS texts as in `sasl.jaas.config`: ``module required option="value" ...;``, read as Kafka's JaasConfig reads them.
 
+A file of them has entries with names: ``KafkaServer { module required option="value" ...; };`` (`login_entries`).
+
 That takes the words of Java's StreamTokenizer: quoted values have C's escapes, a slash outside of quotes begins a
 comment, and what begins with a digit, a dot or a minus sign is a number, which is no value of an option unless quoted.
 """
@@ -12,13 +14,10 @@ from collections.abc import Iterator, Mapping
 from pykbroker.named_tuple import NamedTuple
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
-MODULES = (
-    PLAIN_MODULE,
-    "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-    KERBEROS_MODULE,
-)
+MODULES = (PLAIN_MODULE, SCRAM_MODULE, OAUTH_MODULE, KERBEROS_MODULE)
 USER_PREFIX = "user_"
 
 _CONTROL_FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
@@ -61,6 +60,45 @@ def login_module(text: str) -> LoginModule:
     if len(modules) != 1:
         raise JaasError(f"JAAS config property contains {len(modules)} login modules, should be 1 module")
     return modules[0]
+
+
+def login_entries(text: str) -> dict[str, list[LoginModule]]:
+    """Login modules by the name of their entry, of a file as Java's `Configuration` reads it; `${...}` stays as it is.
+
+    Raises:
+        JaasError: the text has another form, or two entries have the same name.
+    """
+    tokens = _tokens(text)
+    entries: dict[str, list[LoginModule]] = {}
+    for name in tokens:
+        if not name.value or name.value in entries:
+            raise JaasError(f"expected the name of another entry instead of '{name.value or name.kind}'")
+        modules = entries[name.value] = []
+        _expect("{", f"after the name '{name.value}'", tokens)
+        for token in tokens:
+            if token.kind == "}":
+                break
+            modules.append(_module(token, tokens))
+        else:
+            raise JaasError(f"entry '{name.value}' not closed by '}}'")
+        _expect(";", f"after entry '{name.value}'", tokens)
+    return entries
+
+
+def _expect(kind: str, place: str, tokens: Iterator[_Token]) -> None:
+    token = next(tokens, None)
+    if token is None or token.kind != kind:
+        raise JaasError(f"expected '{kind}' {place}")
+
+
+def text_of(module: LoginModule) -> str:
+    """The text of a login module, of which `login_module` makes the same one."""
+    options = (f' "{_escaped(name)}"="{_escaped(value)}"' for name, value in module.options.items())
+    return f"{module.name} required{''.join(options)};"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
 
 
 def jaas_options(text: str) -> Mapping[str, str]:

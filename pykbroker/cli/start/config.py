@@ -33,8 +33,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     Without a file DEVELOPMENT_DEFAULTS take its place.
 
     Raises:
-        CliError: the file or one of a config provider cannot be read, `--host`/`--port` do not fit the listeners that
-            are configured, or the certificates of `--tls` cannot be made.
+        CliError: the file, one of a config provider or a JAAS file cannot be read, `--host`/`--port` do not fit the
+            listeners that are configured, or the certificates of `--tls` cannot be made.
     """
     properties = dict(DEVELOPMENT_DEFAULTS)
     if options.config_file is not None:
@@ -53,6 +53,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         tls.check_settings(properties)
         properties["listeners"] = LISTENERS
     properties.setdefault("listeners", DEFAULT_LISTENERS)
+    if "java.security.auth.login.config" in environment.get("KAFKA_OPTS", ""):
+        properties |= _logins_of_file(properties, environment)
     if options.host is not None or options.port is not None:
         controller_names = properties.get("controller.listener.names", "CONTROLLER")
         properties["listeners"] = with_address(properties["listeners"], options.host, options.port, controller_names)
@@ -66,6 +68,25 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         if options.nodes is None:
             properties |= tls.ONE_NODE_PROPERTIES
     return properties
+
+
+def _logins_of_file(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the login modules of the JAAS file in `KAFKA_OPTS`; as Kafka, reads it only if one is missing."""
+    from pykbroker.config.jaas import JaasError, login_entries
+    from pykbroker.config.jaas_file import jaas_file_path, login_settings, logins_without_module
+
+    path, logins = jaas_file_path(environment), logins_without_module(properties)
+    if path is None or not logins:
+        return {}
+    source = f"KAFKA_OPTS: java.security.auth.login.config={path}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            return login_settings(logins, login_entries(file.read()))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise CliError(f"{source}: {reason}") from None
+    except JaasError as error:
+        raise CliError(f"{source}: {error}") from None
 
 
 def _check_metadata_directory(properties: Mapping[str, str]) -> None:
