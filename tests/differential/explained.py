@@ -101,6 +101,15 @@ EXPLAINED: tuple[Explained, ...] = (
         is_all=True,
     ),
     Explained(
+        "describe_topic_partitions",
+        ".topics",
+        lambda kafka, ours: (
+            {topic["error_code"] for topic in kafka} == {UNKNOWN_SERVER_ERROR}
+            and {topic["name"]: topic["error_code"] for topic in ours}.get("") == INVALID_TOPIC_EXCEPTION
+        ),
+        "Kafka fails with an exception on an empty topic name, and names a topic as often as the request",
+    ),
+    Explained(
         "describe_quorum",
         ".nodes.listeners",
         lambda kafka, ours: not ours,
