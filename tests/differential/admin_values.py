@@ -80,7 +80,7 @@ CONFIGS: dict[int, tuple[tuple[str, str | None], ...]] = {
         ("listener.name.x.ssl.keystore.password", "x"),
         ("listener.name.plaintext.max.connections", "5"),
         ("listener.name.plaintext.max.connection.creation.rate", "-5"),
-        ("listeners", "PLAINTEXT://:0"),
+        ("listeners", "x"),
         ("advertised.listeners", ""),
         ("principal.builder.class", "x"),
         ("metric.reporters", ""),

@@ -34,6 +34,7 @@ GENERIC_TEXT = "This most likely occurs because of a request being malformed by 
 """The beginning of Kafka's text for INVALID_REQUEST."""
 SETTING = (
     "Can't ",
+    "Configuration '",
     "Invalid value",
     "Invalid config value",
     "Unknown topic config name",

@@ -43,6 +43,18 @@ NOT_COMPARED: dict[str, str] = {
 }
 """Fields, by name or path, that are compared only in being negative, zero, positive, absent or empty."""
 
+STARTED_WITH = frozenset(
+    {
+        "advertised.listeners",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dirs",
+    }
+)
+"""Settings with which the two brokers are started in different ways: Kafka has listeners of its own between nodes."""
+
 UNORDERED = {
     "ProduceResponse.responses",
     "ProduceResponse.responses.partition_responses",
@@ -170,6 +182,8 @@ class Names:
                 items = sorted(items, key=lambda item: item["api_key"])
                 return [item for item in items if item["api_key"] in APIS]
             items = [item for item in items if not _is_foreign(item)]
+            if path == "DescribeConfigsResponse.results.configs":
+                items = [item for item in items if item["name"] not in STARTED_WITH]
             if path == "DescribeClientQuotasResponse.entries":
                 items = [item for item in items if item["entity"]]
             if path in ("DescribeLogDirsResponse.results.topics", "DescribeProducersResponse.topics"):
@@ -179,7 +193,8 @@ class Names:
             return self._text(value, name)
         if isinstance(value, int) and not isinstance(value, bool):
             return self._number(value, name)
-        return value
+        # NaN, a possible value of a quota, is not equal to itself.
+        return "NaN" if value != value else value
 
     def _field(self, kind: str, value: Any, name: str, path: str) -> Any:
         if name in NOT_COMPARED or path in NOT_COMPARED:
