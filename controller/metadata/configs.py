@@ -23,7 +23,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import check_value_lengths, refuse_too_many_records
-from pykbroker.java_order import java_int, split_at_commas
+from pykbroker.java_order import hash_order, java_int, split_at_commas
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
@@ -132,8 +132,10 @@ def _plan_resource(
     existing = image.configs.get((resource_type, resource_name), {})
     changes: dict[str, str | None]
     if isinstance(resource, ConfigResourceEdits):
+        edits = {edit.name: edit for edit in resource.edits}
+        # In the order of Kafka's table, which decides which of several errors the result has (P-696).
         changes = {
-            edit.name: _edited_value(edit, existing.get(edit.name), resource_type, context) for edit in resource.edits
+            name: _edited_value(edits[name], existing.get(name), resource_type, context) for name in hash_order(edits)
         }
     else:
         changes = dict(resource.configs)

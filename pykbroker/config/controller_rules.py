@@ -9,12 +9,14 @@ from typing import Any
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.config.definitions import LIST, ConfigKey
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.definitions.topic import definition_of_topic_key
+from pykbroker.config.definitions.topic import INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS, definition_of_topic_key
 from pykbroker.config.validation.pairs import BOUNDED, KINDS
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
-from pykbroker.java_order import trim
+from pykbroker.java_order import copied_table_size, hash_order, trim
 from pykbroker.protocol.error_codes import ErrorCode
+
+_TOPIC_KEY_PLACES = {name: place for place, name in enumerate((*TOPIC_CONFIGS, *INTERNAL_TOPIC_CONFIGS))}
 
 CLIENT_METRICS_INTERVAL_MIN_MS = 100
 CLIENT_METRICS_INTERVAL_MAX_MS = 3_600_000
@@ -50,7 +52,11 @@ class ServerConfigRules:
         return None if definition is None else definition.default
 
     def validate(self, resource_type: int, resource_name: str, configs: Mapping[str, str]) -> ApiError:
-        """Validates all configs that a resource would have; unknown names and bad values: INVALID_CONFIG (P-146)."""
+        """Validates all configs that a resource would have; unknown names and bad values: INVALID_CONFIG (P-146).
+
+        Of several errors the result has Kafka's: an unknown name comes first, and then the keys in the order of their
+        definitions (P-696).
+        """
         try:
             if resource_type == TOPIC_RESOURCE:
                 self._check_topic(configs)
@@ -65,10 +71,11 @@ class ServerConfigRules:
         return NO_ERROR
 
     def _check_topic(self, configs: Mapping[str, str]) -> None:
-        for name in configs:
+        for name in hash_order(configs):
             if definition_of_topic_key(name) is None:
                 raise _Refused(f"Unknown topic config name: {name}")
-        values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
+        ordered = sorted(configs, key=_TOPIC_KEY_PLACES.__getitem__)
+        values = {name: _parse(TOPIC_RESOURCE, name, configs[name]) for name in ordered}
         least, most = (
             values.get(name, int(self._config.topics.defaults[name]))
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
@@ -84,10 +91,13 @@ class ServerConfigRules:
             )
 
     def _check_group(self, configs: Mapping[str, str]) -> None:
-        for name in configs:
-            if _definition(GROUP_RESOURCE, name) is None:
+        from pykbroker.config.definitions.group import GROUP_CONFIGS
+
+        # Kafka's table has the broker's defaults of all keys, too.
+        for name in hash_order(configs, copied_table_size(len(GROUP_CONFIGS))):
+            if name not in GROUP_CONFIGS:
                 raise _Refused(f"Unknown group config name: {name}")
-        values = {name: _parse(GROUP_RESOURCE, name, text) for name, text in configs.items()}
+        values = {name: _parse(GROUP_RESOURCE, name, configs[name]) for name in GROUP_CONFIGS if name in configs}
         for kind, rest in BOUNDED:
             name = f"{kind}.{rest}"
             if name in values:
@@ -120,7 +130,7 @@ def _check_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiE
     invalid = ErrorCode.INVALID_REQUEST
     if not subscription:
         return ApiError(invalid, "Subscription name can't be empty")
-    for name in configs:
+    for name in hash_order(configs):
         if _definition(CLIENT_METRICS_RESOURCE, name) is None:
             return ApiError(invalid, f"Unknown client metrics configuration: {name}")
     values = {

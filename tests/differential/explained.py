@@ -32,17 +32,6 @@ ALL_FAILED = "The update failed for all features"
 NEGATIVE_PARTITION = "Initialize share group parameters has invalid partitionId"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
-SETTING = (
-    "Can't ",
-    "Configuration '",
-    "Invalid value",
-    "Invalid config value",
-    "Unknown topic config name",
-    "Unknown group config name",
-    "Unknown client metrics configuration",
-    "Illegal client matching pattern",
-)
-"""Beginnings of Kafka's error texts about an invalid setting."""
 
 
 def _starts(text: Any, start: str | tuple[str, ...]) -> bool:
@@ -126,13 +115,6 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "incremental_alter_configs",
         ".responses.error_code",
-        lambda kafka, ours: {kafka, ours} == {INVALID_CONFIG, INVALID_REQUEST},
-        "of several bad settings Kafka names the first of a hash table",
-        is_all=True,
-    ),
-    Explained(
-        "incremental_alter_configs",
-        ".responses.error_code",
         lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (INVALID_REQUEST, INVALID_CONFIG),
         "Kafka fails with a NullPointerException on an unknown operation, ours names it",
         is_all=True,
@@ -151,12 +133,6 @@ EXPLAINED: tuple[Explained, ...] = (
         ".*error_message",
         lambda kafka, ours: isinstance(kafka, str) and ours is None,
         "the text of a Java exception that concerns the request as a whole",
-    ),
-    Explained(
-        "create_topics|alter_configs|incremental_alter_configs",
-        ".*error_message",
-        lambda kafka, ours: _starts(kafka, SETTING) and _starts(ours, SETTING),
-        "of several bad settings Kafka names the first of a hash table",
     ),
     Explained(
         "alter_client_quotas",

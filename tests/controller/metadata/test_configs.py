@@ -104,6 +104,13 @@ def test_p153_one_bad_key_changes_nothing_of_its_resource() -> None:
     assert world.image.topic_config("t") == {"retention.ms": "1", "segment.bytes": "2"}
 
 
+def test_the_first_of_several_edits_that_are_refused_is_that_of_kafkas_table() -> None:
+    """P-696."""
+    for names in (("retention.ms", "flush.ms", "segment.ms"), ("segment.ms", "flush.ms", "retention.ms")):
+        error = edit(world_with_topic(), *((name, APPEND, "1") for name in names))
+        assert error == (ErrorCode.INVALID_CONFIG, "Can't APPEND to key flush.ms because its type is not LIST.")
+
+
 def test_requests_that_are_malformed() -> None:
     world = world_with_topic()
     assert edit(world, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")) == (

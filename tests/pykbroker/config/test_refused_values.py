@@ -108,6 +108,31 @@ def check(config: BrokerConfig, **settings: str) -> tuple[ErrorCode, str]:
     return ErrorCode(error.code), error.message or ""
 
 
+@pytest.mark.parametrize(
+    ("kind", "configs", "text"),
+    [
+        (
+            TOPIC,
+            {"min.insync.replicas": "0", "cleanup.policy": "x"},
+            "Invalid value x for configuration cleanup.policy",
+        ),
+        (TOPIC, {"retention.ms": "x", "nonsense": "1", "b": "1"}, "Unknown topic config name: b"),
+        (
+            GROUP,
+            {"share.heartbeat.interval.ms": "x", "consumer.session.timeout.ms": "0"},
+            "consumer.session.timeout.ms",
+        ),
+        (GROUP, {"nonsense": "1", "b": "1", "share.session.timeout.ms": "x"}, "Unknown group config name: b"),
+        (CLIENT_METRICS, {"interval.ms": "1", "nonsense": "1", "b": "1"}, "Unknown client metrics configuration: b"),
+    ],
+)
+def test_the_first_of_several_errors_is_kafkas(kind: int, configs: dict[str, str], text: str) -> None:
+    """P-696: not that of the first key of the request."""
+    rules = ServerConfigRules(BrokerConfig.from_properties({}))
+    for given in (configs, dict(reversed(configs.items()))):
+        assert text in (rules.validate(kind, "x", given).message or "")
+
+
 def test_threads_and_retention_change_within_bounds() -> None:
     """P-324: at most by half or double, and local.retention within retention."""
     config = BrokerConfig.from_properties({"num.io.threads": "8", "log.retention.ms": "1000"})
