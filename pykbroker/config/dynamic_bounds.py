@@ -17,6 +17,7 @@ from pykbroker.config.listener_addresses import LISTENER_PREFIX
 from pykbroker.config.update_modes import ONLY_PER_LISTENER, is_dynamic
 from pykbroker.config.validation.log import check_local_retention
 from pykbroker.config.validation.roles import NO_CONTROLLER_LISTENER, no_inter_broker_listener
+from pykbroker.java_order import scala_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,13 +157,13 @@ def _reason_of_reporters(static: BrokerConfig, current: BrokerConfig, new: Broke
         return None
     before, after = current.static_properties, new.static_properties
     # A setting with its default is in the texts only if another one has changed; ids are added to them.
-    changed = sorted(
+    changed = [
         key
-        for key in (before.keys() | after.keys()) - {"broker.id", "node.id"}
-        if before.get(key, default_text(key)) != after.get(key, default_text(key))
-    )
+        for key, text in after.items()
+        if key not in ("broker.id", "node.id") and before.get(key, default_text(key)) != text
+    ]
     return (
-        f"Validation of dynamic config update of Set({', '.join(changed)}) failed with class "
+        f"Validation of dynamic config update of Set({', '.join(scala_hash_order(changed))}) failed with class "
         "class kafka.server.DynamicMetricsReporters"
     )
 

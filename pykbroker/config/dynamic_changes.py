@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions import LIST, PROVIDERS_KEY, READ_ONLY, ProviderError
-from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
 from pykbroker.config.dynamic_bounds import (
     check_type,
     refusal_of_change,
@@ -27,7 +27,7 @@ from pykbroker.config.update_modes import (
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, ItemRefused
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
-from pykbroker.java_order import hash_order, java_int, split_at_commas, trim
+from pykbroker.java_order import concurrent_order, hash_order, java_int, split_at_commas, trim
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _BOUNDED = "assignment.interval.ms"
 _BOUNDED_KEYS = frozenset(f"group.{kind}.{_BOUNDED}" for kind in ("consumer", "share", "streams"))
 _OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+_KEY_PLACES = {name: place for place, name in enumerate((*DYNAMIC_ONLY_CONFIGS, *BROKER_CONFIGS))}
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
@@ -208,13 +209,14 @@ def _check_types(settings: Mapping[str, str]) -> None:
     """Checks the values of Kafka's dynamic keys; a key of a listener counts as the one that it overrides.
 
     Raises:
-        ConfigError: of the key without the listener's prefix.
+        ConfigError: of the key without the listener's prefix; of several the first of Kafka's definitions (P-696).
     """
-    for name, text in settings.items():
-        key = base_of_listener_key(name) or name
+    # Of settings that count as one key Kafka checks the last one of its table.
+    texts = {base_of_listener_key(name) or name: settings[name] for name in concurrent_order(settings)}
+    for key in sorted(filter(is_dynamic, texts), key=_KEY_PLACES.__getitem__):
         definition = definition_of_broker_key(key)
-        if definition is not None and is_dynamic(key):
-            check_type(key, text, definition)
+        if definition is not None:
+            check_type(key, texts[key], definition)
 
 
 def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:

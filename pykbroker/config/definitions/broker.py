@@ -644,8 +644,8 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigKey] = {
 """Keys that Kafka reads but never lists."""
 
 DYNAMIC_ONLY_CONFIGS = (
-    "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
 """Keys that exist only as dynamic settings: replication throttles, in bytes per second."""

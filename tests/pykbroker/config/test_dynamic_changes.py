@@ -243,6 +243,47 @@ def test_a_refusal_of_reporters_names_what_has_changed() -> None:
     assert error.message == REPORTERS
 
 
+def test_a_refusal_of_reporters_leaves_out_what_is_removed() -> None:
+    """P-483: changed settings are in the order of Scala's table; those that are set no more are none of them."""
+    config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": "/data"})
+    record = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name="message.max.bytes", value="9")
+    settings = {"log.segment.delete.delay.ms": "7", "metric.reporters": "x", "sasl.enabled.mechanisms": "y"}
+    error = check_settings(settings, "1", config, apply_records(EMPTY_IMAGE, [record]))
+    assert "Set(metric.reporters, log.segment.delete.delay.ms, sasl.enabled.mechanisms)" in (error.message or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"log.retention.ms": "x", "num.io.threads": "y"}, "y for configuration num.io.threads"),
+        (
+            {
+                "num.io.threads": "y",
+                "follower.replication.throttled.rate": "x",
+                "leader.replication.throttled.rate": "z",
+            },
+            "z for configuration leader.replication.throttled.rate",
+        ),
+        (
+            {"group.streams.assignment.interval.ms": "y", f"{PREFIX}num.network.threads": "x"},
+            "x for configuration num.network.threads",
+        ),
+    ],
+)
+def test_of_several_bad_values_the_first_definitions_is_named(settings: dict[str, str], text: str) -> None:
+    """P-696: in whatever order the settings are given."""
+    for given in (settings, dict(reversed(settings.items()))):
+        assert text in (check_settings(given, "1", _node({}), EMPTY_IMAGE).message or "")
+
+
+def test_of_a_key_and_its_listeners_key_one_value_is_checked() -> None:
+    """P-696: the one that comes last in Kafka's table."""
+    key = "group.streams.assignment.interval.ms"
+    settings = {key: "1.5", f"listener.name.x.{key}": "10"}
+    for given in (settings, dict(reversed(settings.items()))):
+        assert check_settings(given, "", _node({}), EMPTY_IMAGE).message == LEVEL.format(f"listener.name.x.{key}")
+
+
 @pytest.mark.parametrize(
     "names",
     [
