@@ -12,6 +12,7 @@ from typing import Any
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, default_struct
 from pykbroker.requests.api_table import APIS
 from tests.differential.admin_values import AdminValues
+from tests.differential.consumer_values import ConsumerValues
 from tests.differential.group_values import GroupValues
 from tests.differential.script import FRAME_DAMAGES, GUESTS, Step
 from tests.differential.values import KEPT, Values
@@ -101,6 +102,24 @@ THEMES: dict[str, dict[str, int]] = {
         "incremental_alter_configs": 2,
         "list_config_resources": 1,
     },
+    "consumer groups": {
+        "consumer_group_heartbeat": 24,
+        "consumer_group_describe": 4,
+        "offset_commit": 4,
+        "offset_fetch": 4,
+        "offset_delete": 1,
+        "join_group": 3,
+        "sync_group": 2,
+        "heartbeat": 2,
+        "leave_group": 1,
+        "list_groups": 1,
+        "describe_groups": 1,
+        "delete_groups": 1,
+        "create_topics": 1,
+        "create_partitions": 1,
+        "delete_topics": 1,
+        "incremental_alter_configs": 1,
+    },
     "administration": {
         "create_topics": 4,
         "create_partitions": 3,
@@ -157,6 +176,7 @@ class Generator:
         self._values = Values(self.random)
         self._group_values = GroupValues(self.random, self.theme)
         self._admin_values = AdminValues(self.random) if self.theme == "administration" else None
+        self._consumer_values = ConsumerValues(self.random) if self.theme == "consumer groups" else None
 
     @staticmethod
     def _fits(theme: str, available: set[str]) -> bool:
@@ -165,7 +185,7 @@ class Generator:
 
     def script(self, length: int) -> list[Step]:
         """Preparations and `length` requests."""
-        prepared = self._group_values.preparations()
+        prepared = (self._consumer_values or self._group_values).preparations()
         steps = prepared or [Step(0, "create_topics", 7, self._values.first_topics())]
         if self.theme == "refusals":
             steps += [*self._group(), Step(0, "create_acls", 3, self._values.grants())]
@@ -175,7 +195,7 @@ class Generator:
             steps += self._group()
         for _ in range(length):
             (api,) = self.random.choices(list(self._weights), list(self._weights.values()))
-            if api == "sync_group" and self.random.random() < 0.2:
+            if api == "sync_group" and self._consumer_values is None and self.random.random() < 0.2:
                 steps += self._group()
             steps.append(self._step(api))
         return steps
@@ -195,16 +215,21 @@ class Generator:
         entry = self._available[api]
         version = self.random.choice((entry.highest, self.random.randint(entry.lowest, entry.highest)))
         request = self._admin_values.request(api, version) if self._admin_values is not None else None
+        request = self._consumer_values.request(api, version) if self._consumer_values is not None else request
         request = request or self._group_values.request(api, version)
         request = request or self._filled(message_type(api, "Request"), version)
         if connection is None:
             connection = self._group_values.connection(api, request)
         if spoil is None:
-            spoil = self.random.choice((0, 0, 0, 1, 1, 2, 4))
+            # Whether a member of a consumer group is known depends on its earlier requests, which have to be good.
+            counts = (0, 0, 0, 1, 1, 2, 4) if self._consumer_values is None else (*[0] * 9, 1, 1, 2)
+            spoil = self.random.choice(counts)
         for _ in range(spoil):
             self._spoil(request, version)
         self._values.finish(api, version, request, has_guests=self.theme == "refusals")
         self._group_values.finish(api, request)
+        if self._consumer_values is not None:
+            self._consumer_values.finish(api, version, request)
         damage = self.random.choice(FRAME_DAMAGES) if self.random.random() < 0.02 and spoil else ""
         if connection is None:
             connection = self.random.randrange(CONNECTIONS)

@@ -6,6 +6,7 @@ import hashlib
 from collections import defaultdict
 from typing import Any
 
+from pykbroker.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from pykbroker.protocol.messages.share_fetch import AcknowledgementBatch
 from tests.differential.script import Ref
 
@@ -20,7 +21,16 @@ class MembersTold:
     """Answers by member, which is the text "group member", and by client. Requests are those that were sent."""
 
     KINDS = frozenset(
-        ("member_epoch", "share_epoch", "active_tasks", "standby_tasks", "acquired", "client", "subscription")
+        (
+            "member_epoch",
+            "share_epoch",
+            "active_tasks",
+            "standby_tasks",
+            "assigned",
+            "acquired",
+            "client",
+            "subscription",
+        )
     )
     """Kinds of references that are known here."""
 
@@ -45,7 +55,7 @@ class MembersTold:
             return self._epochs.get(ref.name, 0) + ref.shift
         if ref.kind == "share_epoch":
             return self._share_epochs.get(ref.name, 0) + ref.shift
-        if ref.kind in ("active_tasks", "standby_tasks"):
+        if ref.kind in ("active_tasks", "standby_tasks", "assigned"):
             return self._tasks.get((ref.name, ref.kind), [])
         if ref.kind == "acquired":
             held = sorted(self._acquired.pop(ref.name, ()))
@@ -62,7 +72,7 @@ class MembersTold:
         return self._subscriptions.get(client, UNKNOWN_SUBSCRIPTION) ^ ref.shift
 
     def learn_heartbeat(self, request: Any, answer: Any) -> None:
-        """The epoch of a member of a share group or a Streams group."""
+        """The epoch of a member of a consumer group, a share group or a Streams group."""
         if answer.error_code == 0:
             self._epochs[_name(request)] = max(answer.member_epoch, 0)
 
@@ -72,6 +82,14 @@ class MembersTold:
             tasks = getattr(answer, role)
             if answer.error_code == 0 and tasks is not None:
                 self._tasks[_name(request), role] = tasks
+
+    def learn_assigned(self, request: Any, answer: Any) -> None:
+        """The partitions of a member of a consumer group."""
+        if answer.error_code == 0 and answer.assignment is not None:
+            self._tasks[_name(request), "assigned"] = [
+                TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions)
+                for topic in answer.assignment.topic_partitions
+            ]
 
     def learn_share_session(self, request: Any, answer: Any) -> None:
         """The next epoch of a share session, after a ShareFetch or a ShareAcknowledge."""

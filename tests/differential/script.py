@@ -27,13 +27,15 @@ class Ref(NamedTuple):
     """A value that only the broker knows.
 
     `kind` is one of topic_id, member, generation, producer_id, producer_epoch, session_id, session_epoch; `name` is the
-    topic, group or transactional id; `number` counts members or producers in the order in which they became known.
+    topic, group or transactional id; `number` counts members or producers in the order in which they became known, from
+    the last one if it is negative. Of the kind subscribed, `name` has the topics of a classic consumer's subscription.
     `shift` is added to numbers. What is not known yet is a value that no broker gives out.
 
     Of a member that chose its id, `name` is group and member ("~g0 m1"): member_epoch, share_epoch (the next one of its
-    share session), active_tasks, standby_tasks, and acquired, the batches of records that it was given of a partition
-    ("~g0 m1 ~t0 0") with `number` as the type of their acknowledgement, each once. A client of metrics has a `number`:
-    client is its instance id, of -1 the one that the broker drew last; subscription is the id that it was told.
+    share session), active_tasks, standby_tasks, assigned (its partitions), and acquired, the batches of records that it
+    was given of a partition ("~g0 m1 ~t0 0") with `number` as the type of their acknowledgement, each once. A client of
+    metrics has a `number`: client is its instance id, of -1 the one that the broker drew last; subscription is the id
+    that it was told.
     """
 
     kind: str

@@ -26,6 +26,7 @@ from tests.differential.members_told import MembersTold
 from tests.differential.plain import Names
 from tests.differential.script import GUEST_HOST, GUESTS, HOST, Records, Ref, Step, batch_bytes
 from tests.differential.wire import CLOSED, SILENCE, SOMETIMES_SILENT, Connection, api_of, message_type
+from tests.pykbroker.groups.driver import subscription
 
 CHANGES = {
     "create_topics",
@@ -70,6 +71,8 @@ DELETE_CONFIG = 1
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 BACKGROUND_S = 1.0
 """Time for what a heartbeat has started in the background: states of share partitions, internal topics."""
+REGEX_S = 0.3
+"""Time for the resolution of a regular expression, which begins after the answer to a heartbeat."""
 MARKERS_S = 5.0
 """Time for the markers of an ended transaction; a partition with a marker of a later coordinator epoch refuses them."""
 RELEASE_S = 0.3
@@ -251,6 +254,8 @@ class World:
             self._client_metrics |= {name for name in named if name.startswith(self.names.tilde)}
         if told.has_share_sessions and (answer is CLOSED or getattr(request, "share_session_epoch", 0) == -1):
             time.sleep(RELEASE_S)
+        if api == "consumer_group_heartbeat" and getattr(request, "subscribed_topic_regex", None):
+            time.sleep(REGEX_S)
         if api == "share_group_heartbeat" and getattr(answer, "error_code", 1) == 0:
             self._await_share_states(request.group_id, told.share_topics(request))
         if api == "streams_group_heartbeat" and isinstance(answer, Message):
@@ -315,7 +320,9 @@ class World:
             return self._topics.get(name, ref.name.encode().rjust(16, b"\x7e")[-16:])
         if ref.kind == "member":
             members = self._members.get(name, [])
-            return members[ref.number] if ref.number < len(members) else f"nobody-{ref.number}"
+            return members[ref.number] if members and ref.number < len(members) else f"nobody-{ref.number}"
+        if ref.kind == "subscribed":
+            return subscription(*name.split())
         if ref.kind == "generation":
             return self._generations.get(name, 1) + ref.shift
         if ref.kind in ("producer_id", "producer_epoch"):
@@ -350,6 +357,10 @@ class World:
 
     def _learn_share_group_heartbeat(self, request: Any, answer: Any, number: int) -> None:
         self._members_told.learn_heartbeat(request, answer)
+
+    def _learn_consumer_group_heartbeat(self, request: Any, answer: Any, number: int) -> None:
+        self._members_told.learn_heartbeat(request, answer)
+        self._members_told.learn_assigned(request, answer)
 
     def _learn_streams_group_heartbeat(self, request: Any, answer: Any, number: int) -> None:
         self._members_told.learn_heartbeat(request, answer)
