@@ -177,7 +177,7 @@ class ActiveController:
             CommandRefused: NOT_CONTROLLER.
         """
         if not self._node.is_leader:
-            raise not_leader()
+            raise not_leader(self._node.known_leader()[0])
         epoch = self._node.known_leader()[1]
         if epoch != self._epoch:
             self._epoch = epoch

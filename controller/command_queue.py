@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.image_builder import apply_in_steps
 from pykbroker.controller.metadata.record_framing import encode_in_steps
+from pykbroker.controller.raft.messages import NO_LEADER
 from pykbroker.controller.raft.roles import NEVER_MS
 from pykbroker.logstore.errors import StorageError
 from pykbroker.named_tuple import NamedTuple
@@ -229,5 +230,8 @@ def stopping() -> CommandRefused:
     return CommandRefused(ErrorCode.NOT_CONTROLLER, "The controller is stopping.")
 
 
-def not_leader() -> CommandRefused:
-    return CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+def not_leader(leader_id: int = NO_LEADER) -> CommandRefused:
+    """The refusal of a voter that does not lead, with Kafka's text; `leader_id` is the leader that it follows."""
+    if leader_id == NO_LEADER:
+        return CommandRefused(ErrorCode.NOT_CONTROLLER, "No controller appears to be active.")
+    return CommandRefused(ErrorCode.NOT_CONTROLLER, f"The active controller appears to be node {leader_id}.")

@@ -461,7 +461,7 @@ class ControllerNode:
         """Plans the waiting commands, each on the image after the previous one, and writes all records at once."""
         self._queue.linger_until_ms = NEVER_MS
         if not self.is_leader:
-            self._queue.fail_all(not_leader())
+            self._queue.fail_all(not_leader(self._core.leader_id))
             return
         if not self._can_plan:
             return

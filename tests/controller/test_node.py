@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pykbroker.controller.command_queue import ROUND_SIZE_MAX
 from pykbroker.controller.metadata.bootstrap import Bootstrap
-from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.commands import ApiError, Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, ImageDelta
@@ -357,7 +357,8 @@ async def test_a_word_from_a_later_epoch_ends_leadership() -> None:
         assert not node.is_leader
         with pytest.raises(CommandRefused) as caught:
             await create(node, "t")
-        assert caught.value.error.code == ErrorCode.NOT_CONTROLLER
+        text = "The active controller appears to be node 2."
+        assert caught.value.error == ApiError(ErrorCode.NOT_CONTROLLER, text)
 
 
 def checkpoints(filesystem: FakeFileSystem) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
@@ -149,7 +149,8 @@ async def test_a_follower_does_not_answer_for_the_leader() -> None:
         follower = next(node for node in three.nodes.values() if node is not leader)
         with pytest.raises(CommandRefused) as caught:
             await create(follower, "t")
-        assert caught.value.error.code == ErrorCode.NOT_CONTROLLER
+        text = f"The active controller appears to be node {leader.settings.node_id}."
+        assert caught.value.error == ApiError(ErrorCode.NOT_CONTROLLER, text)
 
 
 async def test_the_leaders_end_loses_nothing_that_was_answered() -> None:
