@@ -350,7 +350,7 @@ async def test_the_quorum_is_described_truthfully() -> None:
 
 
 async def test_a_word_from_a_later_epoch_ends_leadership() -> None:
-    """Nothing is done that another leader would not know."""
+    """Nothing is done that another leader would not know, and the refusal names that one (P-685)."""
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
         node.step(VoteResponse(source=2, epoch=9, leader_id=2, is_granted=False, is_pre_vote=False))

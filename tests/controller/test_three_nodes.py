@@ -144,6 +144,7 @@ async def test_a_machine_that_stood_still_needs_no_election() -> None:
 
 
 async def test_a_follower_does_not_answer_for_the_leader() -> None:
+    """P-685."""
     async with quorum() as three:
         leader = await three.wait_for_leader()
         follower = next(node for node in three.nodes.values() if node is not leader)
