@@ -29,6 +29,8 @@ SHARE_VERSION = 6
 
 KEY_TYPES = GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types."""
+TOPICS = OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC
+"""Topic of the coordinator of each key type."""
 
 NOT_AVAILABLE = "The coordinator is not available."
 # Kafka's words for any INVALID_REQUEST; clients show them.
@@ -47,16 +49,17 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
             coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
         )
     services = context.services
-    if request.key_type == GROUP and OFFSETS_TOPIC not in services.metadata.image.topics_by_name:
+    if request.key_type in KEY_TYPES and TOPICS[request.key_type] not in services.metadata.image.topics_by_name:
         # The topic will be created, and its shards are made as soon as it exists.
-        await services.groups.runtime.import_shard()
+        coordinator = (services.groups, services.transactions, services.share_state)[request.key_type]
+        await coordinator.runtime.import_shard()
     if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = []
         async for key in EachInTurns(request.coordinator_keys):
-            coordinator = _find(context, request.key_type, key)
+            found = _find(context, request.key_type, key)
             if request.key_type in KEY_TYPES:
-                coordinator.error_message = ""  # empty as in Kafka, even with an error code
-            coordinators.append(coordinator)
+                found.error_message = ""  # empty as in Kafka, even with an error code
+            coordinators.append(found)
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(

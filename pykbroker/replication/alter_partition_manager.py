@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from pykbroker.controller.turns import Turn
+from pykbroker.controller.turns import Turn, in_turns
 from pykbroker.errors import KafkaError
 from pykbroker.named_tuple import NamedTuple
 from pykbroker.protocol.error_codes import ErrorCode, answered_error
+from pykbroker.protocol.steps import PIECE, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,9 @@ class AlterPartitionManager:
         if not items:
             return True
         try:
-            response = await self._channel.request(self._request(items), REQUEST_TIMEOUT_MS)
+            # In turns: a broker may lag with thousands of partitions, and catch up with all of them.
+            request = await in_turns(self._request(items))
+            response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
         except KafkaError as error:
             log.warning("AlterPartition got no answer: %s", error)
             self._put_back(items)
@@ -110,7 +113,7 @@ class AlterPartitionManager:
         for key, item in items.items():
             self._unsent.setdefault(key, item)
 
-    def _request(self, items: dict[tuple[bytes, int], _Item]) -> Message:
+    def _request(self, items: dict[tuple[bytes, int], _Item]) -> Steps[Message]:
         # Imported here: a single broker never sends this request.
         from pykbroker.protocol.messages.alter_partition import (
             AlterPartitionRequest,
@@ -120,7 +123,9 @@ class AlterPartitionManager:
         )
 
         topics: dict[bytes, TopicData] = {}
-        for (topic_id, number), (_, proposal) in items.items():
+        for count, ((topic_id, number), (_, proposal)) in enumerate(items.items(), 1):
+            if not count % PIECE:
+                yield
             topics.setdefault(topic_id, TopicData(topic_id=topic_id)).partitions.append(
                 PartitionData(
                     partition_index=number,

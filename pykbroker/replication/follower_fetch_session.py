@@ -86,6 +86,10 @@ class FetchSessionHandler:
         """Removes a partition, if it is followed."""
         self._followed.pop(key, None)
 
+    def leave_all(self) -> None:
+        """Removes all partitions; a response that still comes changes none of them."""
+        self._followed.clear()
+
     def ready_at(self) -> float | None:
         """Earliest time, in seconds of trio's clock, at which a partition may be fetched; None without partitions."""
         return min((f.not_before for f in self._followed.values()), default=None)

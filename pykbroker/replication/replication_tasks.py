@@ -116,18 +116,29 @@ class ReplicationTasks:
         if len(first) <= CHANGED_AT_ONCE:
             for key in first:
                 self._follow_or_stop(key)
-        elif self._nursery is None:
-            for key in chain(first, changed):
-                self._follow_or_stop(key)
         else:
             # Meanwhile the fetchers leave out the partitions that do not follow under these epochs any more.
-            self._changes.append(chain(first, changed))
-            self._has_changes.set()
+            self._follow_in_turns(chain(first, changed))
 
     def follow_all(self) -> None:
         """Assigns all partitions to fetchers again: after offline logs were opened, or the disk became full or free."""
-        for partition in self._partitions.all():
-            self._follow(partition)
+        if self._partitions.environment.storage_failures.is_disk_full:
+            # At once: a fetch at a leader's log end would bring the replica back into the in-sync set.
+            self._leaders.clear()
+            for leader_id in list(self._fetchers):
+                self._fetchers[leader_id].session.leave_all()
+                self._end(leader_id)
+        else:
+            self._follow_in_turns((each.topic_id, each.partition) for each in list(self._partitions.all()))
+
+    def _follow_in_turns(self, keys: Iterator[Key]) -> None:
+        """Assigns partitions to fetchers, in turns with other tasks if the tasks of this class run."""
+        if self._nursery is None:
+            for key in keys:
+                self._follow_or_stop(key)
+        else:
+            self._changes.append(keys)
+            self._has_changes.set()
 
     def _follow_or_stop(self, key: Key) -> None:
         """Assigns a partition to a fetcher as its present state says."""
@@ -174,10 +185,14 @@ class ReplicationTasks:
         if len(fetcher.session):
             fetcher.wake_up()
         else:
-            del self._fetchers[leader_id]
-            scope = self._scopes.pop(leader_id, None)
-            if scope is not None:
-                scope.cancel()
+            self._end(leader_id)
+
+    def _end(self, leader_id: int) -> None:
+        """Ends a fetcher that has no partitions any more."""
+        del self._fetchers[leader_id]
+        scope = self._scopes.pop(leader_id, None)
+        if scope is not None:
+            scope.cancel()
 
     def _start(self, leader_id: int) -> Fetcher:
         settings = self._settings

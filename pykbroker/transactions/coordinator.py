@@ -2,8 +2,8 @@
 
 `Transaction` decides about one transactional id, `CoordinatorRuntime` does what is the same for each kind of
 coordinator. This module gets fresh producer ids, and passes decided transactions to `TransactionCompletion`; timeouts
-are in `timeouts`, the requests of administrators in `administration`. The state machine is imported when the first
-transactional id appears.
+are in `timeouts`, the requests of administrators in `administration`. The state machine is imported before the first
+shard.
 
 A state takes effect when its record is replicated. Until then the id is busy, even after the request got a timeout
 error, so that memory never differs from the log. (Kafka drops a state that is late, whose record may be replicated
@@ -47,6 +47,22 @@ if TYPE_CHECKING:
     from pykbroker.transactions.transaction import Outcome, Transaction
 
 log = logging.getLogger(__name__)
+
+SHARD_MODULES = (
+    "pykbroker.coordination.shard",
+    "pykbroker.transactions.states",
+    "pykbroker.transactions.state_log",
+    "pykbroker.transactions.transaction",
+    "pykbroker.transactions.shard",
+    "pykbroker.transactions.timeouts",
+    "pykbroker.transactions.events",
+    "pykbroker.controller.node_client",
+    "pykbroker.coordination.broker_sender",
+    "pykbroker.protocol.messages.write_txn_markers",
+    "pykbroker.transactions.marker_queue",
+    "pykbroker.transactions.completion",
+)
+"""Modules of a shard and of a transaction's end, in an order in which each imports few others."""
 
 
 class Answer(NamedTuple):
@@ -92,6 +108,7 @@ class TransactionCoordinator:
             make_shard=self._make_shard,
             deliver=self._deliver,
             append_timeout_ms=config.request_timeout_ms,
+            shard_modules=SHARD_MODULES,
         )
         self._completion: TransactionCompletion | None = None  # made when the first transaction ends
         self._remote: RemoteVerification | None = None  # made when an id's coordinator is another broker

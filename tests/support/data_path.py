@@ -118,7 +118,8 @@ class DataPath:
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)
-        unused: Any = SimpleNamespace(runtime=SimpleNamespace(load_missing=lambda: None))
+        runtime = SimpleNamespace(load_missing=lambda: None, import_shard=trio.lowlevel.checkpoint)
+        unused: Any = SimpleNamespace(runtime=runtime)
         self.services = Services(
             config=config,
             cluster_id="test",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -77,6 +79,24 @@ async def test_a_missing_topic_is_created_p_89(tmp_path: Path, version: int) -> 
         assert await rig.commit(7) == ErrorCode.NONE
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
     assert rig.created == [InternalTopic(OFFSETS_TOPIC, 50, 3, 1, configs)]
+
+
+@pytest.mark.parametrize("key_type", range(3))
+async def test_the_modules_of_shards_are_imported_before_their_topic_exists(tmp_path: Path, key_type: int) -> None:
+    rig = Rig(tmp_path, is_fresh=True)
+    imported: list[int] = []
+
+    def coordinator(number: int) -> Any:
+        async def import_shard() -> None:
+            imported.append(number)
+
+        runtime = SimpleNamespace(import_shard=import_shard)
+        return SimpleNamespace(runtime=runtime, request_topic_creation=lambda live_broker_count: None)
+
+    groups, transactions, share_state = map(coordinator, range(3))
+    rig.services = rig.services.replaced(groups=groups, transactions=transactions, share_state=share_state)
+    [found] = await find(rig, 6, "g:AAAAAAAAAAAAAAAAAAAAAA:0", key_type=key_type)
+    assert (found.error_code, imported) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [key_type])
 
 
 async def test_a_creation_that_fails_is_tried_again_p_89(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from pykbroker.protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicDataResponse,
 )
+from pykbroker.protocol.steps import PIECE
 from pykbroker.replication.alter_partition_manager import RETRY_S, AlterPartitionManager
 from pykbroker.replication.leadership import Proposal
 
@@ -165,3 +166,24 @@ async def test_a_newer_proposal_is_not_replaced_by_the_one_that_failed() -> None
         nursery.cancel_scope.cancel()
     assert sent == [[1, 2], [1]]
     assert partition.accepted == [((1, 2), 3, 5)]
+
+
+async def test_a_request_with_very_many_proposals_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that newer metadata has replaced meanwhile may be sent: the controller refuses it by its epochs."""
+    monkeypatch.setattr("pykbroker.controller.turns.TURN_S", -1.0)
+    partitions = [Partition(number) for number in range(10 * PIECE)]
+    controller = Controller(answer(ErrorCode.NONE, *range(10 * PIECE)))
+    manager = AlterPartitionManager(1, lambda: 10, controller)
+    for partition in partitions:
+        manager.submit(partition, partition.proposal)
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(manager.run)
+        while not controller.asked:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert turns >= 10
+    assert [numbers for _, numbers in controller.asked] == [list(range(10 * PIECE))]
+    assert all(partition.accepted for partition in partitions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,10 +127,8 @@ async def settled() -> None:
     await trio.sleep(10 * FETCH_S)
 
 
-async def test_many_new_partitions_are_followed_after_the_image_is_applied(
-    path: DataPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = Rig(path)
+def watch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the partitions that are given to their fetchers from now on."""
     given: list[int] = []
     follow: Callable[..., None] = ReplicationTasks._follow
 
@@ -138,6 +137,14 @@ async def test_many_new_partitions_are_followed_after_the_image_is_applied(
         follow(self, partition)
 
     monkeypatch.setattr(ReplicationTasks, "_follow", watched)
+    return given
+
+
+async def test_many_new_partitions_are_followed_after_the_image_is_applied(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(path)
+    given = watch(monkeypatch)
     async with rig.running():
         rig.apply(followed())
         assert not given
@@ -207,6 +214,48 @@ async def test_partitions_that_this_broker_leads_now_are_not_fetched_any_more(pa
         assert len(session) == COUNT
         assert finished(session.next_request(0.0, 0, 1)) is None
         await settled()
+        assert rig.leaders[LEADER].is_closed
+
+
+async def test_nothing_is_fetched_from_the_moment_at_which_the_disk_is_full(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor prepared, and no data are taken. The fetchers get their partitions back in turns with other tasks."""
+    rig = Rig(path)
+    failures = SimpleNamespace(is_disk_full=False)
+    monkeypatch.setattr(path.partitions.environment, "storage_failures", failures)
+    async with rig.running():
+        rig.apply(followed())
+        await settled()
+        session = rig.tasks._fetchers[LEADER].session
+        given = watch(monkeypatch)
+        rig.tasks.follow_all()
+        failures.is_disk_full = True
+        rig.tasks.follow_all()
+        assert not len(session)
+        assert finished(session.next_request(trio.current_time(), 0, 1)) is None
+        await settled()
+        assert rig.leaders.pop(LEADER).is_closed
+        assert not rig.tasks._fetchers
+        given.clear()
+        failures.is_disk_full = False
+        rig.tasks.follow_all()
+        assert not given
+        await settled()
+        assert sorted(given) == list(range(COUNT))
+        assert rig.leaders[LEADER].first == keys()
+
+
+async def test_a_topic_that_is_deleted_before_all_partitions_are_followed_again(path: DataPath) -> None:
+    rig = Rig(path)
+    async with rig.running():
+        rig.apply(topic_image("t", CHANGED_AT_ONCE, leader=LEADER, followers=(1,)))
+        await settled()
+        rig.tasks.follow_all()
+        rig.apply()
+        assert not rig.tasks._fetchers
+        await settled()
+        assert not rig.tasks._fetchers
         assert rig.leaders[LEADER].is_closed
 
 
