@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_PER_TURN = 200
-"""Partitions checked for lagging followers before other tasks may run."""
-
-
 CHANGED_AT_ONCE = 32
 """Partitions that are given to their fetchers in the step that applies an image. The rest of a large change follows in
 turns with other tasks, as in Kafka, whose ReplicaManager does it after the image is published."""
@@ -246,9 +242,7 @@ class ReplicationTasks:
         """Removes lagging followers from in-sync sets, twice per `replica.lag.time.max.ms` as Kafka does."""
         while True:
             await trio.sleep(self._settings.lag_time_max_ms / 2000)
-            for number, partition in enumerate(list(self._partitions.all())):
-                if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
-                    await trio.lowlevel.checkpoint()
+            async for partition in EachInTurns(list(self._partitions.all())):
                 partition.shrink_isr()
 
 

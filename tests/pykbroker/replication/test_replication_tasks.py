@@ -17,11 +17,14 @@ from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykbroker.protocol.steps import finished
+from pykbroker.replication.partition import Partition
 from pykbroker.replication.replication_tasks import CHANGED_AT_ONCE, ReplicationSettings, ReplicationTasks
 from tests.support.data_path import DataPath, cluster_image, topic_image
 
 COUNT = 3 * CHANGED_AT_ONCE
 LEADER = 2
+LAG_TIME_MAX_S = 30.0
+"""Default of `replica.lag.time.max.ms`."""
 FETCH_S = 0.1
 """Time that the leader takes to answer."""
 
@@ -169,6 +172,26 @@ async def test_all_partitions_are_followed_at_once_before_the_tasks_run(path: Da
     async with rig.running():
         await settled()
         assert rig.session().keys() == keys()
+
+
+async def test_in_sync_sets_shrink_in_turns(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower may lag with all partitions of a broker, and each change of an in-sync set is logged."""
+    looked_at: list[int] = []
+
+    class TaskSteps(trio.abc.Instrument):
+        count = 0
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.count += 1
+
+    steps = TaskSteps()
+    monkeypatch.setattr(Partition, "shrink_isr", lambda partition: looked_at.append(steps.count))
+    rig = Rig(path)
+    rig.apply(topic_image("t", COUNT, leader=1, followers=(LEADER,)))
+    trio.lowlevel.add_instrument(steps)
+    async with rig.running():
+        await trio.sleep(LAG_TIME_MAX_S / 2 + FETCH_S)
+    assert len(looked_at) == len(set(looked_at)) == COUNT
 
 
 async def test_a_topic_that_is_deleted_before_all_its_partitions_are_followed(path: DataPath) -> None:
