@@ -32,7 +32,6 @@ from pykbroker.quotas.throttling import NS_PER_PERCENT, RequestQuota
 from pykbroker.replication.directory_moves import DirectoryMoves
 from pykbroker.replication.directory_reports import DirectoryReports
 from pykbroker.replication.offset_waiters import OffsetWaiter
-from pykbroker.replication.replication_tasks import ReplicationTasks
 from pykbroker.security.tls import listener_tls
 from pykbroker.security.tls.connecting import with_tls
 from pykbroker.share_partitions.registry import SharePartitions
@@ -355,16 +354,6 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
     runtime = fake(now_ms=lambda: 5, shards={0: shard})
     await TransactionTimeouts(runtime, fake(), abort)._abort_timed_out()
     assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
-
-
-async def test_in_sync_sets_shrink_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykbroker.replication.replication_tasks.PARTITIONS_PER_TURN", 1)
-    shrunk: list[float] = []
-    partition = fake(shrink_isr=lambda: shrunk.append(trio.current_time()))
-    tasks = fake(_settings=fake(lag_time_max_ms=2000), _partitions=fake(all=lambda: [partition] * 2))
-    with trio.move_on_after(1.5):
-        await ReplicationTasks._shrink_isrs(tasks)
-    assert len(shrunk) == 2
 
 
 async def test_a_log_that_is_lost_between_two_names_is_offline() -> None:
