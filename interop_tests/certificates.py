@@ -34,7 +34,16 @@ class Authority:
         where = ("-keyout", str(self._key), "-out", str(self.certificate))
         run("openssl", "req", "-x509", *curve, *where, "-days", "30", "-subj", f"/CN={name}")
 
-    def issue(self, name: str, *, hosts: str = "", subject: str = "", is_rsa: bool = False) -> Path:
+    def issue(
+        self,
+        name: str,
+        *,
+        hosts: str = "",
+        subject: str = "",
+        is_rsa: bool = False,
+        rsa_bits: int = 2048,
+        digest: str = "sha256",
+    ) -> Path:
         """A PEM file with a private key (PKCS #8), its certificate and that of the authority.
 
         Args:
@@ -42,16 +51,18 @@ class Authority:
             hosts: alternative names as OpenSSL takes them: ``DNS:localhost,IP:127.0.0.1``.
             subject: subject as OpenSSL takes it, in place of the common name.
             is_rsa: True for a key of RSA; else one on a curve.
+            rsa_bits: size of a key of RSA.
+            digest: digest of the signature.
         """
         key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "crt"))
-        kind: tuple[str, ...] = ("rsa:2048",) if is_rsa else ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+        kind: tuple[str, ...] = (f"rsa:{rsa_bits}",) if is_rsa else ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
         where = ("-keyout", str(key), "-out", str(request))
         run("openssl", "req", "-newkey", *kind, "-nodes", *where, "-subj", subject or f"/O=Interop/CN={name}")
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={hosts}\n" if hosts else "basicConstraints=CA:FALSE\n")
         signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
         files = ("-in", str(request), "-out", str(certificate), "-extfile", str(extensions))
-        run("openssl", "x509", "-req", *signer, *files, "-days", "30")
+        run("openssl", "x509", "-req", f"-{digest}", *signer, *files, "-days", "30")
         path = self.folder / f"{name}.pem"
         path.write_text(key.read_text() + certificate.read_text() + self.certificate.read_text())
         return path

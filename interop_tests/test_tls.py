@@ -434,6 +434,22 @@ def test_plain_bytes_on_a_port_with_tls(open_broker: BrokerProcess, first: bytes
         assert "its first bytes are not TLS" in open_broker.log_text()
 
 
+@pytest.mark.client("Java tools")
+@pytest.mark.parametrize(("rsa_bits", "digest"), [(2048, "sha1"), (1024, "sha256")])
+def test_weak_key_stores(
+    start_broker: StartBroker, authority: Authority, java_libs: Path, tmp_path: Path, rsa_bits: int, digest: str
+) -> None:
+    """P-686: Java takes them on both sides. Clients on OpenSSL refuse them by themselves."""
+    name = f"weak-{digest}"
+    key = authority.issue(name, hosts=HOSTS, is_rsa=True, rsa_bits=rsa_bits, digest=digest)
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key)}
+    broker = start_broker(f"tls-{name}", settings, protocol="SSL")
+    admin = java_file(tmp_path, ssl_truststore_type="PEM", ssl_truststore_location=str(authority.certificate))
+    tools = JavaTools(java_libs, broker.bootstrap)
+    tools.check(TOPICS, "--create", "--topic", name, "--command-config", admin)
+    assert tools.check(TOPICS, "--list", "--command-config", admin).lines == [name]
+
+
 @pytest.mark.client("confluent-kafka")
 def test_sasl_ssl(start_broker: StartBroker, authority: Authority, unique: Callable[[str], str]) -> None:
     """A login inside of TLS. P-243: the listener has no certificates of clients unless its own prefix asks for them."""

@@ -7,6 +7,7 @@ the first such store is read.
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 import ssl
@@ -36,6 +37,14 @@ _BLOCK = re.compile(
     r"-----BEGIN ([A-Z0-9 ]+)-----\s*(?:[^\r\n]*:[^\r\n]*[\r\n]+)*[a-zA-Z0-9/+=\s]*-----END \1-----", re.ASCII
 )
 _CERTIFICATE_LABELS = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+_TOO_WEAK = {
+    "EE_KEY_TOO_SMALL": "its key is too small",
+    "CA_KEY_TOO_SMALL": "the key of its authority is too small",
+    "CA_MD_TOO_WEAK": "the digest of a signature is too weak",
+}
+"""OpenSSL's reasons for which it refuses certificates at its security level, and their meaning."""
+
+log = logging.getLogger(__name__)
 
 
 class KeyMaterial(NamedTuple):
@@ -56,6 +65,8 @@ class KeyMaterial(NamedTuple):
     def load_into(self, context: ssl.SSLContext) -> None:
         """Gives key and certificates to a context.
 
+        If OpenSSL refuses them as too weak, which Java does not, the context's security level becomes 0 (P-686).
+
         Raises:
             ConfigError: OpenSSL refuses them: a wrong password, or a key that does not fit.
         """
@@ -63,7 +74,18 @@ class KeyMaterial(NamedTuple):
         password = self.password or ""
         try:
             with _as_file(self.certificates) as certificates, _as_file(self.key) as key:
-                context.load_cert_chain(certificates, key, lambda: password)
+                try:
+                    context.load_cert_chain(certificates, key, lambda: password)
+                except ssl.SSLError as error:
+                    if error.reason not in _TOO_WEAK:
+                        raise
+                    log.warning(
+                        "OpenSSL refuses the certificate of %s in a key store (%s); it is used with security level 0, "
+                        "which allows weak certificates of peers, too. Take RSA keys of 2048 bits or more, and SHA-256",
+                        self.names.subject, _TOO_WEAK[error.reason],
+                    )  # fmt: skip
+                    _allow_weak_certificates(context)
+                    context.load_cert_chain(certificates, key, lambda: password)
         except (ssl.SSLError, ValueError) as error:
             why = openssl_reason(error)
             if "KEY_VALUES_MISMATCH" in why:
@@ -75,6 +97,12 @@ class KeyMaterial(NamedTuple):
             else:
                 why = f"OpenSSL cannot read the private key or a certificate: {why}"
             raise ConfigError("ssl.keystore", HIDDEN, f"Invalid keystore: {why}") from None
+
+
+def _allow_weak_certificates(context: ssl.SSLContext) -> None:
+    """Sets OpenSSL's security level to 0, and leaves versions and cipher suites as they are."""
+    suites = [suite["name"] for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+    context.set_ciphers(":".join(["@SECLEVEL=0", *suites]))
 
 
 def read_key_store(store: StoreSettings) -> list[KeyMaterial]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import ssl
 import sys
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
-from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
+from cryptography.x509 import (
+    CertificateBuilder,
+    Name,
+    NameAttribute,
+    load_pem_x509_certificate,
+    load_pem_x509_certificates,
+)
+from cryptography.x509.oid import NameOID
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.security.tls.contexts import Stores, client_context, server_context
@@ -30,6 +40,7 @@ from tests.pykbroker.security.tls.java_stores import (
     jks_key,
     jks_of,
 )
+from tests.pykbroker.security.tls.old_certificates import SHA1_AUTHORITY, SHA1_CERTIFICATE, SHA1_KEY
 
 SECRET = "open-sesame"
 
@@ -100,6 +111,46 @@ def test_pem_in_the_settings_and_in_files(tmp_path: Path) -> None:
     trusting_file = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(tmp_path / "ca.pem")}
     shaken(in_files, trusting_file)
     shaken(texts(server()), trusting(authority().certificate_pem))
+
+
+def test_certificates_that_openssl_finds_too_weak(caplog: pytest.LogCaptureFixture) -> None:
+    """P-686: signed with SHA-1, as in the key stores of older test suites; suites and versions stay as they are."""
+    weak = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": SHA1_KEY,
+        "ssl.keystore.certificate.chain": SHA1_CERTIFICATE,
+        **trusting(SHA1_AUTHORITY),
+    }
+    assert shaken(weak, weak).version() == "TLSv1.3"
+    assert "OpenSSL refuses the certificate of CN=broker in a key store (the digest of a signature" in caplog.text
+    contexts = []
+    for given in (weak, texts(server())):
+        settings = TlsSettings.read(given.get)
+        contexts.append(server_context(settings, Stores(settings)))
+    old, usual = contexts
+    assert old.security_level == 0
+    assert usual.security_level == ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).security_level > 0
+    assert old.get_ciphers() == usual.get_ciphers()
+    assert old.minimum_version == usual.minimum_version
+
+
+def test_a_key_that_openssl_finds_too_small(caplog: pytest.LogCaptureFixture) -> None:
+    """P-686: and cipher suites that the settings name."""
+    key = rsa.generate_private_key(65537, 1024)
+    name = Name([NameAttribute(NameOID.COMMON_NAME, "small")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = CertificateBuilder(name, name, key.public_key(), 5, now, now + datetime.timedelta(days=1))
+    certificate = builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+    small = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "ssl.keystore.certificate.chain": certificate,
+        "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        **trusting(certificate),
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert shaken(small, small).cipher() == ("ECDHE-RSA-AES128-GCM-SHA256", "TLSv1.2", 128)
+    assert "(its key is too small); it is used with security level 0" in caplog.text
 
 
 def test_an_encrypted_pem_key(tmp_path: Path) -> None:
