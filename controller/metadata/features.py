@@ -177,11 +177,11 @@ class UpdateFeatures(NamedTuple):
                 return Plan((), error)
             if update.name != KRAFT_VERSION:
                 records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
-        if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0 and any(
-            update.name == ELIGIBLE_LEADER_REPLICAS_VERSION for update in self.updates
-        ):
-            return Plan(() if self.validate_only else [*_min_isr_of_cluster_alone(image, context), *records], NO_ERROR)
-        return Plan(() if self.validate_only else records, NO_ERROR)
+        if self.validate_only:
+            return Plan((), NO_ERROR)
+        if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and updates[ELIGIBLE_LEADER_REPLICAS_VERSION].level > 0:
+            records = [*_min_isr_of_cluster_alone(image, context), *records]
+        return Plan(records, NO_ERROR)
 
 
 def _invalid(update: FeatureUpdate, reason: str) -> ApiError:

@@ -167,7 +167,10 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         return finished(self.assign_first(group, now_ms, wanted))
 
     def assign_first(self, group: StreamsGroup, now_ms: int, wanted: FirstAssignment) -> Steps[GroupResult]:
-        """The end of the initial delay; see `prepare_write`. Nothing, if a new delay has begun since then."""
+        """Ends the initial rebalance delay: the group gets its first assignment; see `prepare_write`.
+
+        The result is empty if a new delay has begun since the operation was prepared.
+        """
         if (TimerKind.INITIAL_REBALANCE, heartbeats.GROUP_TIMER) in group.timers:
             return GroupResult()
         return (yield from heartbeats.end_initial_delay(group, self.context(group.group_id, now_ms)))
