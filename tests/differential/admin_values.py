@@ -28,6 +28,7 @@ from pykbroker.protocol.messages import (
     list_transactions,
     unregister_broker,
 )
+from tests.differential.draws import Draws
 
 TOPICS = ("~t0", "~t0", "~t1", "~none", "", "a b", "__consumer_offsets")
 REPLICAS: tuple[list[int], ...] = ([1], [1], [2], [1, 1], [], [-1], [1, 2], [2, 1])
@@ -177,11 +178,11 @@ PATTERNS = (None, "", "~x0", "~x.*", ".*", "[", "~x(?<n>0)", "(?i)~X0", "x{2,1}"
 STATES = ("Stable", "stable", "Empty", "PreparingRebalance", "Dead", "Assigning", "NotReady", "nonsense", "", "Unknown")
 
 
-class AdminValues:
+class AdminValues(Draws):
     """Draws requests; all of them come from one random source."""
 
     def __init__(self, source: random.Random) -> None:
-        self.random = source
+        super().__init__(source)
         self._by_api: dict[str, Callable[[int], Message]] = {
             "create_topics": self._create_topics,
             "create_partitions": self._create_partitions,
@@ -214,12 +215,6 @@ class AdminValues:
         """A request of an API that is one of these, otherwise None."""
         draw = self._by_api.get(api)
         return draw(version) if draw is not None else None
-
-    def _pick(self, values: Any) -> Any:
-        return values[self.random.randrange(len(values))]
-
-    def _chance(self, share: float = 0.5) -> bool:
-        return self.random.random() < share
 
     def _some(self, values: Any, counts: tuple[int, ...] = (1, 1, 1, 2, 3, 0)) -> list[Any]:
         return [self._pick(values) for _ in range(self._pick(counts))]

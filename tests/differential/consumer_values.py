@@ -30,6 +30,7 @@ from pykbroker.protocol.messages import (
     offset_fetch,
     sync_group,
 )
+from tests.differential.draws import Draws
 from tests.differential.script import Ref, Step
 
 GROUPS = ("~g0", "~g0", "~g1", "~g2")
@@ -52,11 +53,11 @@ GROUP_CONFIGS = (
 )
 
 
-class ConsumerValues:
+class ConsumerValues(Draws):
     """Draws requests; all of them come from one random source."""
 
     def __init__(self, source: random.Random) -> None:
-        self.random = source
+        super().__init__(source)
         self._by_api: dict[str, Callable[[int], Message]] = {
             "consumer_group_heartbeat": self._heartbeat,
             "consumer_group_describe": lambda v: consumer_group_describe.ConsumerGroupDescribeRequest(
@@ -107,15 +108,6 @@ class ConsumerValues:
             Step(0, "create_topics", 7, create_topics.CreateTopicsRequest(topics=topics, timeout_ms=10_000)),
             *(Step(0, "consumer_group_heartbeat", 1, self._first_heartbeat(*pair)) for pair in joining),
         ]
-
-    def _pick(self, values: Any) -> Any:
-        return values[self.random.randrange(len(values))]
-
-    def _chance(self, share: float) -> bool:
-        return self.random.random() < share
-
-    def _mostly(self, usual: Any, *others: Any) -> Any:
-        return usual if self._chance(0.75) else self._pick(others)
 
     def _groups(self) -> list[str]:
         return [self._pick((*GROUPS, "~g9", "")) for _ in range(self._pick((1, 1, 2, 3)))]

@@ -33,6 +33,7 @@ from pykbroker.protocol.messages import (
     streams_group_heartbeat,
     write_share_group_state,
 )
+from tests.differential.draws import Draws
 from tests.differential.script import Records, Ref, Step
 
 GROUPS = ("~g0", "~g1")
@@ -56,11 +57,11 @@ DRAWN_CLIENT = -1
 """Number of the client instance id that the broker drew last."""
 
 
-class GroupValues:
+class GroupValues(Draws):
     """Draws requests; all of them come from one random source."""
 
     def __init__(self, source: random.Random, theme: str) -> None:
-        self.random = source
+        super().__init__(source)
         self.theme = theme
         self._by_api: dict[str, Callable[[int], Any]] = {
             "share_group_heartbeat": self._share_heartbeat,
@@ -168,15 +169,6 @@ class GroupValues:
         return steps
 
     # Drawing
-
-    def _pick(self, values: Any) -> Any:
-        return values[self.random.randrange(len(values))]
-
-    def _chance(self, share: float) -> bool:
-        return self.random.random() < share
-
-    def _mostly(self, usual: Any, *others: Any) -> Any:
-        return usual if self._chance(0.75) else self._pick(others)
 
     def _groups(self) -> list[str]:
         return [self._pick((*GROUPS, *GROUPS, "~g9", "")) for _ in range(self._pick((1, 1, 2)))]

@@ -34,6 +34,7 @@ from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopi
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pykbroker.requests.api_table import APIS
+from tests.differential.draws import Draws
 from tests.differential.script import DAMAGES, GUEST_HOST, HOST, Batch, Records, Ref
 from tests.pykbroker.groups.driver import subscription
 
@@ -168,11 +169,13 @@ KEPT = {
 """Fields whose unusual values make the answer a matter of speed, or change the whole broker."""
 
 
-class Values:
+class Values(Draws):
     """Draws values; all of them come from one random source."""
 
+    USUAL_SHARE = 0.7
+
     def __init__(self, source: random.Random) -> None:
-        self.random = source
+        super().__init__(source)
         self._by_field: dict[tuple[str, str], Callable[[int], Any]] = self._table_of_structs()
         self._by_name: dict[str, Callable[[int], Any]] = self._table_of_names()
 
@@ -348,12 +351,6 @@ class Values:
         )
 
     # Drawing
-
-    def _pick(self, values: Any) -> Any:
-        return values[self.random.randrange(len(values))]
-
-    def _mostly(self, usual: Any, *others: Any) -> Any:
-        return usual if self.random.random() < 0.7 else self._pick(others)
 
     def _by_kind(self, kind: str) -> Any:
         if kind == "bool":
