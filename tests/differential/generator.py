@@ -214,9 +214,8 @@ class Generator:
     def _step(self, api: str, spoil: int | None = None, connection: int | None = None) -> Step:
         entry = self._available[api]
         version = self.random.choice((entry.highest, self.random.randint(entry.lowest, entry.highest)))
-        request = self._admin_values.request(api, version) if self._admin_values is not None else None
-        request = self._consumer_values.request(api, version) if self._consumer_values is not None else request
-        request = request or self._group_values.request(api, version)
+        whole = self._admin_values or self._consumer_values or self._group_values
+        request = whole.request(api, version) or self._group_values.request(api, version)
         request = request or self._filled(message_type(api, "Request"), version)
         if connection is None:
             connection = self._group_values.connection(api, request)

@@ -648,4 +648,4 @@ DYNAMIC_ONLY_CONFIGS = (
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-"""Keys that exist only as dynamic settings: replication throttles, in bytes per second."""
+"""Keys that exist only as dynamic settings, in Kafka's order (P-696): replication throttles, in bytes per second."""

@@ -117,5 +117,6 @@ def test_the_modules_of_a_shard_are_imported_in_steps(
     command = [sys.executable, "-c", NEW_MODULES, str(tmp_path), topic, case, names[-1]]
     answer = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     counts = json.loads(answer.stdout)
-    assert len(counts) >= len(names)
+    # A log's load imports its own module first, with groups in a step of its own.
+    assert len(counts) == len(names) + (topic == OFFSETS_TOPIC and case != "asked")
     assert max(counts) <= sum(counts) / 4
