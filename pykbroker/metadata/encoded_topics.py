@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 
@@ -33,7 +33,8 @@ KEPT_S = 60.0
 by default: with several clients the topics stay, and a broker without clients keeps none."""
 
 STRAY_MAX = 64
-"""Number of deleted topics that may stay in the cache before they are removed."""
+"""Number of deleted topics that may stay in the cache before they are removed: an answer that is encoded in turns may
+store a topic after its deletion."""
 
 
 class Shape:
@@ -115,6 +116,11 @@ class EncodedTopicSet:
         self._images[topic.topic_id] = topic
         self._encoded[topic.topic_id] = encoded
 
+    def remove(self, topic_id: bytes) -> None:
+        """Frees a topic, if it is stored."""
+        if self._images.pop(topic_id, None) is not None:
+            del self._encoded[topic_id]
+
 
 class EncodedTopics:
     """The encoded topics of each listener and layout, the most recently used last, and the shapes that they share."""
@@ -143,6 +149,12 @@ class EncodedTopics:
             del self._sets[next(iter(self._sets))]
         found.used_at = now_s
         return found
+
+    def remove_topics(self, topics: Iterable[TopicImage]) -> None:
+        """Frees deleted topics: the image of one with 10,000 partitions has more than a megabyte."""
+        for encoded in self._sets.values():
+            for topic in topics:
+                encoded.remove(topic.topic_id)
 
     def release_unused(self, now_s: float) -> None:
         """Frees the sets that were not used for `KEPT_S`, and the shapes with the last of them."""

@@ -59,6 +59,7 @@ class MetadataCache:
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Replaces the image. A subscriber of metadata changes."""
         self.image = new
+        self.encoded_topics.remove_topics(new.delta.deleted_topics)
 
     @property
     def expected_broker_count(self) -> int:

@@ -10,13 +10,15 @@ from pykbroker.config.definitions import ConfigError
 from pykbroker.controller.metadata.image import CLIENT_METRICS_RESOURCE
 
 if TYPE_CHECKING:
-    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.security.connection_info import ConnectionInfo
     from pykbroker.telemetry.client_instances import ClientInstances
     from pykbroker.telemetry.receivers import TelemetryContext, TelemetryPayload, TelemetryReceiver
 
 log = logging.getLogger(__name__)
+
+Configs = Mapping[tuple[int, str], Mapping[str, str]]
+"""(resource type, resource name) -> {key: value}, as in a ClusterImage."""
 
 
 class ClientTelemetry:
@@ -30,7 +32,8 @@ class ClientTelemetry:
         self._names: tuple[str, ...] = ()
         self._receivers: list[TelemetryReceiver] = []
         self._instances: ClientInstances | None = None
-        self._image: ClusterImage | None = None
+        # Configs of the image that the subscriptions are from: the whole image would keep deleted topics.
+        self._configs: Configs = {}
 
     def load(self) -> None:
         """Loads the receivers of the present settings.
@@ -61,13 +64,12 @@ class ClientTelemetry:
 
         if self._instances is None:
             self._instances = ClientInstances()
-        image = self._metadata.image
-        if self._image is not image:
-            before = {} if self._image is None else _client_metrics(self._image)
-            now = _client_metrics(image)
+        configs = self._metadata.image.configs
+        if self._configs is not configs:
+            before, now = _client_metrics(self._configs), _client_metrics(configs)
             if now != before:
                 self._instances.set_subscriptions([Subscription.from_configs(now[name]) for name in in_map_order(now)])
-            self._image = image
+            self._configs = configs
         return self._instances
 
     def watch(self, connection: ConnectionInfo) -> None:
@@ -85,9 +87,9 @@ class ClientTelemetry:
             receiver.export_metrics(context, payload)
 
 
-def _client_metrics(image: ClusterImage) -> dict[str, Mapping[str, str]]:
+def _client_metrics(resources: Configs) -> dict[str, Mapping[str, str]]:
     return {
         name: configs
-        for (resource_type, name), configs in image.configs.items()
+        for (resource_type, name), configs in resources.items()
         if resource_type == CLIENT_METRICS_RESOURCE and configs
     }

@@ -258,6 +258,23 @@ def test_what_is_kept_has_bounds() -> None:
     assert len(kept.shapes) <= len(cache.image.topics_by_id) + STRAY_MAX + 1
 
 
+def test_a_deleted_topic_is_freed_at_once() -> None:
+    """Its image is large if it had many partitions, and clients that ask for others would keep it."""
+    services = make_services(None, (1,))
+    cache = services.metadata
+    services.controller.submit_now(CreateTopics([NewTopic("large", 1000), NewTopic("other", 2)]))  # type: ignore[attr-defined]
+    for version in (8, 12):
+        trio.run(handle_metadata, make_context(version, services=services), MetadataRequest(topics=None))
+    encoded = [cache.encoded_topics.for_client(cache.image, "PLAINTEXT", version, 0.0) for version in (8, 12)]
+    assert [len(topics) for topics in encoded] == [2, 2]
+    old = cache.image
+    large, other = old.topics_by_name["large"], old.topics_by_name["other"]
+    cache.apply(old, apply_records(old, [RemoveTopicRecord(topic_id=large.topic_id)]))
+    assert [len(topics) for topics in encoded] == [1, 1]
+    assert not any(topics.get(large) for topics in encoded)
+    assert all(topics.get(other) for topics in encoded)
+
+
 def test_others_have_their_turns_and_the_answer_is_of_one_image() -> None:
     """A request for 10,000 partitions goes on while topics are deleted, and answers as of its beginning."""
     services = make_services()
