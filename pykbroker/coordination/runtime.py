@@ -172,7 +172,9 @@ class CoordinatorRuntime(Generic[Shard]):
                 while True:
                     deadlines_ms = (self._deadlines.first_ms, *(at_ms for at_ms, _ in self._tasks.values()))
                     await self._timer.wait_until(deadlines_ms)
-                    await self._run_tasks(self.expire_due())
+                    now_ms = self.expire_due()
+                    for name in [name for name, (at_ms, _) in self._tasks.items() if at_ms <= now_ms]:
+                        await self._tasks.pop(name)[1]()
             finally:
                 # A connection that ends with the broker may still send requests; nothing follows replication by then.
                 self.has_ended = True
@@ -473,10 +475,6 @@ class CoordinatorRuntime(Generic[Shard]):
         if name not in self._tasks:
             self._tasks[name] = (self.now_ms() + delay_ms, task)
             self._timer.wake()
-
-    async def _run_tasks(self, now_ms: int) -> None:
-        for name in [name for name, (at_ms, _) in self._tasks.items() if at_ms <= now_ms]:
-            await self._tasks.pop(name)[1]()
 
     def plan_timer(self, number: int, shard: Shard, key: str) -> None:
         """Plans the timer of a key by the shard's `wake_ms`; called directly after a change of the timer alone."""

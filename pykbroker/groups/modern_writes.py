@@ -117,7 +117,7 @@ def streams_heartbeat(
     context = shard.streams.context(group_id, now_ms, client_id, client_host)
     try:
         if prepared is not None and prepared.is_current(group, shard.streams):
-            result = shard.streams.finish_beat(prepared, request, context)
+            result = shard.streams.finish_heartbeat(prepared, request, context)
         else:
             result = shard.streams.heartbeat(request, group, context)
     except GroupError as error:
@@ -159,7 +159,7 @@ class Heartbeat(NamedTuple):
         """Computes it in steps, as far as it can be; see `prepare_write`."""
         groups, arguments = self.groups_of(shard), (request, *client)
         is_joining = request.member_epoch == 0
-        return prepare_write(groups, shard.any_group, clock_ms, type(groups).beat, arguments, is_joining)
+        return prepare_write(groups, shard.any_group, clock_ms, type(groups).compute_heartbeat, arguments, is_joining)
 
 
 class FollowUp:

@@ -48,7 +48,7 @@ class PartitionKey(NamedTuple):
 
 
 class FetchedPartition:
-    """Fetch parameters of a client for one partition; in a session also what the client has been told.
+    """Fetch parameters of a client for one partition; in a session also the offsets last sent to the client.
 
     Attributes:
         topic_name: the topic that had the id of `key` when a request looked it up; empty before that. A session keeps

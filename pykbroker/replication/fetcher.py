@@ -12,7 +12,7 @@ import trio
 
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.controller.turns import in_turns
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.list_offsets import (
     EARLIEST,
@@ -157,5 +157,6 @@ class Fetcher:
                 if answer.error_code == ErrorCode.NONE:
                     offset: int = answer.offset
                     return offset
-                log.info("%s: leader %d refuses ListOffsets: error %d", partition, self._leader_id, answer.error_code)
+                code = answered_error(answer.error_code)
+                log.info("%s: leader %d refuses ListOffsets: %s", partition, self._leader_id, code.name)
         return None

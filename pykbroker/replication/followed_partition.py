@@ -190,10 +190,10 @@ class FollowedPartition:
             return Outcome.GO_ON
         try:
             if leader_end < end:
-                log.warning("%s: the leader's log ends at %d, this one at %d: truncated", partition, leader_end, end)
+                log.warning("%s: truncated from %d to %d, the end of the leader's log", partition, end, leader_end)
                 partition.replica.truncate_to(leader_end, now_ms)
             elif leader_start > end:
-                log.warning("%s: the leader's log begins at %d, beyond this one's end %d", partition, leader_start, end)
+                log.warning("%s: emptied: it ended at %d, the leader's log begins at %d", partition, end, leader_start)
                 partition.replica.truncate_fully_and_start_at(leader_start, now_ms)
         except LogError as error:
             log.error("%s: cannot be truncated for now: %s", partition, error_code_for(error).name)

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pykbroker.named_tuple import NamedTuple
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_codes import ErrorCode, answered_error
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from pykbroker.protocol.steps import PIECE, Steps
 from pykbroker.replication.fetch_sessions import INITIAL_EPOCH, next_session_epoch
@@ -198,7 +198,7 @@ class FetchSessionHandler:
             The partitions out of range, which need start and end of the leader's log.
         """
         if response.error_code:
-            log.info("fetch session %d ends: error %d", self._session_id, response.error_code)
+            log.info("fetch session %d ends: %s", self._session_id, answered_error(response.error_code).name)
             self._begin_anew()
             if response.error_code not in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

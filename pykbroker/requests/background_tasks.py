@@ -43,6 +43,6 @@ async def _work(ended: Completion, work: Callable[..., Awaitable[object]], argum
     try:
         await work(*arguments)
     except Exception:
-        log.exception("an unexpected error in work behind a request")
+        log.exception("a background task of a request failed with an unexpected error")
     finally:
         ended.complete()

@@ -1,4 +1,8 @@
-"""All share partitions that this broker leads, and the share sessions of their members."""
+"""The leaders of share partitions on this broker, the share sessions of members, and the task that ends locks.
+
+A leader is made by the first request for its share partition (`find_or_load`). It ends when this broker no longer leads
+the topic partition, when the connection of the group's last session closes, or when share groups are disabled.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,10 @@ class SharePartitions:
         partitions: the topic partitions of this broker.
         persister: the way to the share coordinator.
         clock: time of day.
-        nursery: for writes and loads in the background; `run` must be running for locks to expire.
+        nursery: for loads and writes in the background. Locks expire while `run` runs.
 
     Attributes:
-        sessions: the share sessions.
+        sessions: the share sessions of members on this broker.
     """
 
     def __init__(

@@ -63,10 +63,10 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, ConsumerGroupValues]):
     ) -> HeartbeatContext:
         return HeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host, may_describe)
 
-    def beat(
+    def compute_heartbeat(
         self, group: ConsumerGroup, now_ms: int, request: ConsumerGroupHeartbeatRequest, *client: Any
     ) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+        """Computes a heartbeat that does not leave, and encodes its records; see `prepare_write`.
 
         `client` are the arguments of `context` that describe the client.
         """

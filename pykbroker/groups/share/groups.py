@@ -61,10 +61,10 @@ class ShareGroups(ModernGroups[ShareGroup, ShareGroupValues]):
     def context(self, group_id: str, now_ms: int, client_id: str, client_host: str) -> ShareHeartbeatContext:
         return ShareHeartbeatContext(self.settings_of(group_id), self.topics, now_ms, client_id, client_host)
 
-    def beat(
+    def compute_heartbeat(
         self, group: ShareGroup, now_ms: int, request: ShareGroupHeartbeatRequest, *client: Any
     ) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, with its records encoded; see `prepare_write`.
+        """Computes a heartbeat that does not leave, and encodes its records; see `prepare_write`.
 
         `client` are the arguments of `context` that describe the client.
         """

@@ -111,22 +111,22 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         self.keep_soft_state(group)
         return result
 
-    def beat(
+    def compute_heartbeat(
         self, group: StreamsGroup, now_ms: int, request: StreamsGroupHeartbeatRequest, *client: str
     ) -> Steps[GroupResult]:
-        """A heartbeat that does not leave, without its response; see `prepare_write`. `finish_beat` must follow.
+        """Computes a heartbeat that does not leave, without its response; see `prepare_write`.
 
-        `client` are the arguments of `context` that describe the client.
+        `finish_heartbeat` must follow. `client` are the arguments of `context` that describe the client.
         """
         context = self.context(group.group_id, now_ms, *client)
         result = GroupResult(applies_at_append=True)
         result.response = yield from heartbeats.heartbeat(group, request, context, result)
         return result
 
-    def finish_beat(
+    def finish_heartbeat(
         self, prepared: PreparedWrite, request: StreamsGroupHeartbeatRequest, context: StreamsHeartbeatContext
     ) -> GroupResult:
-        """Result of a heartbeat that `beat` has computed.
+        """Result of a heartbeat that `compute_heartbeat` has computed.
 
         Raises:
             GroupError: the request is refused.
@@ -161,15 +161,17 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         """Fences the member whose timer is due, or ends the initial delay; None if there is nothing to do."""
         if due.kind is not TimerKind.INITIAL_REBALANCE:
             return super().run_timer(group, due, now_ms)
-        wanted = FirstAssignment(group.group_id)
         if group.size > LARGE:
-            return GroupResult(first_assignment=wanted)
-        return finished(self.assign_first(group, now_ms, wanted))
+            return GroupResult(first_assignment=FirstAssignment(group.group_id))
+        return finished(self.assign_first(group, now_ms))
 
-    def assign_first(self, group: StreamsGroup, now_ms: int, wanted: FirstAssignment) -> Steps[GroupResult]:
+    def assign_first(
+        self, group: StreamsGroup, now_ms: int, _request: FirstAssignment | None = None
+    ) -> Steps[GroupResult]:
         """Ends the initial rebalance delay: the group gets its first assignment; see `prepare_write`.
 
-        The result is empty if a new delay has begun since the operation was prepared.
+        `_request` has nothing but the group's id. The result is empty if a new delay has begun since the operation was
+        prepared.
         """
         if (TimerKind.INITIAL_REBALANCE, heartbeats.GROUP_TIMER) in group.timers:
             return GroupResult()

@@ -65,10 +65,10 @@ class StreamsGroupRequests:
         response: StreamsGroupHeartbeatResponse = await self._runtime.confirmed(group_id, write)
         return response, write.result.missing_topics if response.error_code == ErrorCode.NONE else {}
 
-    async def assign_first(self, wanted: FirstAssignment) -> None:
+    async def assign_first(self, request: FirstAssignment) -> None:
         """Computes the first assignment of a large group, in turns with requests; else its next heartbeat does."""
         with suppress(CoordinatorError):
-            await self._large.begin_write(modern_writes.FIRST_ASSIGNMENT, wanted)
+            await self._large.begin_write(modern_writes.FIRST_ASSIGNMENT, request)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of a group on this broker; 0 if this broker does not coordinate it."""

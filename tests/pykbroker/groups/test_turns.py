@@ -476,14 +476,14 @@ async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other
     rig, names = large_rig, [f"m{number}" for number in range(5)]
     async with rig.running():
         groups = groups_of(rig, kind)
-        beaten: list[str] = []
-        original = type(groups).beat
+        computed: list[str] = []
+        original = type(groups).compute_heartbeat
 
-        def beat(self: Any, group: Any, now_ms: int, request: Any, *client: Any) -> Any:
-            beaten.append(request.member_id)
+        def compute(self: Any, group: Any, now_ms: int, request: Any, *client: Any) -> Any:
+            computed.append(request.member_id)
             return original(self, group, now_ms, request, *client)
 
-        monkeypatch.setattr(type(groups), "beat", beat)
+        monkeypatch.setattr(type(groups), "compute_heartbeat", compute)
         codes: list[int] = []
 
         async def join(member_id: str) -> None:
@@ -496,11 +496,11 @@ async def test_members_that_join_a_large_group_at_once_do_so_one_after_the_other
         assert codes == [ErrorCode.NONE] * len(names)
         assert sorted(groups.by_id["g"].members) == names
         if kind != "share":
-            assert sorted(beaten) == names
+            assert sorted(computed) == names
             assert groups.by_id["g"].epoch == len(names) + 1
         else:
             # The share coordinator initializes partitions meanwhile, which changes the group, too.
-            assert set(beaten) == set(names)
+            assert set(computed) == set(names)
         with trio.fail_after(5):
             while getattr(rig.groups, kind)._large._turns:
                 await trio.lowlevel.checkpoint()

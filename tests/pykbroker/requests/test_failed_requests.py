@@ -129,6 +129,7 @@ async def test_unexpected_errors_behind_a_request_are_logged(caplog: pytest.LogC
     asked.services.controller.submit = submit
     codes = await beside_tasks(asked.services, create_missing_topics, asked, ["t"])
     assert codes == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "a background task of a request failed with an unexpected error" in caplog.text
     assert "ValueError: a defect" in caplog.text
 
 
