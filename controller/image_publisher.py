@@ -7,7 +7,6 @@ thousands of partitions is done before, in steps between which other tasks run (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
@@ -16,9 +15,9 @@ from pykbroker.controller.metadata.image import (
     ImageDelta,
     UnsupportedMetadataVersion,
 )
-from pykbroker.controller.metadata.image_builder import apply_in_steps, apply_records
+from pykbroker.controller.metadata.image_builder import ImageBuilder, apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
-from pykbroker.controller.metadata.record_framing import decode_in_steps
+from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.protocol.steps import Steps, finished
@@ -127,20 +126,19 @@ class ImagePublisher:
         Raises:
             StorageError: the records cannot be read.
         """
-        records: list[Any] = []
         offset = epoch = timestamp_ms = -1
-        image, first = self.image, self.applied
+        builder, first = ImageBuilder(self.image), self.applied
         last = first
         for batch in storage.read(first.offset, end_offset):
             last = OffsetAndEpoch(batch.last_offset + 1, batch.epoch)
             if batch.values:
-                yield from decode_in_steps(batch.values, records)
+                # Record by record: to free thousands of them at once would take longer than a turn.
+                yield from builder.replay_in_steps(map(decode_record, batch.values))
                 offset, epoch, timestamp_ms = batch.last_offset, batch.epoch, batch.timestamp_ms
         assert last.offset == end_offset, (last, end_offset)
-        if not records:
+        if offset < 0:
             return None, first, last
-        after = yield from apply_in_steps(image, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
-        return after, first, last
+        return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms), first, last
 
     def publish_read(self, image: ClusterImage | None, first: OffsetAndEpoch, last: OffsetAndEpoch) -> bool:
         """Publishes the result of `read_in_steps`. Does nothing and returns False if a snapshot has come since."""

@@ -53,10 +53,7 @@ def apply_in_steps(
 ) -> Steps[ClusterImage]:
     """As `apply_records`, in steps."""
     builder = ImageBuilder(image)
-    rest = iter(records)
-    while piece := list(islice(rest, PIECE)):
-        builder.replay(piece)
-        yield
+    yield from builder.replay_in_steps(records)
     return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
@@ -114,6 +111,13 @@ class ImageBuilder:
                 self._transaction = []
             else:
                 _HANDLERS[kind](self, record)
+
+    def replay_in_steps(self, records: Iterable[Any]) -> Steps[None]:
+        """As `replay`, in steps, each of which takes the next records from the iterable and keeps none of them."""
+        rest = iter(records)
+        while piece := list(islice(rest, PIECE)):
+            self.replay(piece)
+            yield
 
     def build(self, *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
         """The finished image. `offset`, `epoch` and `timestamp_ms` are those of the last record applied."""

@@ -6,7 +6,6 @@ A record of `__cluster_metadata` has one of them as its value; its key is null.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Any
 
 from pykbroker.protocol.codec import decode_from, encode_behind
@@ -19,7 +18,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from pykbroker.protocol.steps import PIECE, Steps, finished, list_in_steps
+from pykbroker.protocol.steps import Steps, finished, list_in_steps
 
 FRAME_VERSION = 1
 
@@ -100,14 +99,6 @@ def decode_record(value: bytes | memoryview | None) -> Any:
             f"{kind.__name__} has {kind.VERSIONS}; was the log written by newer software?",
         )
     return decode_from(kind, version, value, position)[0]
-
-
-def decode_in_steps(values: Iterable[bytes], records: list[Any]) -> Steps[None]:
-    """Adds the records of several values to `records`, in steps. Raises as `decode_record`."""
-    rest = iter(values)
-    while piece := list(islice(rest, PIECE)):
-        records += map(decode_record, piece)
-        yield
 
 
 def _error(version: int, field: str, position: int, reason: str) -> DecodeError:

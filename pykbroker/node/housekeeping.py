@@ -339,7 +339,10 @@ async def _clean_logs(services: BrokerServices) -> None:
     cleaner: LogCleaner | None = None
     while True:
         await _cleaner_backoff(services)
-        if not any(_may_be_compacted(partition.log) for partition in services.partitions.all()):
+        async for partition in EachInTurns(list(services.partitions.all())):
+            if _may_be_compacted(partition.log):
+                break
+        else:
             continue
         if cleaner is None:
             # Most brokers never compact, so they do not import the cleaner.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ import trio.testing
 
 from pykbroker.controller import turns
 from pykbroker.controller.command_queue import CommandQueue, PendingCommand, not_leader
-from pykbroker.controller.image_publisher import LARGE
+from pykbroker.controller.image_publisher import LARGE, ImagePublisher
 from pykbroker.controller.metadata.acls import AclFilter, DeleteAcls
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, LARGE_DELETION, TOPIC_RESOURCE, ClusterImage
+from pykbroker.controller.metadata.image_builder import ImageBuilder
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
+from pykbroker.controller.metadata.record_framing import encode_records
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
     CreateTopics,
@@ -26,10 +30,13 @@ from pykbroker.controller.metadata.topics import (
     TopicReference,
 )
 from pykbroker.controller.raft import local_messages as local
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft_storage import CommittedBatch
 from pykbroker.protocol.acl_codes import LITERAL
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import TopicRecord
 from pykbroker.protocol.records.batch import RecordFrames
-from pykbroker.protocol.steps import Steps, finished
+from pykbroker.protocol.steps import PIECE, Steps, finished
 from tests.controller.nodes import register_broker, running
 from tests.controller.test_three_nodes import quorum
 from tests.controller.world import World
@@ -329,3 +336,31 @@ async def test_work_whose_caller_is_cancelled_is_closed_at_once() -> None:
             assert released == [True]
             raise
     assert scope.cancelled_caught
+
+
+def test_records_that_are_read_from_the_log_go_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To free thousands of them in the last step would take longer than a turn."""
+    records = (TopicRecord(name=f"t{number}", topic_id=number.to_bytes(16, "big")) for number in range(2 * COUNT))
+    values = encode_records(records, 7)
+    batches = [
+        CommittedBatch(0, COUNT - 1, 1, 10, iter(values[:COUNT])),
+        CommittedBatch(COUNT, COUNT, 2, 11, ()),  # a control batch
+        CommittedBatch(COUNT + 1, 2 * COUNT, 2, 12, iter(values[COUNT:])),
+    ]
+    storage: Any = SimpleNamespace(read=lambda start_offset, end_offset: iter(batches))
+    alive: list[int] = []
+    build: Callable[..., ClusterImage] = ImageBuilder.build
+
+    def watched(builder: ImageBuilder, **last: int) -> ClusterImage:
+        alive.append(sum(type(each) is TopicRecord for each in gc.get_objects()))
+        return build(builder, **last)
+
+    monkeypatch.setattr(ImageBuilder, "build", watched)
+    gc.collect()
+    before = sum(type(each) is TopicRecord for each in gc.get_objects())
+    image, first, last = finished(ImagePublisher(100).read_in_steps(storage, 2 * COUNT + 1))
+    assert alive[0] - before <= PIECE
+    assert image is not None
+    assert len(image.topics_by_name) == len(image.delta.created_topics) == 2 * COUNT
+    assert (image.offset, image.epoch, image.timestamp_ms) == (2 * COUNT, 2, 12)
+    assert (first, last) == (OffsetAndEpoch(0, 0), OffsetAndEpoch(2 * COUNT + 1, 2))

@@ -9,6 +9,15 @@ from typing import Any
 import trio
 
 
+class TaskSteps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
 class Turns:
     """A task that counts its turns, and has an effect in one of them."""
 

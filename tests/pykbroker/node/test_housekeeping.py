@@ -28,7 +28,7 @@ from pykbroker.node import housekeeping
 from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
-from tests.support.turns import with_turns
+from tests.support.turns import TaskSteps, with_turns
 
 Result = TypeVar("Result")
 
@@ -511,6 +511,40 @@ async def test_other_tasks_run_between_the_logs_of_a_broker_with_many(
     ):
         _, turns = await with_turns(work(path.services))
         assert turns >= 3
+    path.close()
+
+
+async def test_other_tasks_run_while_the_cleaner_looks_for_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that is deleted meanwhile does not keep the cleaner from a log behind it."""
+    monkeypatch.setattr(task_turns, "TURN_S", -1.0)
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    configs = {"keyed": settings}
+    before = cluster_image(topic_image("a", 9), topic_image("keyed"), configs=configs)
+    after = cluster_image(topic_image("keyed"), configs=configs)
+    after.delta = delta_between(before, after)
+    path = DataPath(tmp_path, before)
+    path.services.run_in_thread = InPlace().run
+    keyed = path.partitions.get("keyed", 0)
+    assert keyed is not None
+    for _ in range(4):
+        keyed.append_as_leader(bytearray(batch(1, size=600_000, key=b"k")), NOW_MS)
+    steps = TaskSteps()
+    looked_at: list[int] = []
+    may_be_compacted = housekeeping._may_be_compacted
+
+    def look(log: PartitionLog) -> bool:
+        looked_at.append(steps.count)
+        if len(looked_at) == 3:
+            path.partitions.apply(before, after)
+        return may_be_compacted(log)
+
+    monkeypatch.setattr(housekeeping, "_may_be_compacted", look)
+    trio.lowlevel.add_instrument(steps)
+    await keep(path, 1.5 * path.services.config.log.cleaner_backoff_ms / 1000)
+    assert len(looked_at) == len(set(looked_at)) == 10
+    assert keyed.log.size_bytes < 1_300_000
     path.close()
 
 

@@ -20,6 +20,7 @@ from pykbroker.protocol.steps import finished
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.replication_tasks import CHANGED_AT_ONCE, ReplicationSettings, ReplicationTasks
 from tests.support.data_path import DataPath, cluster_image, topic_image
+from tests.support.turns import TaskSteps
 
 COUNT = 3 * CHANGED_AT_ONCE
 LEADER = 2
@@ -177,13 +178,6 @@ async def test_all_partitions_are_followed_at_once_before_the_tasks_run(path: Da
 async def test_in_sync_sets_shrink_in_turns(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower may lag with all partitions of a broker, and each change of an in-sync set is logged."""
     looked_at: list[int] = []
-
-    class TaskSteps(trio.abc.Instrument):
-        count = 0
-
-        def before_task_step(self, task: trio.lowlevel.Task) -> None:
-            self.count += 1
-
     steps = TaskSteps()
     monkeypatch.setattr(Partition, "shrink_isr", lambda partition: looked_at.append(steps.count))
     rig = Rig(path)
