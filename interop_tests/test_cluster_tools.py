@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from interop_tests.java_tools import (
     TOPICS,
     JavaTools,
 )
+from interop_tests.wire import Connection, request_header, string
 
 pytestmark = [
     pytest.mark.java,
@@ -32,6 +34,8 @@ pytestmark = [
     pytest.mark.client("Java tools"),
 ]
 
+DELETE_TOPICS = 20
+UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER = 3, 41
 THROTTLE = 2_000_000
 RECORD_BYTES = 50_000
 
@@ -81,6 +85,34 @@ def test_describe_quorum(tools: JavaTools, cluster: Cluster) -> None:
         assert int(rows[victim]["Lag"]) > int(rows[other]["Lag"])
     finally:
         cluster.nodes[victim].start()
+
+
+def test_topics_at_a_controller_that_is_not_active(cluster: Cluster, name: str) -> None:
+    """P-685: each controller refuses to delete unknown topics by what it knows itself; only the active one deletes."""
+    cluster.wait_until_whole()
+    create_topic(cluster.bootstrap, name)
+    active = cluster.controller()
+    names = "no-1", "no-2"
+    for node_id, node in cluster.nodes.items():
+        with Connection(node.overrides["listeners"].rpartition("://")[2]) as connection:
+            assert errors_of_deletion(connection, *names) == dict.fromkeys(names, UNKNOWN_TOPIC_OR_PARTITION)
+            if node_id != active:
+                both = "no-1", name
+                assert errors_of_deletion(connection, *both) == dict.fromkeys(both, NOT_CONTROLLER)
+
+
+def errors_of_deletion(connection: Connection, *topics: str) -> dict[str, int]:
+    """Error codes by name, by DeleteTopics version 3."""
+    names = b"".join(map(string, topics))
+    body = struct.pack(">i", len(topics)) + names + struct.pack(">i", 10_000)
+    reply = connection.exchange(request_header(DELETE_TOPICS, 3) + body)
+    errors, position = {}, 12  # after correlation id, throttle time and number of topics
+    while position < len(reply):
+        (length,) = struct.unpack_from(">h", reply, position)
+        name, error = struct.unpack_from(f">{length}sh", reply, position + 2)
+        errors[name.decode()] = error
+        position += 2 + length + 2
+    return errors
 
 
 def test_under_replicated_partitions(tools: JavaTools, cluster: Cluster, name: str) -> None:

@@ -23,6 +23,7 @@ TEXTS: Mapping[ErrorCode, str] = {
         "There is no leader for this topic-partition as we are in the middle of a leadership election."
     ),
     ErrorCode.NETWORK_EXCEPTION: "The server disconnected before a response was received.",
+    ErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
     ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
     ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",

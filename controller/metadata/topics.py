@@ -156,7 +156,9 @@ class DeleteTopics(NamedTuple):
     topics: Sequence[TopicReference]
     charge: Charge = no_charge
 
-    def plan_in_steps(self, image: ClusterImage, context: PlanContext) -> Steps[Plan[list[DeleteTopicResult]]]:
+    def plan_in_steps(
+        self, image: ClusterImage, context: PlanContext | None = None
+    ) -> Steps[Plan[list[DeleteTopicResult]]]:
         counts = Counter(self.topics)
         # An id and a name of the same topic are an error, whichever came first; a name that comes twice has its own.
         targets = Counter(

@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topics import DeleteTopics, TopicReference
-from pykbroker.controller.turns import EachInTurns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.requests.controller_calls import charge_of, is_too_late, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
+    from pykbroker.controller.metadata.topics import DeleteTopicResult
     from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
     from pykbroker.requests.context import NodeContext
 
@@ -50,6 +52,8 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
         references = [reference for reference, answer in answers if answer is None]
         unauthorized = [answer for _, answer in answers if answer is not None]
     results, error = await submit(context, DeleteTopics(references, charge_of(context)), request.timeout_ms)
+    if error.code == ErrorCode.NOT_CONTROLLER:
+        results = await _without_deletion(context, references)
     if results is None:
         # Kafka's response to a whole request that fails has no text.
         return _refused(all_references, ApiError(error.code))
@@ -65,6 +69,22 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
             async for result in EachInTurns(results)
         ]
     )
+
+
+async def _without_deletion(context: NodeContext, references: list[TopicReference]) -> list[DeleteTopicResult] | None:
+    """Results at the port of a controller that is not active, if all are errors; None if there is a topic to delete.
+
+    Kafka's controllers look topics up themselves, and need to be active only to delete (P-685). A request that a broker
+    forwarded goes to the active controller all the same: what this one knows may be old.
+    """
+    connection = context.connection
+    if connection.listener_kind is ListenerKind.BROKER or connection.is_forwarded:
+        return None
+    try:
+        plan = await in_turns(DeleteTopics(references).plan_in_steps(context.services.metadata.image))
+    except CommandRefused:  # more topics than one request may delete
+        return None
+    return None if plan.records else plan.result
 
 
 def _unauthorized(context: NodeContext, reference: TopicReference) -> DeletableTopicResult | None:

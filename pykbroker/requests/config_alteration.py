@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
 )
 from pykbroker.controller.turns import EachInTurns
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.controller_calls import forwarded_or_submitted
@@ -143,7 +144,12 @@ async def _stored(
     change_of: Callable[[R], Change],
     command_of: Callable[[list[Change]], Command[Any]],
 ) -> list[ApiError]:
-    """Alters the configs of `resources` on the controller."""
+    """Alters the configs of `resources` on the controller.
+
+    Raises:
+        KafkaError: the whole change failed at a controller's port, where all resources of the request get the error,
+            also those that were refused before (P-685).
+    """
     if not resources:
         return []
     changes = [change_of(resource) async for resource in EachInTurns(resources)]
@@ -151,7 +157,11 @@ async def _stored(
     if answer is not None:
         found = {(r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses}
         return [found[resource.resource_type, resource.resource_name] for resource in resources]
-    return [failure] * len(resources) if results is None else [result.error for result in results]
+    if results is None:
+        if context.connection.listener_kind is ListenerKind.CONTROLLER:
+            raise KafkaError(failure.code, failure.message)
+        return [failure] * len(resources)
+    return [result.error for result in results]
 
 
 def is_checked(context: NodeContext) -> bool:

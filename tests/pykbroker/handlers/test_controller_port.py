@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.alter_partition import handle_alter_partition
 from pykbroker.handlers.broker_heartbeat import handle_broker_heartbeat
@@ -22,6 +24,7 @@ from pykbroker.protocol.acl_codes import (
     CLUSTER,
     CLUSTER_ACTION,
     CLUSTER_NAME,
+    DELETE,
     DESCRIBE,
     LITERAL,
 )
@@ -317,6 +320,65 @@ def test_a_controller_does_not_check_the_settings_of_brokers() -> None:
     assert altered(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources, ALTER_CONFIGS) == [(0, None), (0, None)]
     resources = [replacement(4, "", ("num.partitions", "7"))]
     assert altered(ApiKey.ALTER_CONFIGS, resources, ALTER_CONFIGS) == [(0, None)]
+
+
+NOT_ACTIVE = CommandRefused(ErrorCode.NOT_CONTROLLER, "The active controller appears to be node 2.")
+
+
+def inactive_answer(key: int, *, is_forwarded: bool = False, **fields: object) -> Any:
+    """Response of the port of a controller that is not active, with one topic "t", to a client with all rights."""
+    api = CONTROLLER_APIS[key]
+    _, handler = load_handler(api, ListenerKind.CONTROLLER)
+    module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
+    context = context_of(key, ALTER_CONFIGS, CLUSTER_ACTION, DELETE)
+    controller: Any = context.services.controller
+    controller.submit_now(CreateTopics([NewTopic("t")]))
+    controller.failure = NOT_ACTIVE
+    context.api_version = api.highest
+    context.connection.is_forwarded = is_forwarded
+    return answer(handler, context, getattr(module, camel_case(api.name) + "Request")(**fields))
+
+
+@pytest.mark.parametrize(
+    ("topics", "errors"),
+    [
+        (
+            ["no-1", "no-2"],
+            {"no-1": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no-2": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+        ),
+        (["t", "t"], {"t": ErrorCode.INVALID_REQUEST}),
+        (["no-1", "t"], {"no-1": ErrorCode.NOT_CONTROLLER, "t": ErrorCode.NOT_CONTROLLER}),
+    ],
+)
+def test_a_controller_that_is_not_active_refuses_unknown_topics(topics: list[str], errors: dict[str, int]) -> None:
+    """P-685: it needs the active one only if there is a topic to delete."""
+    references = [delete_topics.DeleteTopicState(name=name) for name in topics]
+    fields: dict[str, Any] = {"topics": references, "timeout_ms": 1000}
+    results = inactive_answer(ApiKey.DELETE_TOPICS, **fields).responses
+    assert {result.name: result.error_code for result in results} == errors
+    forwarded = inactive_answer(ApiKey.DELETE_TOPICS, is_forwarded=True, **fields).responses
+    assert {result.error_code for result in forwarded} == {ErrorCode.NOT_CONTROLLER}
+
+
+def test_all_resources_get_the_error_of_a_controller_that_is_not_active() -> None:
+    """P-685: also those that ControllerApis refuses, one by one, at the active one."""
+    resources = [incremental(16, "m"), incremental(99, "x"), incremental(8, "x", ("root", 0, "INFO"))]
+    responses = inactive_answer(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources).responses
+    assert [(each.resource_type, each.error_code, each.error_message) for each in responses] == [
+        (kind, ErrorCode.NOT_CONTROLLER, NOT_ACTIVE.error.message) for kind in (16, 99, 8)
+    ]
+    refused = inactive_answer(ApiKey.ALTER_CONFIGS, resources=[replacement(99, "x")]).responses
+    assert [each.error_code for each in refused] == [ErrorCode.UNSUPPORTED_VERSION], "nothing for the active one to do"
+
+
+def test_quotas_at_a_controller_that_is_not_active() -> None:
+    """P-685: Kafka's response has the text of the error code."""
+    fields: dict[str, Any] = ADMIN[ApiKey.ALTER_CLIENT_QUOTAS]
+    (entry,) = inactive_answer(ApiKey.ALTER_CLIENT_QUOTAS, **fields).entries
+    assert (entry.error_code, entry.error_message) == (
+        ErrorCode.NOT_CONTROLLER,
+        "This is not the correct controller for this cluster.",
+    )
 
 
 def test_a_controller_can_only_end_that_a_directory_is_cordoned() -> None:
