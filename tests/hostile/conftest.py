@@ -13,6 +13,12 @@ from tests.fuzz.target import BAD_SIGNS, Target
 from tests.fuzz.world import World
 
 GROWTH_MAX_BYTES = 5 * 1024 * 1024
+SMALL_BYTES = 256 * 1024
+"""A fall of less is no return of memory."""
+
+QUIET_S = 75.0
+"""Longer than the broker keeps encoded topics that no client uses (60 s)."""
+
 LONG_S = 120.0
 """Longest wait in seconds for what must come: it ends a test only if the broker is at fault."""
 
@@ -53,6 +59,16 @@ def connect(target: Target) -> Iterator[Opener]:
     yield connect
     for made in opened:
         made.close()
+
+
+def wait_until_memory_is_returned(target: Target) -> None:
+    """Waits until the resident memory has not fallen for `QUIET_S`: no leak hides in what is yet to be freed."""
+    lowest, since = target.rss_bytes(), time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        time.sleep(0.2)
+        now = target.rss_bytes()
+        if now < lowest - SMALL_BYTES:
+            lowest, since = now, time.monotonic()
 
 
 @contextmanager

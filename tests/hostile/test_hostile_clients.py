@@ -42,7 +42,7 @@ from tests.fuzz.client import RESET, FuzzClient
 from tests.fuzz.frames import GARBAGE, MutatedRealFrames
 from tests.fuzz.target import Target
 from tests.fuzz.world import PARTITIONS, TOPICS, World
-from tests.hostile.conftest import LONG_S, Opener, memory_comes_back
+from tests.hostile.conftest import LONG_S, Opener, memory_comes_back, wait_until_memory_is_returned
 from tests.support.wire_client import WireClient
 
 MEGABYTE = 1 << 20
@@ -397,9 +397,9 @@ def test_a_hundred_thousand_mutated_frames(target: Target) -> None:
         client.close()
         target.clean_up()
 
-    # The first ones have everything loaded and compiled.
-    send(20_000)
-    time.sleep(1)
+    # The first ones have everything loaded and compiled. Fragments of the largest heap stay behind them, too.
+    send(100_000)
+    wait_until_memory_is_returned(target)
     with memory_comes_back(target):
         send(80_000)
     target.prepare(world)
