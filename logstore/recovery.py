@@ -23,6 +23,7 @@ from pykbroker.protocol.records.control import (
     control_record_type,
     end_transaction_coordinator_epoch,
 )
+from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.records.layout import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
@@ -176,7 +177,10 @@ def replay_producers(
             has_producer = magic == 2 and producer_id >= 0 and base_offset >= state.end_offset
             if has_producer and attributes & CONTROL_FLAG:
                 batch = segment.read_batch(position, length + LENGTH_OVERHEAD)
-                completed = record_marker(state, batch, base_offset)
+                try:
+                    completed = record_marker(state, batch, base_offset)
+                except RecordError as error:
+                    raise CorruptSegment(segment.file.path, position, str(error)) from error
                 if completed is not None and completed.is_aborted and is_recovered:
                     add_aborted(segment, state, completed)
             elif has_producer:

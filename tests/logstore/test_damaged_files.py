@@ -17,6 +17,7 @@ from pykbroker.logstore.segment import Segment
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, CONTROL_FLAG, read_header
 from tests.logstore.support import NOW_MS, Place, append, batch, marker, offsets
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -106,6 +107,28 @@ def test_one_damaged_file(
         names_the_log = "/logs/t-0" in str(error) or "t-0: " in str(error)
         if not names_the_log:
             raise
+
+
+@pytest.mark.parametrize("codec", range(6))
+def test_a_batch_that_became_a_control_batch_is_named_by_its_segment(codec: int) -> None:
+    """P-171, P-380: producer state is rebuilt for a truncation, and reads the records of control batches.
+
+    A clean start checks no CRC. Codec 0 is a control record with a key that is too short, 5 a codec that does not
+    exist.
+    """
+    place = Place(FakeFileSystem(), "/logs")
+    place.filesystem.make_directory("/logs/t-0")
+    for name, content in WHOLE.items():
+        place.overwrite(name, content)
+    file = f"{48:020d}.log"
+    damaged = bytearray(WHOLE[file])
+    position = read_header(damaged).size_bytes
+    damaged[position + ATTRIBUTES_POSITION + 1] |= CONTROL_FLAG | codec
+    place.overwrite(file, bytes(damaged))
+    log = place.open(is_clean=True, **OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(CorruptSegment, match=rf"/logs/t-0/{file}: corrupt at byte {position}: ") as caught:
+        log.truncate_to(58)
+    assert caught.value.position == position
 
 
 @pytest.mark.parametrize("name", sorted(WHOLE))
