@@ -201,7 +201,7 @@ class ShareLeader:
         try:
             self.shares = self._made_of(found)
         except KafkaError as error:
-            log.warning("%s cannot be loaded: %s", self, error.message)
+            log.warning("%s cannot be loaded: %s", self, error.message or error.error_code.name)
             self.load_error = error
             self.end()
             self._environment.forget(self)
