@@ -136,7 +136,7 @@ def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str
         least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))
         if value is not None and not least <= value <= most:
             found[key] = str(min(max(value, least), most))
-            log.warning("%s is %s, and has to be between %d and %d; %s is used", key, value, least, most, found[key])
+            log.warning("%s is %s, which is not between %d and %d; %s is used", key, value, least, most, found[key])
     return found
 
 
@@ -153,7 +153,7 @@ def _may_be_value(name: str, text: str) -> bool:
 
 
 def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324).
+    """Dynamic settings of a resource with the values of config providers that they define themselves (P-324).
 
     Raises:
         ItemRefused: a config provider fails.
