@@ -226,7 +226,7 @@ class FetchSteps:
                 await waiter.wait(min(deadline, read.throttled_until))
                 # Bytes that become readable during the next pass count for the wait after it.
                 waiter.bytes_wanted = wanted
-                # A log may have been deleted, or have another leader: what has changed is looked up again.
+                # Partitions that have changed are looked up again: one may be deleted, or have another leader.
                 read = await self._read_all(None, read)
                 # A wake-up may bring no bytes: records that became stable can lie before the fetch offset. Wait again.
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
@@ -301,7 +301,7 @@ class FetchSteps:
                 records = found.data.records
                 size = len(records)
                 if size:
-                    # `min_bytes` is about what can be read: Kafka sends the beginning of the next batch, too.
+                    # `min_bytes` counts all bytes that can be read: Kafka also sends the beginning of the next batch.
                     read.size_bytes += size + records.left_off
                 rest = max(0, rest - size)
                 if found.awaited is None:

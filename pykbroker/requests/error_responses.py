@@ -205,7 +205,7 @@ def _leads_to_error(message_type: type[Message], version: int) -> bool:
     )
 
 
-# What Kafka's error responses of single APIs have besides. Arguments: response, request, version, error code, message.
+# Further fields of Kafka's error responses, by API. Arguments: response, request, version, error code, message.
 
 
 def _complete_fetch(response: Any, request: Any, *_: Any) -> None:
