@@ -261,7 +261,7 @@ class LogDirectories:
         return log
 
     def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:
-        """Makes a copy the log of its partition if there is no other, and the metadata has its directory for it."""
+        """Makes a copy the log of its partition, if there is no other and the metadata names the copy's directory."""
         directory_id = self.future_id_of(topic, partition)
         if directory_id is None or directory_id != assigned or self.get(topic, partition) is not None:
             return False

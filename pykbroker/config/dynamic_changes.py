@@ -110,8 +110,9 @@ def _edited_list(current: str | None, edit: ConfigEdit) -> str:
 def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[dict[str, str], list[str]]:
     """Stored dynamic settings that a broker uses, and the names of those that it ignores.
 
-    A controller's port stores any settings of a broker (P-371). Ignored, one by one, are those that a running broker
-    does not change, keys and certificates without a listener, settings of one broker for all, and impossible values.
+    A controller's port stores any settings of a broker (P-371). Each of these is ignored by itself: a setting that a
+    running broker does not change, a key or certificate without a listener, a setting of single brokers that is set for
+    all, and an impossible value.
     """
     usable, ignored = dict(stored), []
     for name, text in stored.items():

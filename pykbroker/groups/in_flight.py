@@ -26,7 +26,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}  # by group; none is empty
-        # By group: a large commit or deletion. While it is here, `_offsets` has nothing of it or of its group.
+        # By group: a large commit or deletion. A group is either here or in `_offsets`.
         self._whole: dict[str, GroupResult] = {}
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}

@@ -65,7 +65,7 @@ CONSUMER_REPLICA_ID = -1
 FUTURE_REPLICA_ID = -3
 """Kafka's replicas that move to another directory read with it inside their broker."""
 SKIPPED_PER_LOOK = 256
-"""Number of partitions that are not read after which the time is looked at, which costs a third of skipping one."""
+"""Number of skipped partitions between two looks at the clock. A look costs a third of skipping one partition."""
 FOLLOWER_READ_VERSION = 11
 DIVERGING_VERSION = 12
 

@@ -1,7 +1,7 @@
 """State of every modern group: epochs, members, subscriptions, target assignments, timers.
 
-Records are the only way to change it, but for timers and the metadata deadline, which are not stored: an operation
-computes records from a group, and replaying them, once they are appended, changes it.
+A group changes only by records, except for its timers and its metadata deadline, which are not stored. An operation
+computes records from a group; when they are appended, they are replayed and so change the group.
 """
 
 from __future__ import annotations
