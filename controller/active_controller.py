@@ -134,7 +134,7 @@ class ActiveController:
             raise
         if is_new:
             self._heartbeats.forget(registration.broker_id)
-            log.info("broker %d is registered with epoch %d", registration.broker_id, epoch)
+            log.info("broker %d is registered with broker epoch %d", registration.broker_id, epoch)
         return epoch
 
     async def heartbeat(
@@ -162,7 +162,7 @@ class ActiveController:
         result = await self._node.submit(command, self._settings.heartbeat_interval_ms // 2)
         heartbeats.note(heartbeat, result.after, result.end_offset)
         if result.after is not result.before:
-            log.info("broker %d: %s, was %s", heartbeat.broker_id, result.after.value, result.before.value)
+            log.info("broker %d is %s, and was %s", heartbeat.broker_id, result.after.value, result.before.value)
         return result
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
@@ -230,7 +230,12 @@ class ActiveController:
             broker = self._node.image.brokers.get(broker_id)
             if broker is None or broker.epoch != epoch or broker.is_fenced:
                 continue
-            log.warning("fencing broker %d: it sent no heartbeat within the session timeout", broker_id)
+            timeout_ms = self._settings.session_timeout_ms
+            log.warning(
+                "fencing broker %d: it sent no heartbeat within %d ms (broker.session.timeout.ms)",
+                broker_id,
+                timeout_ms,
+            )
             if not await self._do(FenceBroker(broker_id, epoch)):
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
@@ -274,8 +279,8 @@ class ActiveController:
             pause_s = ALL_GONE_PAUSE_S
             is_late = self._now_ms() >= latest_ms
             if is_late or (await refuses(broker.endpoints[0]) and await self._is_another_reachable(refuses, broker_id)):
-                reason = "it has not come back within its session timeout" if is_late else "its process has ended"
-                log.warning("fencing broker %d: %s", broker_id, reason)
+                reason = "it did not connect again in time" if is_late else "its port refuses connections"
+                log.warning("fencing broker %d: its connection was closed, and %s", broker_id, reason)
                 if await self._do(FenceBroker(broker_id, epoch)):
                     return
                 pause_s = RETRY_MS / 1000
@@ -307,7 +312,7 @@ class ActiveController:
             return await self._node.submit(command, COMMAND_TIMEOUT_MS)
         except CommandRefused as refused:
             if refused.error.code != ErrorCode.NOT_CONTROLLER:
-                log.warning("%s was not possible: %s", type(command).__name__, refused)
+                log.warning("the command %s of the active controller was refused: %s", type(command).__name__, refused)
             return None
 
     def _now_ms(self) -> int:

@@ -126,7 +126,9 @@ async def download_snapshot(
             raise SnapshotUnavailable(why, error, known)
         records = piece.unaligned_records or b""
         if piece.position != len(content) or not records or not 0 < piece.size <= SNAPSHOT_SIZE_MAX:
-            raise SnapshotUnavailable(f"{client.address} gives other bytes of snapshot {snapshot} than asked for")
+            raise SnapshotUnavailable(
+                f"{client.address} answers with other bytes of snapshot {snapshot} than requested"
+            )
         content += records
         on_piece()
         if len(content) >= piece.size:

@@ -92,6 +92,9 @@ def first_command(
         else:
             left_out.append(f"{name}={level}")
     if left_out:
-        log.warning("the new cluster begins without features that do not exist here: %s", ", ".join(left_out))
+        log.warning(
+            "the new cluster begins without these features, which this version does not support: %s",
+            ", ".join(left_out),
+        )
     others: list[Any] = [record for record in records if not isinstance(record, FeatureLevelRecord)]
     return Bootstrap(taken, tuple(others))

@@ -47,5 +47,5 @@ async def write_no_ops(node: ControllerNode, interval_ms: int) -> None:
             await node.submit(WriteNoOp(), COMMAND_TIMEOUT_MS)
         except CommandRefused as refused:
             if refused.error.code != ErrorCode.NOT_CONTROLLER:
-                log.warning("an empty metadata record was not written: %s", refused)
+                log.warning("the NoOpRecord of an idle metadata quorum was not written: %s", refused)
                 due = trio.current_time() + PAUSE_AFTER_ERROR_S

@@ -300,9 +300,16 @@ class PeerLinks(Transport):
         if error in logged:
             return
         if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self.cluster_id)
+            log.error(
+                "node %d of the quorum belongs to another cluster; this node belongs to %s", voter, self.cluster_id
+            )
         elif error is ErrorCode.INVALID_VOTER_KEY:
-            log.warning("node %d of the quorum has another directory id than the voter with its node id", voter)
+            log.warning(
+                "node %d of the quorum has another directory id than voter %d: if its directory was formatted again, "
+                "remove the old voter and add the new one",
+                voter,
+                voter,
+            )
         else:
             log.error("node %d of the quorum answers a %s with %s", voter, kind, error.name)
 
@@ -359,7 +366,7 @@ class _Lane:
         except (NodeUnreachable, ProtocolError) as error:
             # Logged at the first failure only: an absent node gets several requests a second.
             if not self._has_failed:
-                log.warning("node %d of the quorum: %s", self._voter, error)
+                log.warning("node %d of the quorum does not answer as expected: %s", self._voter, error)
             is_first, self._has_failed = not self._has_failed, True
             if isinstance(error, NodeUnreachable):
                 self._links.note_silent(self._voter)

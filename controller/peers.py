@@ -68,7 +68,7 @@ class Peers:
             known = KnownLeader(*node.known_leader(), node.log_start)
             asked = message_from_request(request, links.node_id, links.cluster_id, known)
         except Refusal as refusal:
-            log.warning("refusing %s: %s", type(request).__name__, refusal)
+            log.warning("refusing %s of another node: %s", type(request).__name__, refusal)
             return self._with_address(request, refusal.response, leader_of_response(refusal.response), api_version)
         if isinstance(request, BeginQuorumEpochRequest):
             for endpoint in request.leader_endpoints:

@@ -152,5 +152,5 @@ class RaftDriver:
         """As `undo_append`; a leader with other voters also resigns, so that one of them can lead."""
         self.undo_append(error)
         if self._core.epoch_start_offset is not None and len(self._core.voters) > 1:
-            log.error("this node gives up the lead of the quorum: %s", error)
+            log.error("this node resigns as leader of the metadata quorum: %s", error)
             self.step(Resign())

@@ -50,7 +50,7 @@ class RunningClock:
     def _log_stall(self, stall_ms: int) -> None:
         if stall_ms >= LOGGED_STALL_MS:
             log.warning(
-                "this process did not run for %d ms, which do not count for the timeouts of other nodes", stall_ms
+                "this process did not run for %d ms; this time does not count in the timeouts of other nodes", stall_ms
             )
 
 

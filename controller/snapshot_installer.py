@@ -61,8 +61,13 @@ class SnapshotInstaller:
             if content is None:
                 return None
             if core.leader_id != leader_id or core.high_watermark >= snapshot.offset:
-                raise NoResponse("another node leads now, or the log has reached its end meanwhile")
+                raise NoResponse("another node leads now, or the log has reached the end of the snapshot")
             return storage.install_snapshot(snapshot, content, wall_clock_ms)
         except (NoResponse, StorageError) as error:
-            log.warning("the snapshot %d of node %d was not installed: %s", snapshot.offset, leader_id, error)
+            log.warning(
+                "the metadata snapshot at offset %d of leader %d was not installed: %s",
+                snapshot.offset,
+                leader_id,
+                error,
+            )
             return error

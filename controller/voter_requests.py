@@ -80,7 +80,7 @@ class VoterRequests:
     def take(self, output: Output) -> bool:
         """Passes answers to the waiting requests. True if nodes must be asked for their versions."""
         if output.voters is not None:
-            log.info("the voters are %s now", ", ".join(map(str, output.voters.ids)))
+            log.info("the voters of the metadata quorum are now %s", ", ".join(map(str, output.voters.ids)))
             self._transport.set_voters(output.voters)
         self._wanted += output.probes
         for answer in output.answers:

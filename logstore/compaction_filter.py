@@ -148,7 +148,8 @@ def _shortened(batch: RecordBatch, kept: KeptRecords) -> bytes:
     """
     has_same_base = (kept.first_delta == 0 or batch.has_delete_horizon) and not batch.is_log_append_time
     max_timestamp = batch.base_timestamp + kept.largest_delta
-    # Timestamps outside these bounds may overflow, as in Kafka. Kafka replaces what is not UTF-8 in a header's name.
+    # Timestamps outside these bounds may overflow, as in Kafka. In the name of a header, Kafka replaces bytes that are
+    # not UTF-8.
     is_usual = 0 <= batch.base_timestamp <= max_timestamp < INT64_END and kept.are_plain
     if has_same_base and is_usual:
         return batch_with_fewer(batch, kept.data, kept.record_count, max_timestamp)

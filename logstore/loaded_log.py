@@ -121,7 +121,7 @@ class LoadedLog:
         self.epochs = parts.epochs
         self.history = parts.history
         self.log_start_offset = parts.log_start_offset
-        # The log start offset of the last search of `_base_of_log_start`, and what it found.
+        # Argument and result of the last search of `_base_of_log_start`: log start offset, base offset of its batch.
         self._start_batch = (-1, -1)
         sealed_to = min(parts.recovery_point, parts.segments.active.base_offset)
         self.durability = Durability(parts.recovery_point, sealed_to, on_point_lowered)

@@ -107,8 +107,8 @@ class LogDirectories:
                 that is no replica of this broker, None if it does not know.
 
         Raises:
-            InconsistentDirectory: two directories have a log of the same partition, or one has what the broker must not
-                load.
+            InconsistentDirectory: two directories have a log of the same partition, or `LogDirectory.find_logs` refuses
+                the content of one.
             StorageError: the last directory cannot be read.
         """
         for directory in self.online.values():
@@ -261,7 +261,7 @@ class LogDirectories:
         return log
 
     def adopt_future(self, topic: str, partition: int, assigned: bytes | None) -> bool:
-        """Makes a copy the log of its partition if there is no other, and the metadata has its directory for it."""
+        """Makes a copy the log of its partition, if there is no other and the metadata names the copy's directory."""
         directory_id = self.future_id_of(topic, partition)
         if directory_id is None or directory_id != assigned or self.get(topic, partition) is not None:
             return False
@@ -306,7 +306,7 @@ class LogDirectories:
         # P-443: a replica of an older metadata.version, which has no directories, may have its log in the failed one.
         may_be_offline = self.has_failed and assigned != UNASSIGNED_DIRECTORY and assigned not in self.online
         if key in self._unreachable or may_be_offline:
-            raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline, or may be")
+            raise StorageError(f"{key[0]}-{key[1]}", "its log is, or may be, in a log directory that is offline")
         if assigned is not None and assigned in self.online:
             return self.online[assigned]
         # A replica may have come just before all directories were cordoned; then the first one takes it, as in Kafka.

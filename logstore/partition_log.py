@@ -428,7 +428,7 @@ class PartitionLog:
         state = self.loaded
         bases = state.segments.base_offsets
         if offset < bases[-1]:
-            # The segment that will be the active one: what comes into it later was never cleaned.
+            # The segment with `offset` becomes the active one; records appended to it later have never been cleaned.
             self._limit_clean_part(offset if offset < bases[0] else bases[bisect_right(bases, offset) - 1])
         return state.truncate_to(offset, now_ms)
 

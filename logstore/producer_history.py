@@ -100,7 +100,7 @@ class ProducerHistory:
                 last_batches=last_batches.get(segment.base_offset) if last_batches else None,
             )
         if recovered_from != NOT_RECOVERED:
-            # Kafka writes what it has recovered to a snapshot, and reads that without idle producers, too.
+            # Kafka writes the recovered producers to a snapshot, and leaves out idle ones when it reads that.
             state.remove_expired(self._loaded_ms, expiration_ms)
         state.end_offset = end_offset
         self.state = state

@@ -126,7 +126,7 @@ class AlterPartition(NamedTuple):
         if not is_possible:
             return ErrorCode.INVALID_REQUEST
         if change.recovery_state == RECOVERING:
-            # The other replicas truncate what an unclean election lost only after the leader has recovered.
+            # Only after the leader has recovered do the other replicas truncate records that the unclean election lost.
             if len(isr) > 1 or partition.leader_recovery_state != RECOVERING:
                 return ErrorCode.INVALID_REQUEST
         elif change.recovery_state != RECOVERED:

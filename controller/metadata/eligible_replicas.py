@@ -34,7 +34,7 @@ class Eligibility(NamedTuple):
 
     @classmethod
     def of(cls, image: ClusterImage, context: PlanContext, topic: TopicImage) -> Eligibility:
-        """The rules of the topic's settings, else of this controller's node, of the cluster, and of its own start."""
+        """The rules for a topic. `min.insync.replicas`: of the topic, else of this node, of the cluster, or static."""
         if not are_eligible_replicas_enabled(image):
             return cls(False, 1)
         value = image.setting_of_topic(MIN_ISR_KEY, topic.name, context.node_id)

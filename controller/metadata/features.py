@@ -118,7 +118,7 @@ def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> tuple[
 
 
 def _min_isr_of_cluster_alone(image: ClusterImage, context: PlanContext) -> list[ConfigRecord]:
-    """Records after which the cluster has a `min.insync.replicas` and no broker has another one of its own."""
+    """Records that set `min.insync.replicas` for the cluster, if it is not set, and remove that of each broker."""
     records = []
     if MIN_ISR_KEY not in image.configs.get((BROKER_RESOURCE, ""), {}):
         records.append(cluster_min_isr(context))

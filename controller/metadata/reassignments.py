@@ -111,9 +111,9 @@ class AlterPartitionReassignments(NamedTuple):
                     ErrorCode.INVALID_REPLICATION_FACTOR,
                     f"The replication factor is changed from {replication_factor} to {len(wanted)}",
                 )
-        # Compared with the replicas before a reassignment that may be under way: a replica that is being added is not
-        # one of them, and a replica that is being removed is. (Kafka compares with the union of both, and never
-        # completes a reassignment that is replaced by its reverse.)
+        # If a reassignment is under way, the new one is compared with the replicas before it. These include replicas
+        # that are being removed, and exclude those that are being added. (Kafka compares with the union of both, and
+        # never completes a reassignment that is replaced by its reverse.)
         before = set(partition.replicas) - set(partition.adding_replicas)
         removing = tuple(sorted(set(partition.replicas) - set(wanted)))
         adding = tuple(sorted(set(wanted) - before))

@@ -493,7 +493,7 @@ def _plan_partitions(
         ]
     else:
         try:
-            # One more than there is room for tells that there are too many.
+            # One partition more than there is room for suffices for the caller to see that there are too many.
             assignments = yield from _place(min(additional, room + 1), factor, image, context)
         except InvalidReplicationFactor as error:
             raise ItemRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None

@@ -86,7 +86,7 @@ def records_to_keep(
 
 
 def _invalid(batch: RecordBatch) -> InvalidRecord:
-    """The error of a batch with unreadable records, which says the record and what is wrong with it."""
+    """The error of a batch with unreadable records; its text names the record and the fault."""
     try:
         for _ in batch.records():
             pass

@@ -166,7 +166,7 @@ def remove(is_all: bool, execute: bool, as_json: bool, connect: Connect, **optio
     """
     is_narrowed = any(value for name, value in options.items() if name != "pattern_type")
     if is_narrowed == is_all:
-        raise click.UsageError("say which entries, or --all")
+        raise click.UsageError("name the entries to remove by options, or give --all")
     filters = _filters(options)
     with connect() as cluster:
         found = cluster.delete_acls(filters) if execute else cluster.acls(filters)
@@ -174,7 +174,7 @@ def remove(is_all: bool, execute: bool, as_json: bool, connect: Connect, **optio
         print_json({"executed": execute, "entries": found})
         return
     if not found:
-        raise CliError("no entry matches")
+        raise CliError("no ACL entry matches the options")
     print_rows(found, _COLUMNS, as_json=False, if_none="")
     note(f"removed {counted(len(found), 'entry', 'entries')}" if execute else NOTHING_CHANGED)
 

@@ -38,7 +38,12 @@ _POLL_RECORDS = 500
     help="Begin with the first record at or after this time (ms or ISO 8601).",
 )
 @click.option(
-    "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition; repeatable.",
 )
 @click.option(
     "--group",
@@ -197,7 +202,7 @@ def _check_start(
     Without this check the consumer goes to the end, as `auto.offset.reset` says, and waits there without a message.
 
     Raises:
-        CliError: the offset is behind the end of every partition.
+        CliError: the offset is beyond the end of every partition.
     """
     kind, number = start
     if kind == "timestamp" and not any(later.values()):
@@ -211,7 +216,7 @@ def _check_start(
     behind = [partition for partition in ranges if number > ends[partition]]
     if behind and len(behind) == len(ends):
         raise CliError(
-            f"offset {number} is behind the end of topic {topic}: {', '.join(ranges.values())}; "
+            f"offset {number} is beyond the end of topic {topic}: {', '.join(ranges.values())}; "
             "--offset latest waits for the records to come"
         )
     for partition in behind:

@@ -34,7 +34,7 @@ _API_VERSIONS = 18
     metavar="SECONDS",
     help="Give up after this long; 0 asks once.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code says it.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code is the answer.")
 def ready(bootstrap_servers: str, timeout_s: float, quiet: bool) -> None:
     """Wait until a broker answers: exit code 0 when one did, 1 when none did in time."""
     addresses = [parse_address(text) for text in bootstrap_servers.split(",")]

@@ -23,7 +23,7 @@ from pykbroker.protocol.topic_partition import TopicPartition
     help="Remove the records before the first one at or after this time (ms or ISO 8601).",
 )
 @click.option(
-    "--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
+    "--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only this partition; repeatable."
 )
 @execute_option
 @json_option
@@ -81,6 +81,6 @@ def _new_start(topic_partition: TopicPartition, first: int, end: int, wanted: in
     """Returns the new start offset; with `wanted` None (the end, or no record that late) all records are removed."""
     if wanted is not None and wanted > end:
         raise CliError(
-            f"offset {wanted} is behind the end of {topic_partition[0]}-{topic_partition[1]}, which is {end}"
+            f"offset {wanted} is beyond the end of {topic_partition[0]}-{topic_partition[1]}, which is {end}"
         )
     return end if wanted is None else max(wanted, first)

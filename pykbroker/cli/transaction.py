@@ -50,9 +50,9 @@ def transaction() -> None:
     "longer_than_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Only what is open for longer (Apache Kafka 3.8 and later).",
+    help="Only transactions that are open for longer (Apache Kafka 3.8 and later).",
 )
-@click.option("--pattern", metavar="REGEX", help="Only ids that match wholly (Apache Kafka 4.1 and later).")
+@click.option("--pattern", metavar="REGEX", help="Only ids that match it as a whole (Apache Kafka 4.1 and later).")
 @json_option
 @cluster_options
 def list_transactions(
@@ -115,7 +115,7 @@ def producers(topics: tuple[str, ...], as_json: bool, connect: Connect) -> None:
     default=900.0,
     show_default=True,
     metavar="SECONDS",
-    help="Only what had no record for longer; the default is that of transaction.max.timeout.ms.",
+    help="Only transactions without a record for longer; the default is that of transaction.max.timeout.ms.",
 )
 @json_option
 @cluster_options
@@ -135,14 +135,14 @@ def find_hanging_transactions(topics: tuple[str, ...], longer_than_s: float, as_
     "-t",
     metavar="TOPIC",
     shell_complete=completion.topics,
-    help="Abort what hangs in a partition of this topic.",
+    help="Abort a hanging transaction in a partition of this topic.",
 )
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(min=0), help="First offset of the transaction, as find-hanging says."
 )
 @click.option("--producer-id", type=click.IntRange(min=0), help="Its producer, in place of the offset.")
-@click.option("--force", is_flag=True, help="In a partition: even if a coordinator will end the transaction.")
+@click.option("--force", is_flag=True, help="With --topic: abort it even if a coordinator will end it.")
 @execute_option
 @json_option
 @cluster_options
@@ -220,7 +220,7 @@ def _abort_in_partition(
     owner = None if force else owner_of(cluster, topic_partition, item["producer_id"])
     if owner is not None:
         raise CliError(
-            f"the transaction does not hang, its coordinator will end it: `pykbroker transaction abort {owner}` "
+            f"the transaction is not a hanging one, its coordinator will end it: `pykbroker transaction abort {owner}` "
             "aborts it in all its partitions"
         )
     if execute:

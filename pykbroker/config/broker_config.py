@@ -38,8 +38,8 @@ class BrokerConfig(ConfigValues):
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226).
 
-        Variables of config providers that are named by any of them have their values (P-324), from files as they are
-        now.
+        Variables of config providers, which any of the settings may name, are replaced by values that are read now
+        (P-324).
 
         Raises:
             ConfigError: as `from_properties`; a ProviderError if a variable has no value for a provider's fault.

@@ -177,7 +177,7 @@ def _is_receiver(name: str) -> bool:
         return callable(getattr(import_module(module), attribute))
     except Exception as error:
         # An import may raise anything. The client gets Kafka's text, which has no reason.
-        log.warning("%s of %s cannot be loaded: %r", name, _REPORTERS_KEY, error)
+        log.warning("%s: the class %s cannot be loaded: %r", _REPORTERS_KEY, name, error)
         return False
 
 

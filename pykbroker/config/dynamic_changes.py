@@ -110,8 +110,9 @@ def _edited_list(current: str | None, edit: ConfigEdit) -> str:
 def usable_settings(stored: Mapping[str, str], *, is_one_broker: bool) -> tuple[dict[str, str], list[str]]:
     """Stored dynamic settings that a broker uses, and the names of those that it ignores.
 
-    A controller's port stores any settings of a broker (P-371). Ignored, one by one, are those that a running broker
-    does not change, keys and certificates without a listener, settings of one broker for all, and impossible values.
+    A controller's port stores any settings of a broker (P-371). Each of these is ignored by itself: a setting that a
+    running broker does not change, a key or certificate without a listener, a setting of single brokers that is set for
+    all, and an impossible value.
     """
     usable, ignored = dict(stored), []
     for name, text in stored.items():
@@ -136,7 +137,7 @@ def within_bounds(settings: Mapping[str, str], config: BrokerConfig) -> dict[str
         least, most = (config.value(f"{kind}{which}.{_BOUNDED}") for which in ("min", "max"))
         if value is not None and not least <= value <= most:
             found[key] = str(min(max(value, least), most))
-            log.warning("%s is %s, and has to be between %d and %d; %s is used", key, value, least, most, found[key])
+            log.warning("%s is %s, which is not between %d and %d; %s is used", key, value, least, most, found[key])
     return found
 
 
@@ -153,7 +154,7 @@ def _may_be_value(name: str, text: str) -> bool:
 
 
 def with_own_variables(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Dynamic settings of a resource as they are checked: with the values of their own config providers (P-324).
+    """Dynamic settings of a resource with the values of config providers that they define themselves (P-324).
 
     Raises:
         ItemRefused: a config provider fails.

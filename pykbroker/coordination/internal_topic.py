@@ -113,13 +113,18 @@ class TopicCreation:
         self._is_under_way = True
         given, configured = topic.replication_factor, topic.configured_replicas
         if given < configured:
-            log.info("%s has %d replica(s), as many as there are brokers, not %d", topic.name, given, configured)
+            log.info(
+                "%s gets %d replica(s), as many as there are brokers, and not the configured %d",
+                topic.name,
+                given,
+                configured,
+            )
         nursery.start_soon(self._run, topic)
 
     async def _run(self, topic: InternalTopic) -> None:
         try:
             await self._create(topic)
         except Exception as error:
-            log.warning("%s could not be created, the next FindCoordinator tries again: %s", topic.name, error)
+            log.warning("topic %s could not be created; the next FindCoordinator tries again: %s", topic.name, error)
         finally:
             self._is_under_way = False

@@ -270,7 +270,9 @@ class LoadedShards(Generic[Shard]):
             if self._loads.get(number) is not load:
                 return None  # this broker has become a follower, whose log is truncated while it is read
             if number not in self._unreadable:
-                log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
+                log.error(
+                    "%s-%d cannot be read; requests for its groups or ids get errors: %s", self._topic, number, error
+                )
             self._unreadable[number] = load.epoch
             return None
         await in_turns(shard.load(logged, self._now_ms()))

@@ -1,9 +1,9 @@
 """Records that a coordinator has appended to one partition and that are not replicated yet, in the order of the log.
 
 Appends take effect one after the other, each when the high watermark has reached its end: until then a failover may
-truncate it, so no client may have seen it. The request waits as long, but not for ever: at its deadline it gets an
-error, while the append stays in the queue: it may still be replicated later and must then take effect, because memory
-and log must agree. Kafka's transaction coordinator drops the late state instead.
+truncate it, so no client may have seen it. The request waits until then, or until its deadline, at which it gets an
+error. The append stays in the queue after the deadline: it may still be replicated and must then take effect, because
+memory and log must agree. Kafka's transaction coordinator drops the late state instead.
 """
 
 from __future__ import annotations

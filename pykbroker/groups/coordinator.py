@@ -1,8 +1,8 @@
 """The group coordinator of one broker: its shards, their settings and topics, and the expiry of offsets.
 
-`GroupShard` has groups and offsets, `CoordinatorRuntime` does what is the same for each kind of coordinator. Requests
-are functions with the coordinator as their first argument (`member_requests`, `offset_commit`, `offset_fetch`,
-`offset_delete`, `administration`), those about modern groups the methods of `consumer`, `share` and `streams`.
+`GroupShard` has groups and offsets, `CoordinatorRuntime` has the part that all coordinators share. Requests are
+functions with the coordinator as their first argument (`member_requests`, `offset_commit`, `offset_fetch`,
+`offset_delete`, `administration`). Requests about modern groups are methods of `consumer`, `share` and `streams`.
 
 The state machine and the messages are imported where they are used first. Their import takes 26 ms, which a broker
 without groups does not spend.

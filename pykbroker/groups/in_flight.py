@@ -26,7 +26,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}  # by group; none is empty
-        # By group, the one large commit or deletion of which no record is counted here, nor of another of the group.
+        # By group: a large commit or deletion. A group is either here or in `_offsets`.
         self._whole: dict[str, GroupResult] = {}
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}

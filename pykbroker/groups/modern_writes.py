@@ -147,7 +147,7 @@ class Heartbeat(NamedTuple):
 
     Attributes:
         groups_of: returns the groups of the type on a shard.
-        carry_out: carries it out, given the shard, the time in ms, the request, the client and what was prepared.
+        carry_out: carries it out, given the shard, the time in ms, the request, the client and the prepared write.
     """
 
     groups_of: Callable[[GroupShard], Any]

@@ -75,7 +75,7 @@ def _expired(
 
 
 def _may_end(shard: GroupShard, group_id: str, ended: Container[tuple[str, int]]) -> bool:
-    """True if a group has no offsets but those in `ended` and those whose tombstones are in flight."""
+    """True if each offset of a group is in `ended` or has a tombstone in flight."""
     in_flight = shard.in_flight
     return (
         all(

@@ -47,7 +47,7 @@ async def delete_offsets(coordinator: GroupCoordinator, request: OffsetDeleteReq
 
 
 class PreparedDeletion(NamedTuple):
-    """A large request to delete offsets, as it is answered if no topic is subscribed to.
+    """A large request to delete offsets, with its response for the case that no topic is subscribed to.
 
     `named` are the topics and partitions of the request; `are_known` says of each if there was an offset to be deleted.
     """

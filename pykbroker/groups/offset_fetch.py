@@ -59,7 +59,7 @@ async def fetch_stable_offsets(
 def fetch(
     shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
 ) -> Steps[OffsetFetchResponseGroup]:
-    """Committed offsets of a group, all of them if `topics` is None, as they are in the first of the steps.
+    """Committed offsets of a group, all of them if `topics` is None; later steps do not see later commits.
 
     A missing group and a share group have none, which is no error (P-112). With `require_stable` a partition whose
     offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113). All of them come in the order of the hash

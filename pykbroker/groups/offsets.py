@@ -42,7 +42,7 @@ class CommittedOffset(NamedTuple):
         return self.topic_id in (ZERO_UUID, topic_id)
 
     def __eq__(self, other: object) -> bool:
-        """Equal but for `record_offset`."""
+        """True if all fields but `record_offset` are equal."""
         return isinstance(other, CommittedOffset) and self[:-1] == other[:-1]
 
     def __hash__(self) -> int:  # pragma: no cover: equal values must have equal hashes, though none is needed yet

@@ -75,7 +75,7 @@ async def _without_deletion(context: NodeContext, references: list[TopicReferenc
     """Results at the port of a controller that is not active, if all are errors; None if there is a topic to delete.
 
     Kafka's controllers look topics up themselves, and need to be active only to delete (P-685). A request that a broker
-    forwarded goes to the active controller all the same: what this one knows may be old.
+    forwarded goes to the active controller all the same, as this controller's metadata may be old.
     """
     connection = context.connection
     if connection.listener_kind is ListenerKind.BROKER or connection.is_forwarded:

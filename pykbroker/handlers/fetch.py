@@ -65,7 +65,7 @@ CONSUMER_REPLICA_ID = -1
 FUTURE_REPLICA_ID = -3
 """Kafka's replicas that move to another directory read with it inside their broker."""
 SKIPPED_PER_LOOK = 256
-"""Number of partitions that are not read after which the time is looked at, which costs a third of skipping one."""
+"""Number of skipped partitions between two looks at the clock. A look costs a third of skipping one partition."""
 FOLLOWER_READ_VERSION = 11
 DIVERGING_VERSION = 12
 
@@ -226,7 +226,7 @@ class FetchSteps:
                 await waiter.wait(min(deadline, read.throttled_until))
                 # Bytes that become readable during the next pass count for the wait after it.
                 waiter.bytes_wanted = wanted
-                # A log may have been deleted, or have another leader: what has changed is looked up again.
+                # Partitions that have changed are looked up again: one may be deleted, or have another leader.
                 read = await self._read_all(None, read)
                 # A wake-up may bring no bytes: records that became stable can lie before the fetch offset. Wait again.
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
@@ -301,7 +301,7 @@ class FetchSteps:
                 records = found.data.records
                 size = len(records)
                 if size:
-                    # `min_bytes` is about what can be read: Kafka sends the beginning of the next batch, too.
+                    # `min_bytes` counts all bytes that can be read: Kafka also sends the beginning of the next batch.
                     read.size_bytes += size + records.left_off
                 rest = max(0, rest - size)
                 if found.awaited is None:

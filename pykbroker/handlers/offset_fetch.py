@@ -1,9 +1,9 @@
 """OffsetFetch (key 9), versions 1 to 10.
 
-v2 null topics mean all; a group's error is the response's (in v1: each partition's). v5 leader epoch (KIP-320).
-v7 require_stable (KIP-447): no offset that an open transaction may change (P-113), and none that is replaced by a
-commit which is not replicated yet (P-369). v8 several groups (KIP-709). v9
-member id and epoch, which are ignored for classic groups. v10 topics by id.
+v2 null topics mean all; the error of the group is a field of the response (in v1 each partition has it). v5 leader
+epoch (KIP-320). v7 require_stable (KIP-447): no offset that an open transaction may change (P-113), and none that a
+commit replaces which is not replicated yet (P-369). v8 several groups (KIP-709). v9 member id and epoch, which are
+ignored for classic groups. v10 topics by id.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class DynamicBrokerConfig:
             own, more = usable_settings(own, is_one_broker=True)
             if ignored or more:
                 log.warning(
-                    "stored dynamic settings that this broker ignores, as it could not change them while it runs: %s",
+                    "ignoring stored dynamic settings that cannot be changed while a broker runs: %s",
                     ", ".join(sorted({*ignored, *more})),
                 )
             cluster_wide, own = (within_bounds(level, self.static) for level in (cluster_wide, own))

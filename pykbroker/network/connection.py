@@ -225,7 +225,7 @@ class Connection:
             await Completion().wait(until)
 
     async def _finish(self, *, all_of_them: bool) -> None:
-        """Waits for the oldest unfinished reply and sends it, or does so for all of them in order."""
+        """Waits for the oldest unfinished reply and sends it, or all of them one after another."""
         while self._unfinished:
             chunks = await self._unfinished.popleft().finish()
             self.is_sending = True
@@ -364,7 +364,7 @@ class SocketConnection(Connection):
                     return False
                 if reader.announced > BUFFER_SIZE_KEPT:
                     await self._reserve()
-                # A task that has waited since the turn began does not know the time.
+                # `_now` is the time at the beginning of the turn: too old for a task that has waited since.
                 if not self._receive(self._now if self.served_by is None else trio.current_time()):
                     return False
             else:

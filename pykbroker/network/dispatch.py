@@ -180,7 +180,7 @@ def _failed(context: NodeContext, request: Any, error: Exception) -> Any:
         context.quota.is_refused = getattr(error, "error_code", None) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         context.quota.answer(request, response)
     if context.refusals is not None:
-        # A change that failed is not in the audit log, but what the authorizer has refused of it is.
+        # The audit log has no line for a change that failed, but one for operations that the authorizer has refused.
         finished(audit(context, request, response))
     return response
 

@@ -156,7 +156,7 @@ class Listener:
                 await _wait_readable(listening)
             except OSError as error:
                 if error.errno in _BUSY_ERRORS:
-                    log.warning("cannot accept on %s: %s; trying again", self.name, error)
+                    log.warning("listener %s cannot accept connections for now: %s", self.name, error)
                     await trio.sleep(ACCEPT_PAUSE_S)
                 else:
                     # Other errors belong to one connection, which ended before it was accepted. There may be many.
@@ -179,12 +179,14 @@ class Listener:
         host = address[0]
         throttle_ms = self._limits.connections.address_throttle_ms(self, host)
         if throttle_ms:
-            log.debug("closing a connection from %s in %d ms: its address has a quota", host, throttle_ms)
+            log.debug(
+                "closing a connection from %s in %d ms: its address exceeds its connection rate", host, throttle_ms
+            )
             nursery.start_soon(_drop_later, connected, nursery, throttle_ms / 1000)
             return
         refused = self._limits.connections.admit(self, host)
         if refused is not None:
-            log.warning("refusing a connection from %s: %s", host, refused)
+            log.warning("listener %s refuses a connection from %s: %s", self.name, host, refused)
             _drop(connected, nursery)
             return
         try:

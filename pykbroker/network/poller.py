@@ -21,8 +21,8 @@ EVENTS_MAX = 256
 class Poller(Protocol[T]):
     """Sockets that are watched for bytes to read, each with an object that `poll` returns for it.
 
-    A socket is returned by every `poll` as long as it has bytes, the end of its stream or an error to read. Those that
-    are watched for room are returned as long as they take bytes, or have an error.
+    A socket is returned by every `poll` as long as it has bytes, the end of its stream or an error to read. A socket
+    that is watched for room to write is returned as long as it takes bytes or has an error.
     """
 
     def fileno(self) -> int:

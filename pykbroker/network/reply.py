@@ -32,7 +32,7 @@ HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
 """True where Linux's sendfile is used. Other systems lack it or give it another meaning: there the bytes are copied."""
 
 READ_MAX = 1 << 14
-"""Bytes of a file range up to which it is read into memory, which saves most of the calls of a response with many
+"""Largest file range, in bytes, that is read into memory. This saves most of the calls of a response with many
 partitions. One range of 16 KiB costs the same by sendfile and by read and send; a larger one costs less by sendfile."""
 
 GATHERED_MAX = 1 << 17

@@ -23,7 +23,7 @@ SHORT_S: Final = 1.5 * POLL_S
 
 CREDIT_MAX: Final = 8
 CREDIT_NEEDED: Final = 4
-"""Waits are polled for from this credit on. A short wait adds one, a long one takes one, a poll in vain takes two."""
+"""Credit from which on the loop polls. A short wait adds 1, a long one subtracts 1, a poll without a result 2."""
 
 
 def usable_processors() -> int:

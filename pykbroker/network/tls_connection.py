@@ -170,7 +170,7 @@ class TlsConnection(SocketConnection):
         if count == 0:
             # A connection without a byte is a check of the port.
             if self._handshake_bytes:
-                log.info("the client %s left during the TLS handshake", self.info.client_host)
+                log.info("client %s closed the connection during the TLS handshake", self.info.client_host)
             self.end()
             return False
         if not self._handshake_bytes and _received[0] != _HANDSHAKE_RECORD:

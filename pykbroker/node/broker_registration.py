@@ -269,7 +269,7 @@ class Registration:
                 self._failures += 1
                 failure = error.message or error.error_code.name
                 if self._failures == 1:
-                    log.warning("the controller does not take this broker's %s: %s", self._request_name(), failure)
+                    log.warning("the controller does not accept this broker's %s: %s", self._request_name(), failure)
             if self.broker_epoch < 0 and trio.current_time() >= give_up_at:
                 raise RegistrationFailed(
                     f"broker {self._config.node_id} could not register within "
@@ -427,11 +427,14 @@ class Registration:
         broker = self._controller.image.brokers.get(self._config.node_id)
         if broker is None:
             if self._failures == 0 and self._caught_up.is_set():
-                log.error("broker %d was unregistered; no client finds it before its next start", self._config.node_id)
+                log.error("broker %d was unregistered; restart it to register it again", self._config.node_id)
         elif broker.incarnation_id == self._incarnation_id:
             self._is_registered = False
         elif self._failures == 0:
-            log.error("another process has registered as broker %d", self._config.node_id)
+            log.error(
+                "another process has registered as broker %d: each broker needs a node.id of its own",
+                self._config.node_id,
+            )
 
 
 def _check(error_code: int) -> None:

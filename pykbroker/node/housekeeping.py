@@ -160,7 +160,7 @@ async def _delete_old_segments(services: BrokerServices) -> None:
             count = partition.log.delete_old_segments(now_ms, partition.high_watermark)
             if count:
                 log.info(
-                    "%s: %d segment(s) deleted by retention, log start is %d",
+                    "%s: %d segment(s) deleted by retention, log start offset is %d",
                     partition,
                     count,
                     partition.log_start_offset,
@@ -210,7 +210,7 @@ async def _delete_removed(initial_delay_ms: int, services: BrokerServices) -> No
 
 
 async def _delete_due(services: BrokerServices, delay_ms: int) -> None:
-    """Deletes what is due; an error of one log is logged and does not stop the others."""
+    """Deletes removed files and deleted logs that are due. An error of one log is logged and the rest go on."""
     directory = services.log_directory
     async for partition_log in EachInTurns(list(directory)):
         with _failures_logged(services, "a removed file could not be deleted"):
@@ -241,7 +241,7 @@ async def _checkpoint_high_watermarks(interval_ms: int, services: BrokerServices
 
 async def _checkpoint_log_starts(services: BrokerServices) -> None:
     """Writes the checkpoint of the log start offsets that DeleteRecords has moved."""
-    with _failures_logged(services, "the checkpoint of log starts could not be written"):
+    with _failures_logged(services, "the checkpoint of log start offsets could not be written"):
         await _run_steps(services, services.log_directory.write_log_starts())
 
 

@@ -192,12 +192,12 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
             if cluster_id is not None:
                 return cluster_id
             if not failure:
-                log.info("waiting for a controller that tells which cluster this is: %s", why)
+                log.info("waiting for the cluster id from a controller: %s", why)
             failure = why
         with trio.move_on_after(ASK_PAUSE_S):
             await stop.wait()
             raise StoppedEarly  # pragma: no cover: in a process that waits for its cluster
-    raise ClusterUnknown(f"no controller tells which cluster this is: {failure}")
+    raise ClusterUnknown(f"no controller answered with the cluster id: {failure}")
 
 
 async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host) -> tuple[str | None, str]:

@@ -117,7 +117,7 @@ class RunningListeners:
         self._services.principal_builder = builders
         self.listeners.append(listener)
         self._begin(listener, nursery)
-        log.info("listener %s is added, on port %d", address.name, listener.port)
+        log.info("listener %s is opened on port %d", address.name, listener.port)
 
     def _tls_with(self, name: str, config: BrokerConfig, nursery: trio.Nursery) -> NodeTls:
         """The TLS of this node's listeners, with that of an added one.

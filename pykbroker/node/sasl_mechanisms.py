@@ -63,7 +63,7 @@ class ListenerMechanisms:
                 try:
                     self._mechanisms = self._make(config)
                 except ConfigError as error:
-                    log.error("changed settings of SASL are not used: %s", error.reason)
+                    log.error("changed SASL settings are not used, because of %s: %s", error.name, error.reason)
         return self._mechanisms
 
 
@@ -95,7 +95,7 @@ def mechanisms_of_listener(
     for name in filter(None, map(str.strip, text.split(","))):
         module = _login_module(config, listener_name, name)
         if name not in NODE_MECHANISMS:
-            log.warning("listener %s: the mechanism %s is not available", listener_name, name)
+            log.warning("listener %s: the SASL mechanism %s is not supported and not offered", listener_name, name)
             continue
         _, reauth = find_setting_of_mechanism(listener_name, name, _REAUTH, texts)
         make: Callable[[], Exchange]

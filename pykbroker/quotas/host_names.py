@@ -53,7 +53,7 @@ class HostNames:
             name, use = self._wanted.pop(0)
             address = await _address_of(name)
             if address is None:
-                log.error("limits of the address %s have no effect: the name cannot be resolved", name)
+                log.error("the quota of the address %s has no effect: its host name cannot be resolved", name)
             use(address)
         self._is_busy = False
 

@@ -75,7 +75,7 @@ def quotas_of(records: Iterable[ClientQuotaRecord]) -> Steps[Quotas]:
         elif record.key in limits:
             limits[record.key].set(_name(entity, USER), _name(entity, CLIENT_ID), record.value)
         else:
-            log.warning("the quota %s is not known and has no effect", record.key)
+            log.warning("the quota %s is unknown and has no effect", record.key)
     return Quotas(limits, address_limits, host_limits, address_default)
 
 

@@ -115,7 +115,7 @@ class SimpleWindowedRate(WindowedRate):
             reached_ms = max(at_ms, start_ms + needed_ms)
             if reached_ms < last_ms + span_ms:
                 return math.ceil(reached_ms)
-            # The oldest window is dropped before that. The rate may rise then: it is that over a shorter time.
+            # The oldest window is dropped before that. The rate may rise then, as it is taken over a shorter time.
             at_ms = max(at_ms, last_ms + span_ms)
             total -= value
         return at_ms
@@ -131,7 +131,7 @@ class TokenBucket:
 
     def __init__(self, windows: QuotaWindows) -> None:
         self._windows = windows
-        # None: full, whatever the limit.
+        # None for a full bucket: its number of tokens depends on the limit, which each call gives.
         self._tokens: float | None = None
         self._at_ms = 0
 

@@ -86,7 +86,7 @@ async def _create_missing(context: BrokerContext, wanted: list[NewTopic]) -> Non
         return
     for name, failure in errors:
         if failure.is_failure and failure.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("topic %s could not be created: %s", name, failure.message)
+            log.warning("topic %s could not be created: %s", name, failure.message or ErrorCode(failure.code).name)
 
 
 async def create_topics(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:

@@ -95,7 +95,7 @@ _WITHOUT_TEXT = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
     """The response to `request` with the error in all its parts; None if the client expects no response (acks=0).
 
-    An error without a message has none in the response, but for some APIs.
+    Where the error has no message, the response has none either, except for some APIs.
     """
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
@@ -205,7 +205,7 @@ def _leads_to_error(message_type: type[Message], version: int) -> bool:
     )
 
 
-# What Kafka's error responses of single APIs have besides. Arguments: response, request, version, error code, message.
+# Further fields of Kafka's error responses, by API. Arguments: response, request, version, error code, message.
 
 
 def _complete_fetch(response: Any, request: Any, *_: Any) -> None:

@@ -97,7 +97,7 @@ def throttled_response(
 
 
 def _add(topics: list[FetchableTopicResponse], key: PartitionKey, data: PartitionData) -> None:
-    """Adds a partition, to the last topic if it is of that one."""
+    """Adds a partition: to the last topic if the partition is of that topic, else to a new one."""
     last = topics[-1] if topics else None
     if last is None or (last.topic, last.topic_id) != (key.topic, key.topic_id):
         last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id)

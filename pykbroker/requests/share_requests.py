@@ -89,7 +89,8 @@ def exists(context: BrokerContext, topic: str, partition: int) -> bool:
 class Acknowledgements:
     """The acknowledgements of one request: `begin`, `store`, and `outcomes` when they are needed.
 
-    A context manager: the end of the block stores what was begun, also when the client has gone.
+    A context manager: the end of the block stores all acknowledgements that have begun, also after the client has
+    disconnected.
 
     Args:
         context: the request.
@@ -115,7 +116,7 @@ class Acknowledgements:
             self._unstored.popleft().store()
 
     async def store(self) -> None:
-        """Begins to store what was acknowledged, in turns with other requests."""
+        """Begins to store the acknowledgements, in turns with other requests."""
         turn = Turn()
         while self._unstored:
             self._unstored.popleft().store()

@@ -85,12 +85,12 @@ async def for_each_partition(
 async def _outcomes(
     context: BrokerContext, request: StateRequest, call: Call[Outcome], leaves_out_empty_topics: bool
 ) -> list[tuple[bytes, list[tuple[int, Outcome | Refusal]]]]:
-    """Calls the share coordinator for each partition of a request: one mention after another, the partitions at once.
+    """Calls the share coordinator for all partitions of a request at once, for the same partition one after another.
 
-    Outcomes are in the order of the request; a topic that it has twice has one list, and a partition that it has twice
-    one outcome, that of its last mention. Needs CLUSTER_ACTION, as the request comes from a broker. A request without
-    a group has no outcomes, and neither has one with a topic without partitions, unless such a topic is left out: all
-    this as in Kafka.
+    Outcomes are in the order of the request. A topic that is in it twice has one list. A partition that is in it twice
+    has one outcome, that of the last call. Needs CLUSTER_ACTION, as the request comes from a broker. As in Kafka,
+    there are no outcomes for a request without a group, and for one that has a topic without partitions, unless such
+    topics are left out.
     """
     group_id = request.group_id
     asked = [(topic.topic_id, list(topic.partitions)) for topic in request.topics]

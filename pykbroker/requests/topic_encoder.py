@@ -81,8 +81,8 @@ class TopicEncoder:
         self._partitions: dict[Any, tuple[bytes, bytes]] = {}
         # All partitions of the topics that have a shape.
         self._blocks: dict[Shape, bytes] = {}
-        # Bytes of a topic before its name, after its id and after its partitions, by length of the name, number of
-        # partitions and is_internal.
+        # (length of the name, number of partitions, is_internal) -> bytes of a topic before its name, after its id and
+        # after its partitions.
         self._frames: dict[tuple[int, int, bool], tuple[bytes, bytes, bytes]] = {}
         self._turn = Turn()
         self._since_look = 0

@@ -59,7 +59,7 @@ class KerberosLogin:
             return self._context.step(answer)
         offer = self._context.unwrap(answer)
         if len(offer) < CHOICE_SIZE_MIN or not offer[0] & NO_SECURITY_LAYER:
-            raise ContextFailed("the server wants a security layer")
+            raise ContextFailed("the server requires a security layer, which is not supported")
         self.is_done = True
         return self._context.wrap(CHOICE + self._authorization_id.encode())
 

@@ -25,7 +25,7 @@ MISSING_KEY_PAUSE_S = 60.0
 """Shortest time in seconds between two fetches because of the same unknown key id."""
 
 MISSING_KEYS_MAX = 16
-"""Number of unknown key ids that are remembered for this."""
+"""Number of unknown key ids for which the earliest time of the next fetch is kept."""
 
 KEY_ID_LENGTH_MAX = 1000
 """Length in characters up to which the keys are fetched because of an unknown key id."""
@@ -99,7 +99,7 @@ class KeySet:
             pause_ms = min(settings.backoff_ms << min(self._failures, 20), settings.backoff_max_ms)
             self._failures += 1
             self._due_s = self._now_s() + pause_ms / 1000
-            log.warning("the keys at %s cannot be read: %s", settings.url, error)
+            log.warning("the key set (JWKS) at %s cannot be read: %s", settings.url, error)
             return
         finally:
             self._fetched = None

@@ -144,7 +144,8 @@ class _Exchanges:
     async def _choose(self) -> None:
         chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
         if chosen.error_code != ErrorCode.NONE:
-            raise LoginFailed(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
+            offered = ", ".join(chosen.mechanisms)
+            raise LoginFailed(f"{self._mechanism} is not one of the SASL mechanisms that the node offers: {offered}")
 
     async def _token(self, token: bytes) -> bytes:
         answer = await self._exchange(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
@@ -168,5 +169,5 @@ class _Exchanges:
             frames.received(len(received))
         correlation_id, position = read_response_header(frame, False)
         if correlation_id != self._number:
-            raise ProtocolError(f"request {correlation_id} is answered, not {self._number}")
+            raise ProtocolError(f"the response is to request {correlation_id}, not {self._number}")
         return decode_from(response, VERSION, frame, position)[0]

@@ -78,7 +78,7 @@ class InFlightState:
         self._before = before
 
     def _end_acquisition(self, state: int, delivery_count_limit: int) -> None:
-        """Takes it from its member; after the last delivery that is allowed it is archived, not made available."""
+        """Takes the records from their member; after the last allowed delivery they are archived, not available."""
         # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
         assert self.state == ACQUIRED
         assert self._before is None

@@ -1,7 +1,7 @@
 """The leader of one share partition: its state machine, the writes to the share coordinator, and the waiting requests.
 
 Acknowledgements and releases are in effect when the share coordinator has stored them. Writes are made one at a time,
-in order; what comes meanwhile is in the next write.
+in order; changes that come meanwhile go into the next write.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class ShareLeader:
         try:
             self.shares = self._made_of(found)
         except KafkaError as error:
-            log.warning("%s cannot be loaded: %s", self, error.message)
+            log.warning("%s cannot be loaded: %s", self, error.message or error.error_code.name)
             self.load_error = error
             self.end()
             self._environment.forget(self)
@@ -305,7 +305,7 @@ class ShareLeader:
         except acknowledgement.Refused as refused:
             self.shares.complete(refused.changes, is_stored=False, now_ms=now_ms)
             outcome.end(refused.code, refused.message)
-            # What is rolled back after the end of its lock is available again.
+            # Records that are rolled back after their locks have ended are available again.
             self.waiters.notify()
             return outcome
         self.acquired()
@@ -313,7 +313,7 @@ class ShareLeader:
         return outcome
 
     def store(self) -> None:
-        """Begins to store what was acknowledged."""
+        """Begins to store the queued changes, unless a write is in flight; its end begins the next one."""
         if not self.is_writing:
             self._write_queued()
 

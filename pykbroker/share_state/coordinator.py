@@ -1,8 +1,8 @@
 """The share coordinator of one broker: requests about share partitions, each an operation on a shard (KIP-932).
 
-`ShareStateShard` decides, `CoordinatorRuntime` does what is the same for each kind of coordinator. This module has the
-rest: deletion of the state of deleted topics, snapshots of share partitions that have become cold, and deletion of
-records that later snapshots make redundant. The state machine is imported before the first shard.
+`ShareStateShard` decides, `CoordinatorRuntime` has the part that all coordinators share. This module has the rest:
+deletion of the state of deleted topics, snapshots of share partitions that have become cold, and deletion of records
+that later snapshots make redundant. The state machine is imported before the first shard.
 """
 
 from __future__ import annotations

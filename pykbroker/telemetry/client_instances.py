@@ -85,7 +85,7 @@ class ClientInstance:
 
 
 class ClientInstances:
-    """The client instances of a broker by their 16-byte ids; `set_subscriptions` replaces what they are asked for."""
+    """Client instances of a broker by their 16-byte ids. `set_subscriptions` replaces the metrics that they push."""
 
     def __init__(self) -> None:
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()

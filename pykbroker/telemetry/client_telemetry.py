@@ -77,11 +77,11 @@ class ClientTelemetry:
         connection.when_closed("client telemetry", lambda: self.instances().connection_closed(connection))
 
     def export(self, context: TelemetryContext, payload: TelemetryPayload) -> None:
-        """Passes metrics on to every receiver; what one raises is raised here."""
+        """Passes metrics on to every receiver. An exception of one is raised here, and later ones get nothing."""
         try:
             self.load()
         except ConfigError as error:
-            log.error("metrics of clients are not passed on: %s", error)
+            log.error("client metrics are not passed on to the receivers: %s", error)
             raise
         for receiver in self._receivers:
             receiver.export_metrics(context, payload)

@@ -124,7 +124,7 @@ class TransactionCompletion:
     def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> Steps[None]:
         """Appends the markers of partitions that this broker leads, and queues the others for their leaders.
 
-        A step for each: its log may have to be made first, for which a disk takes up to milliseconds.
+        Each partition is a step: its log may have to be created first, for which a disk takes up to milliseconds.
         """
         appended: list[tuple[TopicPartition, AwaitedMarker]] = []
         nursery = self._runtime.nursery
@@ -157,10 +157,15 @@ class TransactionCompletion:
         progress = progress_of(error)
         completing.answered(partition, progress)
         if progress is Progress.GIVEN_UP:
-            log.error("%s-%d refuses %s: %s", *partition, completing.marker, error.name)
+            log.error(
+                "%s-%d refuses the marker of producer %d: %s", *partition, completing.marker.producer_id, error.name
+            )
         elif progress is Progress.RETRY:
             level = logging.DEBUG if completing.has_failed else logging.INFO
-            log.log(level, "%s-%d cannot take %s now: %s", *partition, completing.marker, error.name)
+            producer_id = completing.marker.producer_id
+            log.log(
+                level, "%s-%d: the marker of producer %d will be sent again: %s", *partition, producer_id, error.name
+            )
 
     def _settle(self, completing: CompletingTransaction) -> None:
         """Continues after outcomes of markers: appends the completing record, or schedules a retry of failed ones."""
@@ -231,7 +236,7 @@ class TransactionCompletion:
         self._take_answers(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
 
     def _sending_failed(self, broker_id: int, batch: Batch, reason: str) -> None:
-        log.info("markers of transactions for broker %d will be sent again: %s", broker_id, reason)
+        log.info("transaction markers for broker %d will be sent again: %s", broker_id, reason)
         self._take_answers(batch, {})
 
     def _take_answers(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:

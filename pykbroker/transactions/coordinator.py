@@ -1,9 +1,8 @@
 """The transaction coordinator of one broker: the requests of producers, each an event on a shard.
 
-`Transaction` decides about one transactional id, `CoordinatorRuntime` does what is the same for each kind of
-coordinator. This module gets fresh producer ids, and passes decided transactions to `TransactionCompletion`; timeouts
-are in `timeouts`, the requests of administrators in `administration`. The state machine is imported before the first
-shard.
+`Transaction` decides about one transactional id, `CoordinatorRuntime` has the part that all coordinators share. This
+module gets fresh producer ids, and passes decided transactions to `TransactionCompletion`; timeouts are in `timeouts`,
+the requests of administrators in `administration`. The state machine is imported before the first shard.
 
 A state takes effect when its record is replicated. Until then the id is busy, even after the request got a timeout
 error, so that memory never differs from the log. (Kafka drops a state that is late, whose record may be replicated
@@ -174,7 +173,12 @@ class TransactionCoordinator:
         if answer.error is ErrorCode.NONE and event.is_fencing:
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if answer.error is ErrorCode.NONE:
-            log.info("%r: producer id %d, epoch %d", transactional_id, answer.producer_id, answer.producer_epoch)
+            log.info(
+                "transactional id %r has producer id %d and epoch %d",
+                transactional_id,
+                answer.producer_id,
+                answer.producer_epoch,
+            )
         return answer
 
     async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> None:

@@ -128,14 +128,17 @@ class RemoteVerification:
         missing = ErrorCode.NETWORK_EXCEPTION
         if response.error_code != ErrorCode.NONE:
             missing = answered_error(response.error_code)
-            log.error("a transaction coordinator refuses to verify partitions of transactions: %s", missing.name)
+            log.error(
+                "a transaction coordinator refuses AddPartitionsToTxn, by which partitions are verified: %s",
+                missing.name,
+            )
             # CLUSTER_AUTHORIZATION_FAILED is about this broker, not the client.
             missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
         for transactional_id, verification in batch.items():
             verification.answer(codes.get(transactional_id, {}), missing)
 
     def _failed(self, broker_id: int, batch: Batch, reason: str) -> None:
-        log.info("transactions cannot be verified with broker %d: %s", broker_id, reason)
+        log.info("partitions of transactions cannot be verified by broker %d: %s", broker_id, reason)
         for verification in batch.values():
             verification.answer({}, ErrorCode.NETWORK_EXCEPTION)
 

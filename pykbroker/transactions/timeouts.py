@@ -50,9 +50,13 @@ class TransactionTimeouts:
             error = await self._abort(transactional_id, now_ms)
             if error is ErrorCode.NONE:
                 timeout_ms = transaction.current.timeout_ms
-                log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
+                log.info(
+                    "transactional id %r: its transaction exceeded %d ms and is aborted", transactional_id, timeout_ms
+                )
             else:
-                log.warning("%r: the transaction that took too long is not aborted: %s", transactional_id, error.name)
+                log.warning(
+                    "transactional id %r: its timed-out transaction is not aborted: %s", transactional_id, error.name
+                )
         if any(shard.has_ongoing for shard in self._runtime.shards.values()):
             self.schedule_timeout_check()
 

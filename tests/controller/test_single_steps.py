@@ -44,7 +44,7 @@ def test_features_that_do_not_exist_here_are_left_out(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         command = first_command(filesystem, settings, [], is_new=True)
     assert command.levels == {"metadata.version": 25}
-    assert "without features that do not exist here: later.version=1" in caplog.text
+    assert "without these features, which this version does not support: later.version=1" in caplog.text
 
 
 def test_records_that_were_read_before_a_snapshot_came_are_not_published() -> None:

@@ -91,7 +91,7 @@ async def test_a_snapshot_comes_in_pieces() -> None:
     ],
 )
 async def test_bytes_that_were_not_asked_for_are_refused(answer: Any) -> None:
-    with pytest.raises(SnapshotUnavailable, match="leader:9093 gives other bytes of snapshot") as raised:
+    with pytest.raises(SnapshotUnavailable, match="leader:9093 answers with other bytes of snapshot") as raised:
         await download(Client(answer))
     assert (raised.value.error, raised.value.known) == (ErrorCode.NONE, None)
 
@@ -243,7 +243,7 @@ async def test_a_snapshot_that_is_not_had_or_not_written_is_an_error(
 ) -> None:
     result = await install(Downloads(answer), Storage(storage_error), following())
     assert isinstance(result, (NoResponse, StorageError))
-    assert "the snapshot 50 of node 2 was not installed:" in caplog.text
+    assert "the metadata snapshot at offset 50 of leader 2 was not installed:" in caplog.text
     assert "leader:9093 is away" in caplog.text
 
 

@@ -279,7 +279,7 @@ def test_a_directory_that_was_missing_at_the_start() -> None:
 def test_a_log_that_may_be_in_the_missing_directory_is_not_made_anew(assigned: bytes | None) -> None:
     """P-443: an empty log in another directory would lead in place of the one on the missing disk."""
     directories = opened(FakeFileSystem(), A, unopened=("/b",))
-    with pytest.raises(StorageError, match="offline, or may be"):
+    with pytest.raises(StorageError, match="its log is, or may be, in a log directory that is offline"):
         create(directories, 0, assigned)
     whole = opened(FakeFileSystem(), A, B)
     assert create(whole, 0, assigned) == "/a/t-0"

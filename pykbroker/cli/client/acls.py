@@ -64,7 +64,7 @@ class ClusterAcls(ClusterCalls):
         response = self._send(CreateAclsRequest(creations=creations, min_version=version))
         for item, result in zip(entries, response.results, strict=True):
             if result.error_code:
-                raise CliError(f"not added: {entry_text(item)}: {refusal_text(result)}")
+                raise CliError(f"ACL entry not added: {entry_text(item)}: {refusal_text(result)}")
 
     def delete_acls(self, filters: list[Entry]) -> list[Entry]:
         """Removes the entries that match any of the filters and returns them, each once, sorted; raises CliError."""

@@ -40,8 +40,8 @@ def prepare_client_library() -> None:
     version = str(kafka.__version__)
     if int(version.partition(".")[0]) < OLDEST_KAFKA_PYTHON:
         raise CliError(
-            f"this command needs kafka-python {OLDEST_KAFKA_PYTHON}, and {version} is installed, which a test suite "
-            f"may want to keep: {_HOW_TO_INSTALL} in another environment"
+            f"this command needs kafka-python {OLDEST_KAFKA_PYTHON}, and {version} is installed: {_HOW_TO_INSTALL}, "
+            "in another environment if a test suite needs the installed one"
         )
     if find_spec("rich") is None:
         raise CliError(f"this command needs rich, which is not installed: {_HOW_TO_INSTALL}")

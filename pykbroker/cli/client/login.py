@@ -91,7 +91,9 @@ def _kerberos_settings(properties: Mapping[str, str], options: Mapping[str, str]
     """
     service = properties.get("sasl.kerberos.service.name") or options.get("serviceName")
     if not service:
-        raise ValueError("sasl.kerberos.service.name is missing: the first part of the brokers' principal, as in kafka")
+        raise ValueError(
+            "sasl.kerberos.service.name is missing: the first part of the brokers' principal, such as kafka"
+        )
     if importlib.util.find_spec("gssapi") is None:
         raise ValueError("sasl.mechanism=GSSAPI: the package gssapi is missing: pip install 'pykbroker[gssapi]'")
     if options.get("useKeyTab", "").lower() == "true":

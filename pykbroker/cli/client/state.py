@@ -40,9 +40,9 @@ class ClusterState(ClusterCalls):
     def quorum(self) -> dict[str, Any] | None:
         """Returns the metadata quorum; None if the cluster uses ZooKeeper or this user may not describe the quorum.
 
-        leader_id, leader_epoch, high_watermark, voters and observers; of each node its id, its lag behind the leader
-        in records, and how long ago in ms, by the leader's clock, it was caught up (None: unknown). A quorum without a
-        leader has the leader_id -1 and no nodes, as only a leader describes them.
+        It has leader_id, leader_epoch, high_watermark, voters and observers. Each node has its id, its lag behind the
+        leader in records, and the time in ms, by the leader's clock, since it was last caught up (None: unknown). A
+        quorum without a leader has the leader_id -1 and no nodes, as only a leader describes them.
         """
         from kafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerVersion, UnsupportedVersionError
 

@@ -49,7 +49,7 @@ _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
     "-I",
     "--initial-controllers",
     metavar="ID@HOST:PORT:DIRECTORY,...",
-    help="The first voters, the same on each of them; this node's directory gets the id that stands here.",
+    help="The first voters, the same on each of them; this node's directory gets the directory id given here.",
 )
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="This node is no voter, or is made one later.")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave a directory alone that is formatted already.")
@@ -128,7 +128,7 @@ def _check_voter_options(
     if config.quorum.voters:
         if standalone or initial_controllers is not None:
             raise CliError(
-                "controller.quorum.voters names the voters; leave it out where they are to change", EXIT_USAGE
+                "controller.quorum.voters makes the voters static: leave it out to give voters by options", EXIT_USAGE
             )
         return
     if standalone + (initial_controllers is not None) + no_voters != 1:

@@ -250,4 +250,4 @@ def _log_compilation() -> None:
     if log.isEnabledFor(logging.DEBUG):
         from pykbroker.cli.compilation import compilation_text
 
-        log.debug("this installation is %s", compilation_text())
+        log.debug("this installation of pykbroker is %s", compilation_text())

@@ -50,7 +50,9 @@ def check_directories(config: ConfigValues) -> None:
         raise ConfigError("log.dirs", ",".join(config.log.dirs), "has a directory twice")
     metadata = config.log.metadata_dir
     if metadata is not None and metadata not in config.log.dirs and os.path.realpath(metadata) in real_paths:
-        raise ConfigError("metadata.log.dir", metadata, "is one of log.dirs by another path, and must be the same text")
+        raise ConfigError(
+            "metadata.log.dir", metadata, "is one of log.dirs by another path: write it as it is in log.dirs"
+        )
 
 
 def check_cleaner(config: ConfigValues) -> None:

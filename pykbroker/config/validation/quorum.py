@@ -16,8 +16,8 @@ def check_voters_and_roles(config: ConfigValues) -> None:
         raise ConfigError(
             _VOTERS,
             "",
-            "must name the controllers (id@host:port), or controller.quorum.bootstrap.servers some of them, "
-            "where process.roles is broker",
+            "must name the controllers (id@host:port) where process.roles is broker, "
+            "unless controller.quorum.bootstrap.servers names some of them",
         )
     text = config.static_properties.get(_VOTERS, "")
     if quorum.voters and config.is_controller and node_id not in quorum.voters:

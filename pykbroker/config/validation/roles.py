@@ -32,7 +32,7 @@ def check_inter_broker_name(config: ConfigValues) -> None:
     if not texts[key]:
         raise ConfigError(key, "", "must name a listener")
     if protocol_key in texts:
-        raise ConfigError(protocol_key, texts[protocol_key], f"cannot be set beside {key}, which says it already")
+        raise ConfigError(protocol_key, texts[protocol_key], f"cannot be set together with {key}")
     if name not in config.network.security_protocols:
         raise ConfigError(key, name, "has no entry in listener.security.protocol.map")
     if not config.is_broker and name in config.network.controller_listener_names:

@@ -1,7 +1,8 @@
 """The uniform assignor for members with different subscriptions.
 
-Members keep what they may have, the free partitions go to the subscribers with the fewest, and then partitions move
-from the most to the least loaded subscribers of each topic, until no move makes it better or `ROUNDS_MAX` is reached.
+Members keep their partitions of topics that they still subscribe to, and free partitions go to the subscribers with
+the fewest. Then partitions move from the most to the least loaded subscribers of each topic, until no move improves the
+balance or `ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _takers(levels: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _givers(levels: Iterator[tuple[int, int]], owned: _Owned) -> Iterator[tuple[int, int]]:
-    """The members that give up a partition, one after the other, each with the number of those that it had until then.
+    """The members that give up a partition, one after the other, each with its number of partitions before that.
 
     The members on the highest level have one turn each, the last one first, then those that are now on a level with
     them take part as well; members without a partition of the topic are left out. `levels` are descending, as they

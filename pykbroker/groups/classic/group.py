@@ -187,7 +187,7 @@ class Group:
         self.transition(PREPARING, now_ms)
         self._rebalance_reason = reason
         result.details.append(
-            f"Preparing to rebalance group {self.group_id} with old generation {self.generation_id}: {reason}"
+            f"group {self.group_id}: preparing to rebalance, old generation {self.generation_id}: {reason}"
         )
         if is_initial:
             self._joined_since_delay = False
@@ -209,7 +209,7 @@ class Group:
         self._join_deadline_ms = self._initial_remaining_ms = None
         for member in [m for m in self.members if m.join_waiter is None and not m.is_static]:
             self.members.remove(member.member_id)
-            result.notes.append(f"Group {self.group_id} removed member {member.member_id}, which has not joined")
+            result.notes.append(f"group {self.group_id}: member {member.member_id} is removed, as it has not joined")
         if self.members.elect_joined_leader() or not self.members:
             self._begin_generation(now_ms, result)
         else:
@@ -224,7 +224,7 @@ class Group:
         if not self.members:
             self.transition(EMPTY, now_ms)
             result.records.append(self.metadata_record({}))
-            result.details.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
+            result.details.append(f"group {self.group_id}: empty in generation {self.generation_id}")
             return
         self.transition(COMPLETING, now_ms)
         for member in self.members:
@@ -234,7 +234,7 @@ class Group:
             self.members.pending_syncs.add(member.member_id)
         self._sync_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
         result.notes.append(
-            f"Stabilized group {self.group_id} generation {self.generation_id} with {len(self.members)} members: "
+            f"group {self.group_id}: generation {self.generation_id} begins with {len(self.members)} member(s): "
             f"{self._rebalance_reason}"
         )
 
@@ -357,7 +357,9 @@ class Group:
 
     def _expire_pending_join(self, member_id: str, now_ms: int, result: GroupResult) -> None:
         self.members.remove(member_id)
-        result.notes.append(f"Group {self.group_id}: pending member {member_id} has not come")
+        result.notes.append(
+            f"group {self.group_id}: pending member {member_id} is removed, as it has not joined in time"
+        )
         if self.state is PREPARING and self.members.have_all_joined:
             self.complete_join(now_ms, result)
 
@@ -369,7 +371,7 @@ class Group:
             return
         self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
         reason = f"member {member.member_id} has not sent a heartbeat in {member.session_timeout_ms} ms"
-        result.notes.append(f"Group {self.group_id}: {reason}")
+        result.notes.append(f"group {self.group_id}: {reason}")
         if self.state in (STABLE, COMPLETING):
             self.rebalance_or_complete_join(reason, now_ms, result)
         elif self.state is PREPARING and self.members.have_all_joined:
@@ -392,7 +394,7 @@ class Group:
         for member_id in late:
             self.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
         reason = f"members {late} have not sent SyncGroup in time"
-        result.notes.append(f"Group {self.group_id}: {reason}")
+        result.notes.append(f"group {self.group_id}: {reason}")
         self.prepare_rebalance(reason, now_ms, result)
 
     def _schedule_initial_join(self, delay_ms: int, remaining_ms: int, now_ms: int) -> None:

@@ -30,7 +30,7 @@ def sync(group: Group, request: SyncGroupRequest, waiter: Waiter) -> GroupResult
         result.records.append(group.metadata_record(assignments))
         result.size_min = group.size_of_metadata(assignments)
         result.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
-        result.details.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
+        result.details.append(f"group {group.group_id}: assignment received from leader {member.member_id}")
     return result
 
 

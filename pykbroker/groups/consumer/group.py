@@ -97,9 +97,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     def preferred_assignor(self, old: ConsumerMember | None = None, new: ConsumerMember | None = None) -> str | None:
         """The assignor that most members ask for, with `new` in the place of `old`; None if none asks for one.
 
-        Of two assignors with the same number of members it is the first in Kafka's map (P-366). That has the order of
-        its TimelineHashMap, but an assignor that only `new` asks for comes first: HashMap.compute puts a key at the
-        head of its bucket, and "range" and "uniform" are in one bucket.
+        Of two assignors with the same number of members it is the first in Kafka's map (P-366). The map has the order
+        of Kafka's TimelineHashMap, except that an assignor that only `new` asks for comes first: HashMap.compute puts a
+        key at the head of its bucket, and "range" and "uniform" are in one bucket.
         """
         counts = {name: self._assignors[name] for name in timeline_order(self._assignors)}
         if old is not None and old.server_assignor in counts:

@@ -44,8 +44,8 @@ def heartbeat(
 ) -> Steps[GroupResult]:
     """Handles a heartbeat that is not a leave; the request was checked, and its member id is not empty.
 
-    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
-    harm, but for `context.regex_refresh`: the group waits for that.
+    If the group or the topics have changed after a step, the other steps must not be made. The steps made until then
+    do no harm, except that the group waits for a refresh that they have put into `context.regex_refresh`.
 
     Raises:
         GroupError: the group refuses the member.
@@ -137,7 +137,7 @@ def raise_epoch(
     if must_raise or metadata_hash != group.metadata_hash:
         epoch += 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash))
-        result.details.append(f"Group {group.group_id}: epoch {epoch}")
+        result.details.append(f"group {group.group_id}: epoch {epoch}")
     group.set_refreshed(context.now_ms, epoch)
     if group.has_partition_metadata:
         result.records.append(subscription_metadata_tombstone(group.group_id))
@@ -163,7 +163,7 @@ def update_target(
         group, epoch, new, assignor, context.topics, context.now_ms, is_homogeneous=is_homogeneous
     )
     result.records += records
-    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {assignor}")
+    result.notes.append(f"group {group.group_id}: target assignment of epoch {epoch} by assignor {assignor}")
     return Target(epoch, target)
 
 
@@ -211,7 +211,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.instance_id is None or request.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         result = fence_members(group, [member], context.settings, context.topics, context.now_ms)
-        result.notes.append(f"Group {group.group_id}: member {member.member_id} has left")
+        result.notes.append(f"group {group.group_id}: member {member.member_id} has left")
         result.response = response
         return result
     away = member._replace(
@@ -220,7 +220,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
         # The member that comes back gets them from epoch 0 on, under its new id.
         assigned={topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()},
     )
-    note = f"Group {group.group_id}: static member {member.member_id} ({member.instance_id}) is away for a while"
+    note = f"group {group.group_id}: static member {member.member_id} ({member.instance_id}) has left and may come back"
     return GroupResult(
         records=[finished(current_record(group.group_id, away))],
         response=response,

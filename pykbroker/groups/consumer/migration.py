@@ -89,7 +89,7 @@ def upgrade(
     result.records += [finished(target_record(group_id, m.member_id, group.target_of(m.member_id))) for m in members]
     result.records.append(target_epoch_record(group_id, group.assignment_epoch, 0))
     result.records += [finished(current_record(group_id, member)) for member in members]
-    result.notes.append(f"Group {group_id}: the classic group becomes a consumer group")
+    result.notes.append(f"group {group_id}: the classic group becomes a consumer group")
     return group
 
 
@@ -196,7 +196,7 @@ def downgrade(
         for member in classic.members
     }
     result.records.append(classic.metadata_record(result.downgrade.assignments))
-    result.notes.append(f"Group {group.group_id}: the consumer group becomes a classic group")
+    result.notes.append(f"group {group.group_id}: the consumer group becomes a classic group")
 
 
 def downgraded_group(downgrade: Downgrade, settings: GroupValues, now_ms: int) -> Group:

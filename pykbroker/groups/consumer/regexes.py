@@ -157,7 +157,9 @@ def resolved(group: ConsumerGroup, found: ResolvedRegexes, topics: GroupTopics, 
     if is_changed or metadata_hash != group.metadata_hash:
         epoch = group.epoch + 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash))
-        result.notes.append(f"Group {group.group_id}: epoch {epoch}, its regular expressions match other topics")
+        result.notes.append(
+            f"group {group.group_id}: epoch {epoch}, its regular expressions match other topics than before"
+        )
         group.set_refreshed(now_ms, epoch)
     return result
 

@@ -41,7 +41,7 @@ def fence_due(
 
     result = fence(group.members[member_id])
     result.on_failed_append = try_again
-    result.notes.append(f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[kind]}")
+    result.notes.append(f"group {group.group_id}: member {member_id} is fenced: {_REASONS[kind]}")
     return result
 
 

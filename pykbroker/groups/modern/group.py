@@ -1,7 +1,7 @@
 """State of every modern group: epochs, members, subscriptions, target assignments, timers.
 
-Records are the only way to change it, but for timers and the metadata deadline, which are not stored: an operation
-computes records from a group, and replaying them, once they are appended, changes it.
+A group changes only by records, except for its timers and its metadata deadline, which are not stored. An operation
+computes records from a group; when they are appended, they are replayed and so change the group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_PARTITIONS: Assignment = {}
 
 LEAVE_GROUP_MEMBER_EPOCH = -1
 LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
-"""Epoch of a static member that has left for a while; what it has waits for it until its session expires."""
+"""Epoch of a static member that has left and may come back; its assignment is kept until its session expires."""
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
@@ -137,7 +137,7 @@ class EpochGroup(ABC, Generic[AnyMember, Target]):
         """True if members consume a topic, whose committed offsets are then neither deleted nor expired."""
 
     def snapshot(self) -> Self:
-        """The group as it is now, for descriptions: a copy of what changes in place, of those parts that they show."""
+        """Copy of the group for descriptions: the parts that they show and that change in place are copied."""
         other = copy(self)
         other.members, other.targets = dict(self.members), dict(self.targets)
         return other

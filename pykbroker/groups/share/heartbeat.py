@@ -67,8 +67,8 @@ def heartbeat(
 ) -> Steps[GroupResult]:
     """Handles a heartbeat that is not a leave; the request was checked.
 
-    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
-    harm.
+    If the group or the topics have changed after a step, the other steps must not be made. The steps made until then
+    do no harm.
 
     Raises:
         GroupError: the group refuses the member.
@@ -152,7 +152,7 @@ def _raise_epoch(
     if is_raised:
         epoch += 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash))
-        result.details.append(f"Group {group.group_id}: epoch {epoch}")
+        result.details.append(f"group {group.group_id}: epoch {epoch}")
     group.set_refreshed(context.now_ms, epoch)
     count = len(group.members) + (old is None)
     return _Epoch(epoch, is_raised, subscriptions.are_homogeneous(count), frozenset(subscriptions.topics))
@@ -169,7 +169,7 @@ def _update_target(
         group, raised.epoch, member, context.topics, context.now_ms, is_homogeneous=raised.is_homogeneous
     )
     result.records += records
-    result.notes.append(f"Group {group.group_id}: target assignment of epoch {raised.epoch} by assignor {ASSIGNOR}")
+    result.notes.append(f"group {group.group_id}: target assignment of epoch {raised.epoch} by assignor {ASSIGNOR}")
     return raised.epoch, target
 
 
@@ -220,7 +220,7 @@ def leave(group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Share
         GroupError: UNKNOWN_MEMBER_ID.
     """
     result = remove_member(group, group.find_member(request.member_id), context.topics)
-    result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
+    result.notes.append(f"group {group.group_id}: member {request.member_id} has left")
     result.response = ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     return result
 

@@ -102,7 +102,7 @@ class StreamsGroups(ModernGroups[StreamsGroup, StreamsGroupValues]):
         is_joining = request.member_epoch == 0
         if is_joining and isinstance(other, Group) and other.state is EMPTY:
             result.records.append(group_tombstone(group_id))
-            result.notes.append(f"Group {group_id}: the empty classic group becomes a Streams group")
+            result.notes.append(f"group {group_id}: the empty classic group becomes a Streams group")
             group = self.make(group_id, self.soft_state_of(group_id))
         else:
             group = self.get_or_make(group_id, other, is_joining=is_joining)

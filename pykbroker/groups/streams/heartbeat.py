@@ -1,7 +1,8 @@
 """StreamsGroupHeartbeat on one group: a member joins, initializes the topology, follows its assignment or leaves.
 
-An operation computes records and a response. It changes nothing of the group but what is not stored: timers, the
-configured topology, endpoints and requests to shut down. The records change the group when they are appended.
+An operation computes records and a response. The records change the group when they are appended. The operation itself
+changes only the parts of the group that no record has: timers, the configured topology, endpoints and requests to shut
+down.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def heartbeat(
 ) -> Steps[Outcome]:
     """Computes a heartbeat that is not a leave; the request was checked. `finish_heartbeat` must follow.
 
-    If the group or the topics have changed after a step, the others must not follow. What is done until then does no
-    harm: another computation would do the same.
+    If the group or the topics have changed after a step, the other steps must not be made. The steps made until then
+    do no harm: another computation would do the same.
 
     Args:
         group: the group, which may be new.
@@ -254,7 +255,7 @@ def _has_no_more(member: StreamsMember, owned: Tasks | None) -> bool:
 def _updated(
     member: StreamsMember, request: StreamsGroupHeartbeatRequest, context: StreamsHeartbeatContext
 ) -> StreamsMember:
-    """The member with what the request says of its client."""
+    """The member with the fields of the request that describe its client."""
     tags, endpoint = member.client_tags, member.user_endpoint
     if request.client_tags is not None:
         tags = {tag.key: tag.value for tag in request.client_tags}
@@ -327,7 +328,7 @@ def _raise_epoch(
     if must_raise or has_other_terms:
         epoch += 1
         result.records.append(epoch_record(group.group_id, epoch, metadata_hash, validated_epoch, configs))
-        result.details.append(f"Group {group.group_id}: epoch {epoch}")
+        result.details.append(f"group {group.group_id}: epoch {epoch}")
     return configured, epoch
 
 
@@ -386,7 +387,7 @@ def _update_target(
         group, epoch, member, configured, configs, context.assign, context.now_ms
     )
     result.records += records
-    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
+    result.notes.append(f"group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return epoch, target
 
 
@@ -409,10 +410,10 @@ def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> 
             group, epoch, None, group.configured, configs, context.assign, context.now_ms
         )
     except GroupError as error:
-        result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
+        result.notes.append(f"group {group.group_id}: the first assignment failed: {error}")
         return result
     result.frames = yield from encode_in_steps(result.records)
-    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
+    result.notes.append(f"group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
     return result
 
 
@@ -483,7 +484,7 @@ def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupRe
     if request.shutdown_application:
         group.request_shutdown(request.member_id)
     result = remove_member(group, group.find_member(request.member_id))
-    result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
+    result.notes.append(f"group {group.group_id}: member {request.member_id} has left")
     result.response = StreamsGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch, status=[]
     )

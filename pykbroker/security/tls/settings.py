@@ -188,7 +188,7 @@ def _common(text: Callable[[str], str | None], kind: str) -> tuple[str, str | No
 
 
 def not_loaded(location: str, store_type: str) -> str:
-    """Kafka's text for a store that cannot be read, which has no reason; it calls trust stores so, too."""
+    """Kafka's text for a key store or trust store that cannot be read. It gives no reason, and calls both keystores."""
     return f"org.apache.kafka.common.KafkaException: Failed to load SSL keystore {location} of type {store_type}"
 
 

@@ -50,7 +50,7 @@ def test_the_version_says_whether_the_hot_loop_was_compiled(
     assert caplog.messages == []
     with caplog.at_level("DEBUG"):
         node_process._log_compilation()
-    assert [message.removeprefix("this installation is ") for message in caplog.messages] == [second]
+    assert [message.removeprefix("this installation of pykbroker is ") for message in caplog.messages] == [second]
 
 
 def test_this_installation_is_one_or_the_other() -> None:

@@ -221,7 +221,7 @@ def test_an_offset_behind_the_end(run: Run, consumer: FakeConsumer) -> None:
     words = "--offset latest waits for the records to come"
     code, output, errors = run("consume", "t", "--offset", "11", "-p", "0", "-n", "1", "--timeout", "0.1")
     assert (code, output) == (1, "")
-    assert errors == (f"pykbroker: offset 11 is behind the end of topic t: partition 0 has offsets 5 to 9; {words}\n")
+    assert errors == (f"pykbroker: offset 11 is beyond the end of topic t: partition 0 has offsets 5 to 9; {words}\n")
     assert consumer.is_closed
     code, _, errors = run("consume", "t", "--offset", "11", "--until-end")
     assert code == 1

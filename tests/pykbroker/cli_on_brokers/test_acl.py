@@ -45,7 +45,10 @@ def test_the_life_of_entries(cli: Cli, new_name: Name) -> None:
     assert short(cli.json("acl", "list", "--principal", user)) == short(listed[:2])
     assert cli.run("acl", "remove", "--principal", user, "--execute")[2] == "removed 2 entries\n"
     assert cli.ask("acl", "list", "--principal", user) == "no entries\n"
-    assert cli.run("acl", "remove", "--principal", user, "--execute")[::2] == (1, "pykbroker: no entry matches\n")
+    assert cli.run("acl", "remove", "--principal", user, "--execute")[::2] == (
+        1,
+        "pykbroker: no ACL entry matches the options\n",
+    )
 
 
 def test_prefixes_wildcards_and_denials(cli: Cli, new_name: Name) -> None:
@@ -93,7 +96,7 @@ def test_every_kind_of_resource(cli: Cli, new_name: Name) -> None:
 def test_refusals_in_the_brokers_words(cli: Cli) -> None:
     code, _, errors = cli.run("acl", "add", "--principal", "User:a", "--operation", "cluster-action", "--topic", "")
     assert code == 1
-    assert errors.startswith("pykbroker: not added: allow User:a from * to cluster-action topic  (literal): ")
+    assert errors.startswith("pykbroker: ACL entry not added: allow User:a from * to cluster-action topic  (literal): ")
 
 
 @pytest.mark.parametrize(
@@ -103,9 +106,9 @@ def test_refusals_in_the_brokers_words(cli: Cli) -> None:
         (["add", "--principal", "alice", "--operation", "read", "--topic", "t"], "expected User:NAME"),
         (["add", "--principal", "User:a", "--topic", "t"], "Missing option '--operation'"),
         (["add", "--principal", "User:a", "--operation", "all", "--cluster", "--prefixed"], "has no name"),
-        (["remove"], "say which entries, or --all"),
-        (["remove", "--execute"], "say which entries, or --all"),
-        (["remove", "--topic", "t", "--all"], "say which entries, or --all"),
+        (["remove"], "name the entries to remove by options, or give --all"),
+        (["remove", "--execute"], "name the entries to remove by options, or give --all"),
+        (["remove", "--topic", "t", "--all"], "name the entries to remove by options, or give --all"),
     ],
 )
 def test_wrong_usage(cli: Cli, words: list[str], text: str) -> None:

@@ -59,7 +59,7 @@ def test_all_records(cli: Cli, topic: str) -> None:
 
 def test_what_cannot_be_trimmed(cli: Cli, topic: str, new_name: Callable[[], str]) -> None:
     code, _, errors = cli.run("topic", "trim", topic, "--offset", "5", "--execute")
-    assert (code, errors) == (1, f"pykbroker: offset 5 is behind the end of {topic}-1, which is 4\n")
+    assert (code, errors) == (1, f"pykbroker: offset 5 is beyond the end of {topic}-1, which is 4\n")
     assert starts(cli, topic) == [0, 0]
     cli.ask("config", "set", "topic", topic, "cleanup.policy=compact")
     code, _, errors = cli.run("topic", "trim", topic, "--offset", "1")

@@ -95,7 +95,7 @@ def test_consuming_from_an_offset_that_is_not_there(cli: Cli, new_name: Callable
     code, output, errors = cli.run("consume", topic, "--offset", "4")
     assert (code, output) == (1, "")
     assert errors == (
-        f"pykbroker: offset 4 is behind the end of topic {topic}: partition 0 has offsets 0 to 2; "
+        f"pykbroker: offset 4 is beyond the end of topic {topic}: partition 0 has offsets 0 to 2; "
         "--offset latest waits for the records to come\n"
     )
     assert cli.run("consume", topic, "--offset", "3", "--until-end") == (0, "", f"consumed 0 records from {topic}\n")

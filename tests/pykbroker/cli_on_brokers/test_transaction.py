@@ -99,7 +99,7 @@ def test_abort_in_a_partition(cli: Cli, opened: Open) -> None:
     code, _, errors = cli.run(*words, "--execute")
     assert code == 1
     assert errors == (
-        "pykbroker: the transaction does not hang, its coordinator will end it: "
+        "pykbroker: the transaction is not a hanging one, its coordinator will end it: "
         f"`pykbroker transaction abort {opened.id}` aborts it in all its partitions\n"
     )
     assert cli.json(*words, "--force") == {"executed": False, "transaction": row}

@@ -302,7 +302,9 @@ def test_the_log_says_why_a_reporter_cannot_be_loaded(caplog: pytest.LogCaptureF
     """P-483: Kafka's text for the client has no reason."""
     config = BrokerConfig.from_properties({"node.id": "1"})
     assert check_settings({"metric.reporters": "tests.no_such_module:Class"}, "1", config, EMPTY_IMAGE).is_failure
-    assert "tests.no_such_module:Class of metric.reporters cannot be loaded: ModuleNotFoundError(" in caplog.text
+    assert (
+        "metric.reporters: the class tests.no_such_module:Class cannot be loaded: ModuleNotFoundError(" in caplog.text
+    )
 
 
 ADVERTISED = "PLAINTEXT://a:9092"

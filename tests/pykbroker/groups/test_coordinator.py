@@ -671,7 +671,7 @@ async def test_a_log_that_cannot_be_read_p_116(
 
     monkeypatch.setattr(partition_of_g(again), "log", Mock(iter_batches=refuse))
     async with again.running():
-        assert "what it coordinates is not served" in caplog.text
+        assert "requests for its groups or ids get errors" in caplog.text
         assert await again.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
         assert await again.fetch(group_id=other) == 8
         assert (await again.call(handle_list_groups, ListGroupsRequest(), 5)).error_code == ErrorCode.NONE

@@ -189,4 +189,4 @@ def test_a_receiver_that_can_no_longer_be_loaded(caplog: pytest.LogCaptureFixtur
     nothing: Any = None
     with pytest.raises(ConfigError, match="no_such_module"):
         telemetry.export(nothing, nothing)
-    assert "metrics of clients are not passed on: " in caplog.text
+    assert "client metrics are not passed on to the receivers: " in caplog.text

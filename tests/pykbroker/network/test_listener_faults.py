@@ -87,7 +87,9 @@ async def test_without_descriptors_it_is_tried_again_after_a_pause(
     async with serving(tmp_path, script) as (listener, _):
         await trio.sleep(2 * ACCEPT_PAUSE_S)
         assert script.accepted_at == pytest.approx([0, ACCEPT_PAUSE_S, ACCEPT_PAUSE_S])
-        assert caplog.messages == ["cannot accept on PLAINTEXT: [Errno 24] Too many open files; trying again"]
+        assert caplog.messages == [
+            "listener PLAINTEXT cannot accept connections for now: [Errno 24] Too many open files"
+        ]
         assert len(listener.connections) == 1
         assert not await is_closed(ours)
 
@@ -113,7 +115,7 @@ async def test_a_connection_of_an_address_with_a_quota_is_closed_later(
         await trio.sleep(0.2)
         assert await is_closed(ours)
         assert len(listener.connections) == 0
-    assert "closing a connection from 10.0.0.1 in 500 ms: its address has a quota" in caplog.text
+    assert "closing a connection from 10.0.0.1 in 500 ms: its address exceeds its connection rate" in caplog.text
 
 
 async def test_a_connection_that_waits_for_the_rate_when_the_listener_ends_is_closed(

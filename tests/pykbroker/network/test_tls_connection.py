@@ -394,7 +394,9 @@ async def test_a_client_that_leaves_in_the_handshake(caplog: pytest.LogCaptureFi
                 await plain.stream.aclose()
                 await trio.testing.wait_all_tasks_blocked()
                 assert plain.connection.has_ended
-    assert [record.getMessage() for record in caplog.records] == ["the client 127.0.0.1 left during the TLS handshake"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "client 127.0.0.1 closed the connection during the TLS handshake"
+    ]
 
 
 async def test_a_damaged_record_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:

@@ -122,7 +122,7 @@ def test_settings_that_cannot_be_used_leave_the_old_ones(caplog: pytest.LogCaptu
     old = world.offered()
     changes = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": "com.example.X"}
     assert world.offered(**changes) is old
-    assert "changed settings of SASL are not used" in caplog.text
+    assert "changed SASL settings are not used" in caplog.text
 
 
 def test_credentials_are_those_of_the_newest_metadata() -> None:

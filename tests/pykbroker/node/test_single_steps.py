@@ -353,7 +353,7 @@ async def test_a_late_transaction_of_another_coordinator_is_left_to_it(caplog: p
     abort = partial(TransactionCoordinator._abort_late, coordinator)
     runtime = fake(now_ms=lambda: 5, shards={0: shard})
     await TransactionTimeouts(runtime, fake(), abort)._abort_timed_out()
-    assert "'x': the transaction that took too long is not aborted: NOT_COORDINATOR" in caplog.text
+    assert "transactional id 'x': its timed-out transaction is not aborted: NOT_COORDINATOR" in caplog.text
 
 
 async def test_a_log_that_is_lost_between_two_names_is_offline() -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.controller.metadata.commands import NO_ERROR, CommandRefused
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, CommandRefused
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.errors import CloseConnection, CoordinatorError, KafkaError
 from pykbroker.groups.streams.configured import InternalTopic
@@ -94,6 +94,21 @@ async def test_a_topic_that_cannot_be_created_for_a_metadata_request_is_unknown(
         "__cluster_metadata": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert "topics t could not be created:" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "shown"), [("no more topics", "no more topics"), (None, "POLICY_VIOLATION")])
+async def test_the_log_names_the_error_of_a_topic_that_the_controller_refuses(
+    text: str | None, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The response of an active controller has no text for some errors."""
+    asked = context(REFUSED)
+
+    async def submit(command: Any, timeout_ms: int) -> list[Any]:
+        return [SimpleNamespace(name="t", error=ApiError(ErrorCode.POLICY_VIOLATION, text))]
+
+    asked.services.controller.submit = submit
+    await beside_tasks(asked.services, create_missing_topics, asked, ["t"])
+    assert caplog.messages == [f"topic t could not be created: {shown}"]
 
 
 async def test_a_metadata_request_does_not_wait_for_a_controller_that_is_away() -> None:

@@ -78,7 +78,7 @@ async def test_a_login() -> None:
         (
             PLAIN,
             [SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["GSSAPI", "X"])],
-            "PLAIN is not among the mechanisms there: GSSAPI, X",
+            "PLAIN is not one of the SASL mechanisms that the node offers: GSSAPI, X",
         ),
         (
             PLAIN,
@@ -105,7 +105,7 @@ async def test_logins_that_fail(login: NodeLogin, responses: list[Any], words: s
 
 
 async def test_an_answer_to_another_request() -> None:
-    with pytest.raises(LoginFailed, match="logging in as node failed: request 3 is answered, not 1"):
+    with pytest.raises(LoginFailed, match="logging in as node failed: the response is to request 3, not 1"):
         await Server(CHOSEN, shift=2).log_in(PLAIN)
 
 

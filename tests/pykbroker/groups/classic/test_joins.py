@@ -293,7 +293,7 @@ def test_the_reason_of_the_client_is_noted() -> None:
     assert any("rebalance was forced" in detail for detail in driver.details)
     driver.advance(DELAY_MS)
     (generation,) = driver.notes
-    assert "generation 1 with 1 members" in generation
+    assert "generation 1 begins with 1 member(s)" in generation
     assert "rebalance was forced" in generation
 
 
@@ -302,7 +302,7 @@ def test_an_operator_gets_a_line_for_each_generation_and_for_each_member_that_is
     driver = Driver()
     driver.stable(2)
     assert len(driver.notes) == 1
-    assert "generation 1 with 2 members" in driver.notes[0]
+    assert "generation 1 begins with 2 member(s)" in driver.notes[0]
     driver.advance(10_000)
     assert driver.state is EMPTY
     assert ["has not sent a heartbeat" in note for note in driver.notes[1:]] == [True, True], "empty is a detail"
