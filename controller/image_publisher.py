@@ -107,13 +107,9 @@ class ImagePublisher:
                     yield
         self.prepared = image
 
-    def replay(self, storage: RaftStorage, end_offset: int) -> None:
-        """Applies the records of the log from `applied` to `end_offset`, as one new image.
-
-        Raises:
-            StorageError: the records cannot be read. The image is unchanged.
-        """
-        self.publish_read(*finished(self.read_in_steps(storage, end_offset)))
+    def read(self, storage: RaftStorage, end_offset: int) -> tuple[ClusterImage | None, OffsetAndEpoch, OffsetAndEpoch]:
+        """As `read_in_steps`, at once."""
+        return finished(self.read_in_steps(storage, end_offset))
 
     def read_in_steps(
         self, storage: RaftStorage, end_offset: int

@@ -386,7 +386,12 @@ class ControllerNode:
                 if self._is_running and end_offset - publisher.applied.offset >= LARGE:
                     self._wakeup.set()
                     break
-                publisher.replay(self._storage, end_offset)
+                after, first, last = publisher.read(self._storage, end_offset)
+                if self._is_running and after is not None and publisher.must_prepare(after, last.offset - first.offset):
+                    # A few records may delete topics with thousands of partitions. The task reads them once more.
+                    self._wakeup.set()
+                    break
+                publisher.publish_read(after, first, last)
         self._note_applied(start_offset)
 
     def _replay_end(self, high_watermark: int) -> int:

@@ -216,6 +216,37 @@ async def test_followers_apply_a_large_change_in_steps() -> None:
             assert len(node.image.topics_by_name["big"].partitions) == COUNT
 
 
+async def test_followers_delete_a_large_topic_in_steps() -> None:
+    """The deletion is one record, for which the subscribers of a follower are prepared as those of the leader are."""
+    async with quorum() as three:
+        leader = await three.wait_for_leader()
+        await register_broker(leader)
+        names = {"large": LARGE_DELETION, "small": LARGE_DELETION - 1, "other": 1}
+        await leader.submit(CreateTopics([NewTopic(name, count, 1) for name, count in names.items()]), 1000)
+        await trio.sleep(1)
+        follower = next(node for node in three.nodes.values() if node is not leader)
+        seen: list[str] = []
+
+        def prepare(old: ClusterImage, new: ClusterImage) -> Iterator[None]:
+            for topic in new.delta.deleted_topics:
+                for _ in range(3):
+                    assert follower.image is old
+                    seen.append(f"prepare {topic.name}")
+                    yield
+
+        def apply(old: ClusterImage, new: ClusterImage) -> None:
+            seen.extend(f"apply {topic.name}" for topic in new.delta.deleted_topics)
+
+        follower.subscribe(apply, prepare)
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(leader.submit, DeleteTopics([TopicReference(name)]), 1000)
+                await trio.sleep(0.01)
+        await trio.sleep(1)
+        assert seen == [*["prepare large"] * 3, "apply large", "apply small", "apply other"]
+        assert all(not node.image.topics_by_name for node in three.nodes.values())
+
+
 async def test_a_leader_that_resigns_while_it_plans_writes_nothing() -> None:
     async with quorum() as three:
         leader = await three.wait_for_leader()

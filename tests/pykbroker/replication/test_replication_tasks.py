@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import trio
 
 from pykbroker.config.broker_config import BrokerConfig
-from pykbroker.controller.metadata.image import TopicImage
+from pykbroker.controller.metadata.image import ImageDelta, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -232,6 +234,37 @@ async def test_partitions_that_this_broker_leads_now_are_not_fetched_any_more(pa
         assert finished(session.next_request(0.0, 0, 1)) is None
         await settled()
         assert rig.leaders[LEADER].is_closed
+
+
+@pytest.mark.parametrize("later", [(), (followed(leader=3, leader_epoch=1),)], ids=["deleted", "changed"])
+async def test_former_states_of_partitions_are_freed_one_by_one(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, later: tuple[TopicImage, ...]
+) -> None:
+    """To free those of thousands of partitions after the last one would take longer than a turn."""
+    rig = Rig(path)
+    alive: list[int] = []
+    follow_or_stop: Callable[..., None] = ReplicationTasks._follow_or_stop
+
+    def watched(self: ReplicationTasks, key: Any) -> None:
+        alive.append(images_alive())
+        follow_or_stop(self, key)
+
+    async with rig.running():
+        rig.apply(followed())
+        await settled()
+        monkeypatch.setattr(ReplicationTasks, "_follow_or_stop", watched)
+        rig.apply(*later)
+        rig._image.delta = ImageDelta()  # as the publisher of images does
+        await settled()
+    assert len(alive) == COUNT
+    freed = [former - latter for former, latter in pairwise([*alive, images_alive()])]
+    assert set(freed) <= {0, 1}
+    assert sum(freed) >= COUNT - CHANGED_AT_ONCE - 2
+
+
+def images_alive() -> int:
+    """Number of states of partitions in memory."""
+    return sum(type(each) is PartitionImage for each in gc.get_objects())
 
 
 async def test_nothing_is_fetched_from_the_moment_at_which_the_disk_is_full(
