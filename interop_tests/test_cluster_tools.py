@@ -90,7 +90,7 @@ def test_describe_quorum(tools: JavaTools, cluster: Cluster) -> None:
 def test_topics_at_a_controller_that_is_not_active(cluster: Cluster, name: str) -> None:
     """P-685: each controller refuses to delete unknown topics by what it knows itself; only the active one deletes."""
     cluster.wait_until_whole()
-    create_topic(cluster.bootstrap, name)
+    create_topic(cluster.bootstrap, name, replicas=NODES)
     active = cluster.controller()
     names = "no-1", "no-2"
     for node_id, node in cluster.nodes.items():
