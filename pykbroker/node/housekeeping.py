@@ -156,6 +156,8 @@ async def _delete_old_segments(services: BrokerServices) -> None:
     """Retention by time and size (P-164) of every log; an error of one log is logged and does not stop the others."""
     now_ms = services.clock.now_ms()
     async for partition in EachInTurns(list(services.partitions.all())):
+        if partition.is_closed:  # deleted since the list was made, perhaps with its files
+            continue
         with _failures_logged(services, f"retention of {partition} failed"):
             count = partition.log.delete_old_segments(now_ms, partition.high_watermark)
             if count:
@@ -188,6 +190,8 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
     replicas protect against a crash of the machine.
     """
     async for partition in EachInTurns(list(services.partitions.all())):
+        if partition.is_closed:
+            continue
         if partition.log.has_unflushed_segments:
             await _flush(services, partition.log, include_active=False)
         if partition.future is not None and partition.future.has_unflushed_segments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topi
 from tests.support.turns import TaskSteps, with_turns
 
 Result = TypeVar("Result")
+Work = Callable[[Any], Awaitable[None]]
 
 HOUR_MS = 3_600_000
 LOCALHOST = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
@@ -494,6 +495,42 @@ async def test_retention_of_one_log_that_fails_does_not_keep_others_from_theirs(
     await keep(path, path.services.config.log.retention_check_interval_ms / 1000 + 1)
     assert [partition.log_start_offset for partition in path.partitions.all()] == [0, 2]
     assert "retention of a-0 failed: /data/t-0: Input/output error" in caplog.text
+    path.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        ("delete_old_segments", housekeeping._delete_old_segments),
+        ("begin_flush", housekeeping._flush_and_checkpoint),
+    ],
+)
+async def test_a_partition_that_is_deleted_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, work: Work
+) -> None:
+    """Its directory may be gone already, which would be logged as an error."""
+    config = {"segment.bytes": "1048576", "retention.ms": str(HOUR_MS)}
+    before = cluster_image(topic_image("a"), topic_image("b"), configs={"a": config, "b": config})
+    after = cluster_image(before.topics_by_name["a"], configs={"a": config})
+    after.delta = delta_between(before, after)
+    path = DataPath(tmp_path, before)
+    path.services.run_in_thread = InPlace().run
+    for partition in path.partitions.all():
+        for _ in range(2):
+            partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    original = getattr(PartitionLog, name)
+    worked_on: list[str] = []
+
+    def work_and_delete_the_other_topic(log: PartitionLog, *arguments: object, **options: object) -> object:
+        worked_on.append(log.topic)
+        path.partitions.apply(before, after)
+        path.directory.delete_due_logs(NOW_MS + HOUR_MS, 0, 9)
+        return original(log, *arguments, **options)
+
+    monkeypatch.setattr(PartitionLog, name, work_and_delete_the_other_topic)
+    await work(path.services)
+    assert worked_on == ["a"]
+    assert "failed" not in caplog.text
     path.close()
 
 

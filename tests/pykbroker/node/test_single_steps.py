@@ -103,7 +103,14 @@ async def test_the_copy_of_a_log_is_kept_like_the_log(monkeypatch: pytest.Monkey
     broken = Copy(failure)
     log = fake(delete_old_segments=lambda *_: 0, has_unflushed_segments=False)
     partitions = [
-        fake(log=log, high_watermark=9, log_start_offset=5, future=each, on_storage_error=failures.append)
+        fake(
+            is_closed=False,
+            log=log,
+            high_watermark=9,
+            log_start_offset=5,
+            future=each,
+            on_storage_error=failures.append,
+        )
         for each in (copy, broken)
     ]
     deleted: list[int] = []
