@@ -2,7 +2,7 @@
 
 The caller provides time and threads:
 
-    work = cleaner.begin(now_ms, stable_offsets)
+    work = run the steps of cleaner.begin(now_ms, stable_offsets)
     if work is not None:
         try: run work.run, in a thread
         finally: cleaner.finish(work, now_ms)
@@ -18,6 +18,7 @@ from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_co
 from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import NO_LIMIT, PartitionLog
+from pykbroker.protocol.steps import PIECE, Steps
 
 StableOffsets = Callable[[str, int], int | None]
 """Function of (topic, partition) that returns the last stable offset, None to skip the log."""
@@ -33,31 +34,43 @@ class LogCleaner:
         # Logs with unreadable records, which are not cleaned again before the next start.
         self._unreadable: set[PartitionLog] = set()
 
-    def begin(self, now_ms: int, stable_offsets: StableOffsets) -> CompactionWork | None:
-        """The cleaning of the dirtiest log that is due, or None. Logs that were not used since the start are skipped.
+    def begin(self, now_ms: int, stable_offsets: StableOffsets) -> Steps[CompactionWork | None]:
+        """The cleaning of the dirtiest log that is due, or None, in steps. Unused logs (since the start) are skipped.
+
+        The chosen log may have been changed or deleted between its step and the last one, in which it is planned again.
 
         Raises StorageError.
         """
         if self._clean_to is None:
             noted = self._directory.cleaner_offsets()
             self._clean_to = {log: noted[key] for key, log in self._directory.logs.items() if key in noted}
-        best: tuple[PartitionLog, CleaningPlan] | None = None
-        for log in list(self._directory.logs.values()):
-            if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
-                continue
-            if log in self._unreadable:
-                continue
-            stable_offset = stable_offsets(log.topic, log.partition)
-            if stable_offset is None:
-                continue
-            clean_to = self._clean_to.get(log)
-            if clean_to is not None:
-                clean_to = self._clean_to[log] = min(clean_to, log.clean_limit)
-            log.clean_limit = NO_LIMIT
-            plan = plan_cleaning(log, clean_to, stable_offset, now_ms)
-            if plan.is_due(log.config) and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
-                best = (log, plan)
-        return None if best is None else begin_compaction(*best, now_ms)
+        dirtiest: PartitionLog | None = None
+        dirty_ratio = 0.0
+        for count, log in enumerate(list(self._directory.logs.values()), 1):
+            plan = self._plan(log, now_ms, stable_offsets)
+            if plan is not None and (dirtiest is None or plan.dirty_ratio > dirty_ratio):
+                dirtiest, dirty_ratio = log, plan.dirty_ratio
+            if not count % PIECE:
+                yield
+        plan = None if dirtiest is None else self._plan(dirtiest, now_ms, stable_offsets)
+        return None if dirtiest is None or plan is None else begin_compaction(dirtiest, plan, now_ms)
+
+    def _plan(self, log: PartitionLog, now_ms: int, stable_offsets: StableOffsets) -> CleaningPlan | None:
+        """The cleaning of a log; None if it is not due or not possible now."""
+        if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
+            return None
+        if log in self._unreadable or self._directory.get(log.topic, log.partition) is not log:
+            return None
+        stable_offset = stable_offsets(log.topic, log.partition)
+        if stable_offset is None:
+            return None
+        assert self._clean_to is not None
+        clean_to = self._clean_to.get(log)
+        if clean_to is not None:
+            clean_to = self._clean_to[log] = min(clean_to, log.clean_limit)
+        log.clean_limit = NO_LIMIT
+        plan = plan_cleaning(log, clean_to, stable_offset, now_ms)
+        return plan if plan.is_due(log.config) else None
 
     def finish(self, work: CompactionWork, now_ms: int) -> int:
         """Replaces the segments; returns the offset up to which the log is clean.

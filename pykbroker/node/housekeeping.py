@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.turns import EachInTurns
+from pykbroker.controller.turns import EachInTurns, in_turns
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.node.process_memory import FreedMemory
 
@@ -354,7 +354,7 @@ async def _clean_logs(services: BrokerServices) -> None:
 
             cleaner = LogCleaner(services.log_directory)
         with _failures_logged(services, "compaction failed and will be tried again"):
-            while (work := cleaner.begin(services.clock.now_ms(), stable_offset)) is not None:
+            while (work := await in_turns(cleaner.begin(services.clock.now_ms(), stable_offset))) is not None:
                 services.partitions.cleaned = work.topic_partition
                 try:
                     await services.run_in_thread(work.run)

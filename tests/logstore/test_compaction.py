@@ -20,7 +20,8 @@ from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key
 from pykbroker.protocol.records.record import Record
-from tests.logstore.support import NOW_MS, Place, append, marker, offsets
+from pykbroker.protocol.steps import PIECE, finished
+from tests.logstore.support import NOW_MS, Place, append, marker, offsets, read_all
 from tests.support.compaction import compact
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -504,7 +505,7 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
 
     cleaner = LogCleaner(directory)
     done = []
-    while (work := cleaner.begin(NOW_MS, stable_offset)) is not None:
+    while (work := finished(cleaner.begin(NOW_MS, stable_offset))) is not None:
         work.run()
         done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
         for step in cleaner.write_checkpoint():
@@ -516,8 +517,70 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
     assert {end for _, end in done} == {last}
     lines = (place.filesystem.read_file(f"{place.folder}/data/cleaner-offset-checkpoint") or b"").splitlines()
     assert sorted(lines[2:]) == [b"a 0 %d" % last, b"b 0 %d" % last]
-    assert LogCleaner(directory).begin(NOW_MS, stable_offset) is None, "a new cleaner knows what the last one did"
-    assert LogCleaner(directory).begin(NOW_MS, lambda topic, partition: None) is None
+    assert finished(LogCleaner(directory).begin(NOW_MS, stable_offset)) is None, (
+        "a new cleaner knows what the last one did"
+    )
+    assert finished(LogCleaner(directory).begin(NOW_MS, lambda topic, partition: None)) is None
+    directory.close()
+
+
+def compacted_logs(place: Place, count: int) -> LogDirectory:
+    """A data directory with compacted logs t0, t1, ... of two full segments each, and 12 records."""
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    for number in range(count):
+        log = directory.create_log(f"t{number}", 0, None, config, NOW_MS)
+        for value in range(12):
+            put(log, ("k", f"{value}"))
+    return directory
+
+
+def test_very_many_logs_are_looked_at_in_steps(place: Place) -> None:
+    directory = compacted_logs(place, 3 * PIECE)
+    steps = LogCleaner(directory).begin(NOW_MS, lambda topic, partition: 12)
+    assert sum(1 for _ in steps) == 3
+    directory.close()
+
+
+def test_a_log_that_is_deleted_before_the_last_step_is_not_cleaned(place: Place) -> None:
+    directory = compacted_logs(place, PIECE)
+    asked = []
+
+    def stable_offset(topic: str, partition: int) -> int:
+        asked.append(topic)
+        return 12
+
+    cleaner = LogCleaner(directory)
+    steps = cleaner.begin(NOW_MS, stable_offset)
+    next(steps)
+    assert asked == [f"t{number}" for number in range(PIECE)]
+    directory.delete_log("t0", 0, NOW_MS)  # the first of equally dirty ones
+    assert finished(steps) is None
+    work = finished(cleaner.begin(NOW_MS, stable_offset))
+    assert work is not None
+    assert work.topic_partition == ("t1", 0)
+    work.run()
+    cleaner.finish(work, NOW_MS)
+    directory.close()
+
+
+def test_a_log_that_is_truncated_before_the_last_step_is_planned_again(place: Place) -> None:
+    """Records that the truncation has removed are not in the segments that are cleaned."""
+    directory = compacted_logs(place, PIECE)
+    cleaner = LogCleaner(directory)
+    steps = cleaner.begin(NOW_MS, lambda topic, partition: 12)
+    next(steps)
+    log = directory.get("t0", 0)
+    assert log is not None
+    log.truncate_to(1)
+    for value in range(12):
+        put(log, ("k", f"again {value}"))
+    work = finished(steps)
+    assert work is not None
+    assert work.topic_partition == ("t0", 0)
+    work.run()
+    assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
+    assert [record.value for batch in read_all(log) for record in batch.records()][-1] == b"again 11"
     directory.close()
 
 
@@ -530,7 +593,7 @@ def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
         log = directory.create_log("a", 0, None, compacted, NOW_MS)
         for number in range(20):
             put(log, ("k", f"{number}"))
-        work = cleaner.begin(NOW_MS, lambda topic, partition: 20)
+        work = finished(cleaner.begin(NOW_MS, lambda topic, partition: 20))
         assert work is not None
         work.run()
         assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
@@ -562,7 +625,7 @@ class CleanedLog:
         self.clean_to = self.clean()
 
     def clean(self, now_ms: int = NOW_MS) -> int:
-        work = self.cleaner.begin(now_ms, lambda topic, partition: self.log.log_end_offset)
+        work = finished(self.cleaner.begin(now_ms, lambda topic, partition: self.log.log_end_offset))
         assert work is not None
         work.run()
         end_offset = self.cleaner.finish(work, now_ms)
@@ -607,7 +670,7 @@ def test_a_truncation_while_a_log_is_cleaned(memory: Place) -> None:
     one = CleanedLog(memory)
     for number in range(40):
         put(one.log, (f"k{number % 2}", f"{number}"))
-    work = one.cleaner.begin(NOW_MS, lambda topic, partition: one.log.log_end_offset)
+    work = finished(one.cleaner.begin(NOW_MS, lambda topic, partition: one.log.log_end_offset))
     assert work is not None
     work.run()
     one.log.truncate_to(one.clean_to - 2, NOW_MS)
@@ -640,7 +703,7 @@ def test_the_checkpoint_waits_if_a_log_is_removed_while_it_is_written(place: Pla
         log = directory.create_log(topic, 0, None, compacted, NOW_MS)
         for number in range(20):
             put(log, ("k", f"{number}"))
-        work = cleaner.begin(NOW_MS, lambda topic, partition: 20)
+        work = finished(cleaner.begin(NOW_MS, lambda topic, partition: 20))
         assert work is not None
         work.run()
         cleaner.finish(work, NOW_MS)
@@ -673,12 +736,12 @@ def test_a_log_that_cannot_be_read_is_reported_once_and_passed_over(place: Place
     for _ in range(10):
         log.append_as_leader(junk, 0, NOW_MS, AppendOrigin.COORDINATOR)
     cleaner = LogCleaner(directory)
-    work = cleaner.begin(NOW_MS, lambda topic, partition: 10)
+    work = finished(cleaner.begin(NOW_MS, lambda topic, partition: 10))
     assert work is not None
     with pytest.raises(CorruptSegment, match=rf"{0:020d}\.log"):
         work.run()
     assert cleaner.finish(work, NOW_MS) == 0
-    assert cleaner.begin(NOW_MS, lambda topic, partition: 10) is None
+    assert finished(cleaner.begin(NOW_MS, lambda topic, partition: 10)) is None
     assert log.log_end_offset == 10
 
 
@@ -841,7 +904,7 @@ def test_a_segment_that_is_damaged_is_not_cleaned_again(memory: Place) -> None:
     for number in range(10):
         put(log, ("k" * 40, f"{number}"))
     cleaner = LogCleaner(directory)
-    work = cleaner.begin(NOW_MS, lambda topic, partition: 10)
+    work = finished(cleaner.begin(NOW_MS, lambda topic, partition: 10))
     assert work is not None
     name = f"{memory.folder}/data/a-0/{0:020}.log"
     content = memory.filesystem.read_file(name)
@@ -850,4 +913,4 @@ def test_a_segment_that_is_damaged_is_not_cleaned_again(memory: Place) -> None:
     with pytest.raises(CorruptSegment):
         work.run()
     assert cleaner.finish(work, NOW_MS) == 0
-    assert cleaner.begin(NOW_MS, lambda topic, partition: 10) is None
+    assert finished(cleaner.begin(NOW_MS, lambda topic, partition: 10)) is None

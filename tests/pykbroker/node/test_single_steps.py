@@ -26,6 +26,7 @@ from pykbroker.processes.prepared_process import _end
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
+from pykbroker.protocol.steps import Steps
 from pykbroker.quotas.rates import QuotaWindows
 from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.quotas.throttling import NS_PER_PERCENT, RequestQuota
@@ -155,8 +156,9 @@ async def test_a_log_that_moves_is_not_compacted(monkeypatch: pytest.MonkeyPatch
     class Cleaner:
         def __init__(self, directory: object) -> None: ...
 
-        def begin(self, now_ms: int, stable_offset: Any) -> None:
+        def begin(self, now_ms: int, stable_offset: Any) -> Steps[None]:
             offsets.extend(stable_offset("t", number) for number in range(3))
+            yield
 
         def write_checkpoint(self) -> Any:
             return iter(())
