@@ -66,8 +66,6 @@ class InFlight:
         whole = self._whole.get(key[0])
         if whole is None or whole.offsets is None:
             return None
-        if isinstance(whole.offsets, PreparedPending):
-            return whole if key in whole.offsets.offsets else None
         return whole if key[2] in whole.offsets.topics.get(key[1], ()) else None
 
     def is_ending(self, group_id: str) -> bool:
@@ -157,10 +155,6 @@ class InFlight:
 
 def _commits(prepared: PreparedOffsets | PreparedPending) -> Iterator[tuple[str, int, CommittedOffset]]:
     """Topic, partition and offset of each commit."""
-    if isinstance(prepared, PreparedPending):
-        for (_, topic, number), committed in prepared.offsets.items():
-            yield topic, number, committed
-        return
     for topic, partitions in prepared.topics.items():
         for number, committed in partitions.items():
             yield topic, number, committed

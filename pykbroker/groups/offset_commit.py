@@ -10,7 +10,7 @@ from pykbroker.errors import CoordinatorError
 from pykbroker.groups.classic.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.offset_log import committed_offset_from, encode_record, offset_record
-from pykbroker.groups.offsets import CommittedOffset, OffsetKey, has_too_large_metadata
+from pykbroker.groups.offsets import CommittedOffset, has_too_large_metadata
 from pykbroker.groups.result import GroupResult, LogRecord, PreparedOffsets, PreparedPending
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.streams import offsets as streams_offsets
@@ -136,28 +136,31 @@ def prepare_commit(
 def _offsets_in_steps(group_id: str, records: list[LogRecord]) -> Steps[PreparedOffsets]:
     topics: dict[str, dict[int, CommittedOffset]] = {}
     for number, record in enumerate(records):
-        key: Any = record.key
-        value: Any = record.value
-        partitions = topics.get(key.topic)
-        if partitions is None:
-            partitions = topics[key.topic] = {}
-        partitions[key.partition] = committed_offset_from(value, number)
+        _add_offset(topics, record, number)
         if not number % PIECE:
             yield
     return PreparedOffsets(group_id, topics)
 
 
 def _pending_in_steps(group_id: str, records: list[LogRecord], producer_id: int) -> Steps[PreparedPending]:
-    offsets: dict[OffsetKey, CommittedOffset] = {}
+    topics: dict[str, dict[int, CommittedOffset]] = {}
     producers: dict[tuple[str, int], set[int]] = {}
     for number, record in enumerate(records):
         key: Any = record.key
-        value: Any = record.value
-        offsets[group_id, key.topic, key.partition] = committed_offset_from(value, number)
+        _add_offset(topics, record, number)
         producers[key.topic, key.partition] = {producer_id}
         if not number % PIECE:
             yield
-    return PreparedPending(group_id, offsets, producers)
+    return PreparedPending(group_id, topics, producers)
+
+
+def _add_offset(topics: dict[str, dict[int, CommittedOffset]], record: LogRecord, number: int) -> None:
+    key: Any = record.key
+    value: Any = record.value
+    partitions = topics.get(key.topic)
+    if partitions is None:
+        partitions = topics[key.topic] = {}
+    partitions[key.partition] = committed_offset_from(value, number)
 
 
 def _accepted(

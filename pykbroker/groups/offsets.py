@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import TypeVar
 
 from pykbroker.groups.classic.group import EMPTY, STABLE, Group
@@ -152,21 +153,23 @@ class CommittedOffsets:
             else:
                 present.update(partitions)
 
-    def put_newer(self, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
-        """As `put` for each of the offsets whose record comes after that of the present one."""
-        group_id: str | None = None
-        topics: dict[str, dict[int, CommittedOffset]] = {}
-        for (group, topic, partition), committed in offsets.items():
-            if group != group_id:
-                group_id = group
-                topics = self._groups.setdefault(group, {})
-            partitions = topics.get(topic)
-            if partitions is None:
-                topics[topic] = {partition: committed}
-                continue
-            current = partitions.get(partition)
-            if current is None or committed.record_offset > current.record_offset:
-                partitions[partition] = committed
+    def put_newer(self, group_id: str, topics: dict[str, dict[int, CommittedOffset]]) -> None:
+        """As `put` for each offset of a group whose record comes after that of the present one.
+
+        It takes them over. There may be thousands, for one step: they are not looked at singly where none can be older.
+        """
+        known = self._groups.setdefault(group_id, {})
+        for topic, partitions in topics.items():
+            present = known.get(topic)
+            if present is None:
+                known[topic] = partitions
+            elif len(present) <= FEW_OTHERS * len(partitions) and _are_older(present, partitions):
+                present.update(partitions)
+            else:
+                for partition, committed in partitions.items():
+                    current = present.get(partition)
+                    if current is None or committed.record_offset > current.record_offset:
+                        present[partition] = committed
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Removes the committed offset, if there is one."""
@@ -193,6 +196,17 @@ class CommittedOffsets:
                 del topics[topic]
         if not topics:
             self._groups.pop(group_id, None)
+
+
+FEW_OTHERS = 4
+"""Present offsets of a topic, for each new one, up to which all are looked at for the last record."""
+
+_record_offset: Callable[[CommittedOffset], int] = itemgetter(CommittedOffset._fields.index("record_offset"))
+
+
+def _are_older(present: Mapping[int, CommittedOffset], others: Mapping[int, CommittedOffset]) -> bool:
+    """True if the records of all present offsets come before those of the others. There are some of both."""
+    return max(map(_record_offset, present.values())) < min(map(_record_offset, others.values()))
 
 
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor costs as much as all of the rest

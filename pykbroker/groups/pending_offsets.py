@@ -15,8 +15,11 @@ class PendingOffsets:
     """
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[OffsetKey, CommittedOffset]] = {}
-        # Group id -> topic and partition -> producer ids; empty levels are not kept.
+        # Producer id -> group id -> topic -> partition -> offset; empty levels are not kept, here and below.
+        self._by_producer: dict[int, dict[str, dict[str, dict[int, CommittedOffset]]]] = {}
+        # Group id -> ids of the producers with pending offsets of the group.
+        self._producers: dict[str, set[int]] = {}
+        # Group id -> topic and partition -> producer ids.
         self._waiting: dict[str, dict[tuple[str, int], set[int]]] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -30,11 +33,18 @@ class PendingOffsets:
 
     def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
         """Sets the pending offset of a producer for a partition."""
-        pending = self._by_producer.get(producer_id)
-        if pending is None:
-            pending = self._by_producer[producer_id] = {}
-        pending[key] = committed
         group_id, topic, partition = key
+        groups = self._by_producer.get(producer_id)
+        if groups is None:
+            groups = self._by_producer[producer_id] = {}
+        topics = groups.get(group_id)
+        if topics is None:
+            topics = groups[group_id] = {}
+            self._producers.setdefault(group_id, set()).add(producer_id)
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
         producers_of = self._waiting.get(group_id)
         if producers_of is None:
             producers_of = self._waiting[group_id] = {}
@@ -48,7 +58,7 @@ class PendingOffsets:
         self,
         producer_id: int,
         group_id: str,
-        offsets: dict[OffsetKey, CommittedOffset],
+        topics: dict[str, dict[int, CommittedOffset]],
         producers: dict[tuple[str, int], set[int]],
         first_offset: int,
     ) -> None:
@@ -56,12 +66,14 @@ class PendingOffsets:
 
         Each `record_offset` counts from `first_offset`. `producers` has this producer for each topic and partition.
         """
-        count_from(offsets, first_offset)
-        pending = self._by_producer.get(producer_id)
-        if pending is None:
-            self._by_producer[producer_id] = offsets
-        else:
-            pending.update(offsets)
+        groups = self._by_producer.setdefault(producer_id, {})
+        known_topics = groups.setdefault(group_id, topics)
+        for topic, partitions in topics.items():
+            count_from(partitions, first_offset)
+            known_partitions = known_topics.setdefault(topic, partitions)
+            if known_partitions is not partitions:
+                known_partitions.update(partitions)
+        self._producers.setdefault(group_id, set()).add(producer_id)
         producers_of = self._waiting.get(group_id)
         if producers_of is None:
             self._waiting[group_id] = producers
@@ -77,42 +89,45 @@ class PendingOffsets:
         producers_of = self._waiting.get(group_id)
         if producers_of is None:
             return
-        for producer_id in producers_of.get((topic, partition), ()):
-            pending = self._by_producer[producer_id]
-            del pending[key]
-            if not pending:
+        for producer_id in producers_of.pop((topic, partition), ()):
+            groups = self._by_producer[producer_id]
+            topics = groups[group_id]
+            partitions = topics[topic]
+            del partitions[partition]
+            if partitions:
+                continue
+            del topics[topic]
+            if topics:
+                continue
+            del groups[group_id]
+            self._producers[group_id].remove(producer_id)
+            if not groups:
                 del self._by_producer[producer_id]
-        self._forget(key)
+        if not producers_of:
+            del self._waiting[group_id], self._producers[group_id]
 
-    def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:
-        """Removes and returns the pending offsets of a producer whose transaction has ended."""
+    def end(self, producer_id: int) -> dict[str, dict[str, dict[int, CommittedOffset]]]:
+        """Removes the pending offsets of a producer whose transaction has ended.
+
+        Returns them: group id -> topic -> partition -> offset, for the caller to keep.
+        """
         ended = self._by_producer.pop(producer_id, {})
         # A transaction may have thousands of them, which end in one step.
-        waiting = self._waiting
-        group_id: str | None = None
-        producers_of: dict[tuple[str, int], set[int]] = {}
-        for key in ended:
-            if key[0] != group_id:
-                group_id = key[0]
-                producers_of = waiting[group_id]
-            partition = key[1:]
-            producers = producers_of[partition]
-            if len(producers) == 1:
-                del producers_of[partition]
-            else:
-                producers.remove(producer_id)
-        for ended_group in {key[0] for key in ended}:
-            if not waiting[ended_group]:
-                del waiting[ended_group]
+        for group_id, topics in ended.items():
+            others = self._producers[group_id]
+            others.remove(producer_id)
+            if not others:
+                del self._waiting[group_id], self._producers[group_id]
+                continue
+            producers_of = self._waiting[group_id]
+            for topic, partitions in topics.items():
+                for partition in partitions:
+                    producers = producers_of[topic, partition]
+                    if len(producers) == 1:
+                        del producers_of[topic, partition]
+                    else:
+                        producers.remove(producer_id)
         return ended
-
-    def _forget(self, key: OffsetKey) -> None:
-        group_id, topic, partition = key
-        producers_of = self._waiting.get(group_id)
-        if producers_of is not None:
-            producers_of.pop((topic, partition), None)
-            if not producers_of:
-                del self._waiting[group_id]
 
     def __contains__(self, key: OffsetKey) -> bool:
         """True if the partition's committed offset may change with the end of a transaction."""
@@ -125,7 +140,9 @@ class PendingOffsets:
 
     def of_topics(self, names: Container[str]) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Pending offsets of the topics with these names, in all groups."""
-        for pending in self._by_producer.values():
-            for key, committed in pending.items():
-                if key[1] in names:
-                    yield key, committed
+        for groups in self._by_producer.values():
+            for group_id, topics in groups.items():
+                for topic, partitions in topics.items():
+                    if topic in names:
+                        for partition, committed in partitions.items():
+                            yield (group_id, topic, partition), committed

@@ -70,11 +70,11 @@ class PreparedOffsets(NamedTuple):
 class PreparedPending(NamedTuple):
     """As `PreparedOffsets` for a commit within a transaction, whose offsets are pending.
 
-    `offsets`: (group id, topic, partition) -> `CommittedOffset`; `producers`: (topic, partition) -> the producer's id.
+    `producers`: (topic, partition) -> the producer's id.
     """
 
     group_id: str
-    offsets: dict[tuple[str, str, int], Any]
+    topics: dict[str, dict[int, Any]]
     producers: dict[tuple[str, int], set[int]]
 
 

@@ -211,9 +211,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         An offset that was committed later, outside of the transaction, stays.
         """
         self._hide(self._take_forgotten())
-        ended = self.pending.end(producer_id)
-        if is_commit:
-            self.offsets.put_newer(ended)
+        for group_id, topics in self.pending.end(producer_id).items():
+            if is_commit:
+                self.offsets.put_newer(group_id, topics)
 
     def create_missing_groups(self, now_ms: int) -> Steps[None]:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.

@@ -597,11 +597,13 @@ def test_the_pending_offsets_of_a_producer_end_as_if_one_after_the_other(seed: i
             if producer_id != 1:
                 expected.put(producer_id, key, offset)
     ended = pending.end(1)
-    committed.put_newer(ended)
-    for key, offset in ended.items():
-        known = expected_committed.get(*key)
-        if known is None or known.record_offset < offset.record_offset:
-            expected_committed.put(*key, offset)
+    for group, topics in ended.items():
+        for topic, partitions in topics.items():
+            for number, offset in partitions.items():
+                known = expected_committed.get(group, topic, number)
+                if known is None or known.record_offset < offset.record_offset:
+                    expected_committed.put(group, topic, number, offset)
+        committed.put_newer(group, topics)
     assert committed == expected_committed
     assert pending == expected
     assert [key in pending for key in keys] == [key in expected for key in keys]
@@ -610,3 +612,76 @@ def test_the_pending_offsets_of_a_producer_end_as_if_one_after_the_other(seed: i
         pending.end(producer_id)
     assert not pending
     assert not any(pending.of_group(group) for group in "gh")
+
+
+class Counted:
+    """Number of times that a `Topic` or `Partition` was looked up in a dictionary or set."""
+
+    look_ups = 0
+
+
+class Topic(str):
+    """The name of a topic, which counts its look-ups."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.look_ups += 1
+        return str.__hash__(self)
+
+
+class Partition(int):
+    """The number of a partition, which counts its look-ups."""
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.look_ups += 1
+        return int.__hash__(self)
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+@pytest.mark.parametrize("has_earlier", [False, True])
+@pytest.mark.parametrize("has_other_producer", [False, True])
+def test_the_end_of_a_large_transaction_does_not_look_up_each_offset(
+    is_commit: bool, has_earlier: bool, has_other_producer: bool
+) -> None:
+    """Unless another producer has pending offsets of the group; then each is looked up for that producer."""
+    count = 500
+    shard, topic, numbers = Driver().shard, Topic("t"), [Partition(number) for number in range(count)]
+    if has_earlier:
+        for number in numbers:
+            shard.offsets.put("g", topic, number, CommittedOffset(1, -1, "", 0, record_offset=number))
+    for number in numbers:
+        shard.pending.put(7, ("g", topic, number), CommittedOffset(2, -1, "", 0, record_offset=count + number))
+    if has_other_producer:
+        shard.pending.put(8, ("g", "other", 0), CommittedOffset(3, -1, "", 0, record_offset=2 * count))
+    before = Counted.look_ups
+    shard.end_transaction(7, is_commit)
+    assert (Counted.look_ups - before >= count) == has_other_producer
+    if not has_other_producer:
+        assert Counted.look_ups - before < 5
+    expected = 2 if is_commit else 1 if has_earlier else None
+    for number in numbers:
+        committed = shard.offsets.get("g", "t", number)
+        assert (None if committed is None else committed.offset) == expected
+    assert shard.pending.of_group("g") == ([("other", 0)] if has_other_producer else [])
+
+
+@pytest.mark.parametrize("others", [0, 10, 1000])
+def test_a_later_commit_outside_of_a_transaction_stays_whatever_else_there_is(others: int) -> None:
+    shard = Driver().shard
+    for number in range(10):
+        shard.pending.put(7, ("g", "t", number), CommittedOffset(2, -1, "", 0, record_offset=10 + number))
+    for number in range(10, 10 + others):
+        shard.offsets.put("g", "t", number, CommittedOffset(3, -1, "", 0, record_offset=1))
+    for number, record_offset in ((4, 13), (5, 16)):
+        shard.offsets.put("g", "t", number, CommittedOffset(1, -1, "", 0, record_offset=record_offset))
+    shard.end_transaction(7, is_commit=True)
+    found = {number: committed.offset for number, committed in shard.offsets.of_group("g")["t"].items()}
+    wanted = {**dict.fromkeys(range(10), 2), 5: 1, **dict.fromkeys(range(10, 10 + others), 3)}
+    assert found == wanted
