@@ -685,3 +685,23 @@ def test_a_later_commit_outside_of_a_transaction_stays_whatever_else_there_is(ot
     found = {number: committed.offset for number, committed in shard.offsets.of_group("g")["t"].items()}
     wanted = {**dict.fromkeys(range(10), 2), 5: 1, **dict.fromkeys(range(10, 10 + others), 3)}
     assert found == wanted
+
+
+def test_tombstones_remove_the_pending_offsets_of_their_partitions_and_no_others() -> None:
+    keys = [("g", "t", 0), ("g", "t", 1), ("g", "u", 0), ("h", "t", 0)]
+    pending, left = PendingOffsets(), list(keys)
+    for producer_id in (7, 8):
+        for key in keys:
+            pending.put(producer_id, key, CommittedOffset(2, -1, "", 0))
+    for key in keys:
+        assert {found for found, _ in pending.of_topics(("u",))} == {other for other in left if other[1] == "u"}
+        pending.discard(key)
+        pending.discard(key)
+        left.remove(key)
+        assert [other for other in keys if other in pending] == left
+        expected = PendingOffsets()
+        for producer_id in (7, 8):
+            for other in left:
+                expected.put(producer_id, other, CommittedOffset(2, -1, "", 0))
+        assert pending == expected
+    assert not pending
