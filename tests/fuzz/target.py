@@ -34,6 +34,7 @@ from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
 from tests.support.wire_client import WireClient
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+INSTRUMENT = CHECKOUT / "tests/fuzz/instrument"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
@@ -47,6 +48,11 @@ SETTINGS = {
     "socket.listen.backlog.size": "1000",
     "transaction.state.log.num.partitions": "4",
 }
+INTERNAL_TOPICS = {
+    "__consumer_offsets": "offsets.topic.num.partitions",
+    "__transaction_state": "transaction.state.log.num.partitions",
+}
+"""Topics that the broker makes for itself, and the settings of their numbers of partitions."""
 PARTITIONS_LARGE = 100
 BAD_SIGNS = ("Traceback", "internal error", "does not fit", "never retrieved", "MemoryError")
 
@@ -66,6 +72,7 @@ class Target:
         mechanisms, one of SASL_PLAINTEXT, at `sasl_address`."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykbroker-fuzz-"))
         self.log_path = self.folder / "broker.log"
+        self.memory_path = self.folder / "memory"
         self._log_position = 0
         port_file = self.folder / "port"
         command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin", "--port", "0"]
@@ -81,7 +88,11 @@ class Target:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{INSTRUMENT}",
+                    "PYKBROKER_MEMORY_FILE": str(self.memory_path),
+                },
             )
         if descriptors_max is not None:
             # Before the broker reads it: that is after its imports.
@@ -125,6 +136,17 @@ class Target:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise RuntimeError("no RssAnon")
+
+    def used_bytes(self) -> int:
+        """Memory of its objects, without the free blocks among them that `rss_bytes` contains."""
+        self.memory_path.unlink(missing_ok=True)
+        os.kill(self.process.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + 120
+        while not self.memory_path.exists():
+            if not self.is_alive or time.monotonic() > deadline:
+                raise RuntimeError(f"the broker does not tell its memory in use, by {INSTRUMENT}")
+            time.sleep(0.02)
+        return int(self.memory_path.read_text())
 
     def descriptor_count(self) -> int:
         """Open files and sockets."""
@@ -190,17 +212,24 @@ class Target:
         finally:
             wire.close()
 
-    def clean_up(self) -> None:
-        """Deletes all topics and groups that can be deleted: what is left is what the broker keeps to itself."""
+    def clean_up(self) -> bool:
+        """Deletes all topics but the broker's own, and all groups; False if there was no topic to delete.
+
+        An internal topic that frames have given further partitions is deleted, too. Call it again later: requests of
+        closed connections may still be at work and make topics.
+        """
         wire = WireClient(self.address, "__fuzz-keeper")
+        own = {name: int(SETTINGS[setting]) for name, setting in INTERNAL_TOPICS.items()}
         try:
             topics = wire.call(MetadataRequest(topics=None), 8).topics
-            for name in [topic.name for topic in topics if not topic.name.startswith("__")]:
+            names = [topic.name for topic in topics if own.get(topic.name) != len(topic.partitions)]
+            for name in names:
                 wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
             groups = [group.group_id for group in wire.call(ListGroupsRequest(), 3).groups]
             wire.call(DeleteGroupsRequest(groups_names=groups), 2)
         finally:
             wire.close()
+        return bool(names)
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
