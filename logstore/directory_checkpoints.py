@@ -64,12 +64,12 @@ class DirectoryCheckpoints:
         self._generation += 1
         self._written_marks = b""
 
-    def _has(self, key: TopicPartition) -> bool:
+    def _has_log(self, key: TopicPartition) -> bool:
         return key in self.logs or key in self.futures
 
     def own_entries(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The entries of partitions that have a log or a copy of one here."""
-        return {key: offset for key, offset in offsets.items() if self._has(key)}
+        return {key: offset for key, offset in offsets.items() if self._has_log(key)}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""

@@ -215,7 +215,7 @@ class LogDirectory(DirectoryCheckpoints):
                 self._remove(log, now_ms)
         for key in self.logs.keys() & self.futures.keys():
             self.drop_future(*key, now_ms)
-        self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has(key)}
+        self._removed = {key for key in (*recovery_points, *start_offsets) if not self._has_log(key)}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log of a partition; None if it is not in this directory."""

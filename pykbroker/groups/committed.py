@@ -44,9 +44,9 @@ class CommittedGroups:
 
     def of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Collection[Group]:
         """The groups of one class for readers; `current` are those of now, by id."""
-        return list(self._of_type(current, group_class)) if self._before else current.values()
+        return list(self._groups_of_type(current, group_class)) if self._before else current.values()
 
-    def _of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Iterator[Group]:
+    def _groups_of_type(self, current: Mapping[str, Group], group_class: type[Group]) -> Iterator[Group]:
         for group_id, group in current.items():
             if group_id not in self._before:
                 yield group

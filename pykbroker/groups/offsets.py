@@ -108,7 +108,9 @@ class CommittedOffsets:
 
         Each piece is of one group and topic: their names, partitions and offsets.
         """
-        found = [(group_id, topic, [*partitions.items()]) for group_id, topic, partitions in self._of_topics(names)]
+        found = [
+            (group_id, topic, [*partitions.items()]) for group_id, topic, partitions in self._offsets_of_topics(names)
+        ]
         return (
             (group_id, topic, partitions[start : start + size])
             for group_id, topic, partitions in found
@@ -117,9 +119,9 @@ class CommittedOffsets:
 
     def count_of_topics(self, names: Mapping[str, object]) -> int:
         """Number of offsets of the topics with these names, in all groups."""
-        return sum(len(partitions) for _, _, partitions in self._of_topics(names))
+        return sum(len(partitions) for _, _, partitions in self._offsets_of_topics(names))
 
-    def _of_topics(self, names: Mapping[str, object]) -> Iterator[tuple[str, str, dict[int, CommittedOffset]]]:
+    def _offsets_of_topics(self, names: Mapping[str, object]) -> Iterator[tuple[str, str, dict[int, CommittedOffset]]]:
         for group_id, topics in self._groups.items():
             # Whichever are fewer: of 5,000 topics and 5,000 groups with one topic each there are 25 million pairs.
             if len(names) < len(topics):

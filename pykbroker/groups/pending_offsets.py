@@ -82,7 +82,7 @@ class PendingOffsets:
             del pending[key]
             if not pending:
                 del self._by_producer[producer_id]
-        self._forget(key)
+        self._remove_waiting(key)
 
     def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:
         """Removes and returns the pending offsets of a producer whose transaction has ended."""
@@ -106,7 +106,7 @@ class PendingOffsets:
                 del waiting[ended_group]
         return ended
 
-    def _forget(self, key: OffsetKey) -> None:
+    def _remove_waiting(self, key: OffsetKey) -> None:
         group_id, topic, partition = key
         producers_of = self._waiting.get(group_id)
         if producers_of is not None:

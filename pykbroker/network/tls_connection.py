@@ -135,10 +135,10 @@ class TlsConnection(SocketConnection):
             self._ssl.unwrap()
         self._send_last()
 
-    async def _turn(self) -> bool:
+    async def _serve_turn(self) -> bool:
         if self.handshake_ends is not None and not await self._handshake():
             return False
-        return await super()._turn()
+        return await super()._serve_turn()
 
     async def _handshake(self) -> bool:
         """Continues the handshake; True if it is complete.

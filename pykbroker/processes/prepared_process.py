@@ -180,7 +180,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
         return found
 
 
-def _forget() -> None:  # pragma: no cover: runs in a fork
+def _drop_inherited_connections() -> None:  # pragma: no cover: runs in a fork
     """Drops the copies of connections that a fork of this process has: one left open would outlive this process."""
     _Prepared.lock = threading.Lock()
     _Prepared.by_start.clear()
@@ -188,4 +188,4 @@ def _forget() -> None:  # pragma: no cover: runs in a fork
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_drop_inherited_connections)

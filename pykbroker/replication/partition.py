@@ -174,7 +174,7 @@ class Partition:
         self.leader_id = image.leader
         self.is_lost = image.is_lost_on(self._environment.node_id)
         if image.leader == self._environment.node_id:
-            self._lead(image)
+            self._become_leader(image)
         else:
             self.leader_epoch = image.leader_epoch
             self._followed_epoch = image.partition_epoch
@@ -182,7 +182,7 @@ class Partition:
                 self.leadership = None
                 self.replica.wake_all()
 
-    def _lead(self, image: PartitionImage) -> None:
+    def _become_leader(self, image: PartitionImage) -> None:
         leadership = self.leadership
         if leadership is None:
             leadership = self.leadership = Leadership(self._environment.brokers)

@@ -357,7 +357,7 @@ class Partitions:
                 self._update(partition, partition_image)
             else:
                 config = config or self._log_config_for(image, topic.name)
-                self._hold(topic, partition_image, config)
+                self._add_opened(topic, partition_image, config)
 
     def _update(self, partition: Partition, image: PartitionImage) -> None:
         """Updates a partition; one whose log cannot be read becomes offline and is opened again later."""
@@ -369,7 +369,7 @@ class Partitions:
             del self._by_name[partition.topic][partition.partition]
             self._offline.add((partition.topic, partition.partition))
 
-    def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
+    def _add_opened(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
         """Opens the log of a partition. If that fails only this partition is offline."""
         key = (topic.name, image.partition)
         try:

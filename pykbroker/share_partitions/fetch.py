@@ -114,7 +114,7 @@ class ShareFetch:
         if not self._topic_partitions or not limits.max_records or not limits.max_bytes:
             return {}
         await self._shares.released(self._member)
-        await self._lead_all()
+        await self._find_leaders()
         found = await in_turns(self._attempt())
         if found is None and limits.max_wait_ms <= 0:
             found = await in_turns(self._attempt(is_last=True))
@@ -135,12 +135,12 @@ class ShareFetch:
                 if found is not None or is_last:
                     return self._errors | (found or {})
 
-    async def _lead_all(self) -> None:
+    async def _find_leaders(self) -> None:
         """Finds the leaders of all partitions, and begins to load those that are missing, in turns with others."""
         turn = Turn()
         loads = 0
         for topic_partition in self._topic_partitions:
-            self._lead(topic_partition)
+            self._find_leader(topic_partition)
             leader = self._leaders.get(topic_partition)
             # Each load is a task, which reads and stores in one step.
             loads += leader is not None and leader.state is LeaderState.LOADING
@@ -150,7 +150,7 @@ class ShareFetch:
             elif turn.is_over:
                 await turn.end_if_over()
 
-    def _lead(self, topic_partition: TopicIdPartition) -> None:
+    def _find_leader(self, topic_partition: TopicIdPartition) -> None:
         try:
             self._leaders[topic_partition] = self._shares.find_or_load(self._member.group_id, topic_partition)
         except KafkaError as error:
@@ -210,7 +210,7 @@ class ShareFetch:
             _release(reads)
             raise
 
-    def _step(self) -> Steps[None]:
+    def _yield_to_others(self) -> Steps[None]:
         """Lets others run in the middle of an attempt."""
         self._others_ran = True
         yield
@@ -220,7 +220,7 @@ class ShareFetch:
         size = 0
         for count, candidate in enumerate(candidates):
             if count and not count % READS_PER_STEP:
-                yield from self._step()
+                yield from self._yield_to_others()
             if self._others_ran and not _is_as_before(candidate):
                 continue
             # Only the first partition with data may exceed its limit, by one batch, for which the others get less.
@@ -233,7 +233,7 @@ class ShareFetch:
         topic_partitions: list[tuple[TopicIdPartition, ShareLeader]] = []
         for count, (topic_partition, leader) in enumerate(list(self._leaders.items())):
             if count and not count % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
             if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire:
                 topic_partitions.append((topic_partition, leader))
         if not topic_partitions:
@@ -248,7 +248,7 @@ class ShareFetch:
         for (topic_partition, leader), size in zip(topic_partitions, sizes, strict=True):
             candidates.append(_Candidate(topic_partition, leader, leader.shares.next_fetch_offset(), size))
             if not len(candidates) % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
         return candidates
 
     def _read(self, candidate: _Candidate, size_max: int, *, at_least_one: bool) -> _Read:
@@ -270,7 +270,7 @@ class ShareFetch:
         size = 0
         for count, read in enumerate(reads):
             if count and not count % PIECE:
-                yield from self._step()
+                yield from self._yield_to_others()
             if read.error is not ErrorCode.NONE:
                 return True
             offset, leader = read.candidate.offset, read.candidate.leader
@@ -291,7 +291,7 @@ class ShareFetch:
         for number, read in enumerate(reads):
             if not number % READS_PER_STEP:
                 if number:
-                    yield from self._step()
+                    yield from self._yield_to_others()
                 if self._shares.sessions.get(self._member) is None:
                     # The member has gone, and what it has acquired is released.
                     _release(reads)

@@ -82,10 +82,10 @@ class InFlightState:
         # A transition leaves ACQUIRED when it starts, and nothing is acquired until it has ended.
         assert self.state == ACQUIRED
         assert self._before is None
-        self.state = self._or_archived(state, delivery_count_limit)
+        self.state = self._state_after_limit(state, delivery_count_limit)
         self.member_id = NO_MEMBER
 
-    def _or_archived(self, state: int, delivery_count_limit: int) -> int:
+    def _state_after_limit(self, state: int, delivery_count_limit: int) -> int:
         """`state`, or ARCHIVED in place of AVAILABLE after the last delivery that is allowed."""
         return ARCHIVED if state == AVAILABLE and self.delivery_count >= delivery_count_limit else state
 
@@ -97,7 +97,7 @@ class InFlightState:
             return
         state, member_id, limit = before
         if NO_LOCK != self.lock_expires_ms <= now_ms:
-            self.state = self._or_archived(AVAILABLE, limit)
+            self.state = self._state_after_limit(AVAILABLE, limit)
             self.lock_expires_ms = NO_LOCK
         else:
             self.state, self.member_id = state, member_id

@@ -199,7 +199,7 @@ class ShareLeader:
         if self.state is not LeaderState.LOADING:
             return
         try:
-            self.shares = self._made_of(found)
+            self.shares = self._share_partition_from(found)
         except KafkaError as error:
             log.warning("%s cannot be loaded: %s", self, error.message or error.error_code.name)
             self.load_error = error
@@ -209,7 +209,7 @@ class ShareLeader:
         self.state = LeaderState.ACTIVE
         self.waiters.notify()
 
-    def _made_of(self, found: PartitionState | Refusal) -> SharePartition:
+    def _share_partition_from(self, found: PartitionState | Refusal) -> SharePartition:
         if isinstance(found, Refusal):
             code = ERROR_OF_PERSISTER.get(found.code, ErrorCode.UNKNOWN_SERVER_ERROR)
             raise KafkaError(code, TEXTS.get(found.code, found.code.name))
@@ -368,11 +368,13 @@ class ShareLeader:
                 self.is_writing = True
                 if self._idle.is_set():
                     self._idle = trio.Event()
-                self._environment.start_soon(partial(self._finish, queued, begun))
+                self._environment.start_soon(partial(self._finish_write, queued, begun))
                 return
             self._end_write(queued, begun)
 
-    async def _finish(self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[Refusal | None]]) -> None:
+    async def _finish_write(
+        self, queued: Sequence[QueuedWrite], begun: Callable[[], Awaitable[Refusal | None]]
+    ) -> None:
         refusal = await begun()
         self.is_writing = False
         self._end_write(queued, refusal)

@@ -291,14 +291,14 @@ class TransactionCoordinator:
     ) -> Answer:
         """Applies an event to a transaction and waits until the resulting record is replicated."""
         try:
-            write = await self._begin(transactional_id, event, after_reply)
+            write = await self._begin_event(transactional_id, event, after_reply)
             await write.wait()
         except KafkaError as error:
             return Answer(error.error_code)
         outcome: Outcome = write.result.response
         return Answer(outcome.error, *outcome.answer)
 
-    async def _begin(
+    async def _begin_event(
         self, transactional_id: str, event: TransactionEvent, after_reply: AfterReply | None = None
     ) -> Write[TransactionResult]:
         """Applies an event, with a fresh producer id if it needs one, and appends the resulting record.
@@ -340,7 +340,7 @@ class TransactionCoordinator:
         from pykbroker.transactions.events import AbortLate
 
         try:
-            write = await self._begin(transactional_id, AbortLate(now_ms, self.level))
+            write = await self._begin_event(transactional_id, AbortLate(now_ms, self.level))
         except KafkaError as refusal:
             return refusal.error_code
         error: ErrorCode = write.append.error or write.result.response.error

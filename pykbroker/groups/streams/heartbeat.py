@@ -236,12 +236,12 @@ def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, own
     member = group.find_member(request.member_id)
     if epoch == member.member_epoch:
         return member
-    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_no_more(member, owned):
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _owns_only_assigned(member, owned):
         return member
     raise fenced_member_epoch(STREAMS_GROUP_TYPE, epoch, member.member_epoch)
 
 
-def _has_no_more(member: StreamsMember, owned: Tasks | None) -> bool:
+def _owns_only_assigned(member: StreamsMember, owned: Tasks | None) -> bool:
     if owned is None:
         return False
     roles = ((owned.active, member.assigned.active), (owned.standby, member.assigned.standby))
