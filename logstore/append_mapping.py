@@ -99,7 +99,7 @@ class AppendMapping:
         write_all(self._descriptor, parts, size, position)
 
     def _allocate_for(self, position: int, size: int) -> None:
-        """Allocates space for `size` bytes at a position, and for another step of a busy log if there is so much."""
+        """Allocates space for `size` bytes at a position; for a busy log another step, if the disk has that much."""
         begin = max(position, self._allocated_end)
         _, end = _page_range(position, size + self._next_step())
         try:

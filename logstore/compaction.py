@@ -249,7 +249,7 @@ class CompactionWork:
         for path in cleaned.paths():
             self._filesystem.remove(path)
         cleaned.file.descriptor(create=True)
-        # With a lease: else the file would be closed when many others have been read, and the descriptor be another's.
+        # The lease keeps the file open while many others are read: a closed descriptor's number would be used again.
         descriptor = cleaned.file.acquire()
         try:
             self._write_cleaned(cleaned, descriptor, group, batch_filter, tracker)

@@ -136,7 +136,7 @@ class DirectoryCheckpoints:
     ) -> Iterator[BlockingStep | None]:
         """Writes the high watermarks in steps if they have changed or their file is gone; as `write_checkpoints`.
 
-        Most of a quiet broker's calls end with a look at the file, which shows that the directory is still there.
+        On a quiet broker most calls only check that the file exists, which shows that the directory is still there.
         """
         generation = self._generation
         content = yield from _encoded(high_watermarks)

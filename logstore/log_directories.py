@@ -26,7 +26,7 @@ from pykbroker.protocol.uuids import UNASSIGNED_DIRECTORY
 R = TypeVar("R")
 
 NO_REPLICA: Final = b""
-"""In place of a directory's id, for a log that is no replica of the broker."""
+"""Result of `assigned_directory`, instead of a directory id, for a log that is no replica of the broker."""
 
 
 class LogDirectories:
@@ -67,7 +67,7 @@ class LogDirectories:
 
     @property
     def clean_broker_epoch(self) -> int:
-        """As of `LogDirectory`, if it is the same in every directory; else -1: one may have lost records."""
+        """`LogDirectory.clean_broker_epoch` if all directories have the same; else -1: one may have lost records."""
         epochs = {directory.clean_broker_epoch for directory in self.online.values()}
         return -1 if self.has_failed or len(epochs) > 1 else epochs.pop()
 
@@ -331,7 +331,7 @@ class LogDirectories:
         return sum(self._call_each(lambda directory: directory.delete_due_logs(now_ms, delay_ms, count_max)))
 
     def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
-        """Gives up a directory until the next start; returns the partitions whose logs were in it.
+        """Takes a directory offline until the next start; returns the partitions whose logs were in it.
 
         Copies of these in other directories are closed; the next start finds them.
         """

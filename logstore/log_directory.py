@@ -55,7 +55,7 @@ _MARKED: Final = re.compile(r"[^ \t-\r]+-[^ \t-\r]+\.[^ \t-\r]+(-delete|-future|
 
 
 class LogName(NamedTuple):
-    """The name of a log's directory, taken apart.
+    """The parts of the name of a log's directory.
 
     Attributes:
         mark: "-delete", "-future" or "-stray"; "" for the log of a partition.
@@ -67,7 +67,7 @@ class LogName(NamedTuple):
 
 
 def parse_log_name(name: str) -> LogName | None:
-    """The meaning of a directory's name, None where Kafka knows none (`LocalLog.parseTopicPartitionName`)."""
+    """The parts of a log's directory name; None for another name, as `LocalLog.parseTopicPartitionName` of Kafka."""
     mark = ""
     if name.endswith((_DELETE_MARK, _FUTURE_MARK, _STRAY_MARK)):
         marked = _MARKED.fullmatch(name)

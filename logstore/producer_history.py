@@ -13,7 +13,7 @@ from pykbroker.logstore.recovery import LastBatches, replay_producers
 from pykbroker.logstore.segment import DELETED_SUFFIX, Segment, producer_snapshot_path
 
 NOT_RECOVERED: Final = 1 << 63
-"""Above every offset: no segment was scanned."""
+"""Value of `recovered_from` without a recovery: an offset above all others, as no segment was scanned."""
 
 
 class ProducerHistory:

@@ -54,8 +54,8 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in segments]
         self.active = active
         self.end_offset = end_offset
-        # Where the next reads of readers probably begin: by offset the segment, the position there, and the size of the
-        # batch. The size is 0 for log ends that readers have reached.
+        # Offset at which a next read probably begins -> segment, position in it, size of the batch there in bytes. The
+        # size is 0 for log ends that readers have reached.
         self._places: dict[int, tuple[Segment, int, int]] = {}
 
     @property

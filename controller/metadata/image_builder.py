@@ -426,7 +426,7 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
     if record.last_known_elr is not None:
         changes["last_known_elr"] = tuple(record.last_known_elr)
     if record.leader != NO_LEADER_CHANGE:
-        # Also for the same leader, with which the controller raises the leader epoch alone.
+        # The leader may be the same: so the controller raises the leader epoch alone.
         changes["leader"] = record.leader
         changes["leader_epoch"] = old.leader_epoch + 1
     if record.leader_recovery_state != -1:

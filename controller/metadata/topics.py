@@ -296,7 +296,7 @@ def _check_name(name: str, image: ClusterImage) -> None:
     # Kafka checks for a topic of this name last, and that error replaces the others.
     if name in image.topics_by_name:
         raise ItemRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    # And the error of a collision replaces that of an invalid name.
+    # The error of a collision replaces that of an invalid name.
     if "." in name or "_" in name:
         colliding = image.colliding_names.get(collision_form(name))
         if colliding is not None:
