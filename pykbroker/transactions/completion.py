@@ -79,7 +79,7 @@ class TransactionCompletion:
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
     def begin(self, number: int, transaction: Transaction) -> None:
-        """Begins to complete a decided transaction (P-132): does at once what needs no waiting."""
+        """Begins to complete a decided transaction (P-132); steps that wait for nothing are done before it returns."""
         key = (number, transaction.transactional_id)
         epoch = self._runtime.shards[number].coordinator_epoch
         completing = self._completing[key] = CompletingTransaction(key, transaction, epoch)
@@ -134,7 +134,7 @@ class TransactionCompletion:
             topic = self._metadata.image.topics_by_name.get(partition[0])
             image = None if topic is None else topic.partitions.get(partition[1])
             if image is None:
-                completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
+                completing.answered(partition, Progress.WRITTEN)  # the partition is deleted and needs no marker
             elif image.leader == self._node_id:
                 written = self._write_marker(completing.marker, *partition)
                 if written.replication is None:

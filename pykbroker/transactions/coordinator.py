@@ -196,7 +196,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         added = frozenset(partitions)
-        with suppress(CoordinatorError):  # which is that of the operation, too
+        with suppress(CoordinatorError):  # `_carry_out` raises the same error
             _, shard = self.runtime.find(transactional_id)
             if shard.must_prepare(transactional_id, added):
                 await in_turns(shard.prepare_partitions(transactional_id, added))
@@ -272,9 +272,9 @@ class TransactionCoordinator:
     ) -> Answer:
         """Commits or aborts; the decision is durable when this returns, the markers may be written later (P-132).
 
-        With `after_reply` they are, if the decision's record needs no replication: `after_reply` is then called with
-        the function that writes them. The caller must run that before another request is served, so that no client
-        finds the markers missing after the reply.
+        If the decision's record needs no replication, `after_reply` is called with a function that writes the markers.
+        The caller must run this function before another request is served, so that no client finds the markers missing
+        after the reply.
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)

@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     """Result of an event.
 
     Attributes:
-        error: the error, with which nothing changes; NONE without a `state` if the request was done before.
+        error: NONE, or the error of a request that changes nothing. NONE without a `state`: a retry, done before.
         state: state to be appended; `Transaction.on_stored` or `fail` must follow.
         needs_producer_id: the event must be repeated with a fresh producer id, because the epochs have run out.
         answer: producer id and epoch for the client.
