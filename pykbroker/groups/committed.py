@@ -24,7 +24,7 @@ class CommittedGroups:
         self._before: dict[str, deque[object | None]] = {}
 
     def add(self, group_id: str, group: object | None) -> None:
-        """Keeps a group as it is before a result is appended; None for none that readers may see.
+        """Keeps a group as it is before a result is appended; None if readers see no group.
 
         The group must not change any more, unless it is a classic group.
         """
@@ -56,7 +56,7 @@ class CommittedGroups:
 
 
 def groups_of(result: GroupResult, new_groups: Container[str]) -> dict[str, None]:
-    """Ids, in order, of the groups that readers see otherwise when the records of a result are replicated.
+    """Ids, in order, of the groups that change for readers when the records of a result are replicated.
 
     `new_groups` are ids of classic groups without a stored record.
     """

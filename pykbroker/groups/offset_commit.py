@@ -123,7 +123,7 @@ def prepare_commit(
 
     It does not depend on the group, which may change between the steps: `commit` decides if it takes the result.
     """
-    result = yield from _accepted(request, now_ms, producer, metadata_max)
+    result = yield from _accepted_commit(request, now_ms, producer, metadata_max)
     if result.records:
         result.frames = yield from frames_in_steps(map(encode_record, result.records))
         if producer is NO_PRODUCER:
@@ -160,7 +160,7 @@ def _pending_in_steps(group_id: str, records: list[LogRecord], producer_id: int)
     return PreparedPending(group_id, offsets, producers)
 
 
-def _accepted(
+def _accepted_commit(
     request: OffsetCommitRequest, now_ms: int, producer: TransactionalProducer, metadata_max: int
 ) -> Steps[GroupResult]:
     expires_ms = _expiry(request, now_ms)
@@ -236,7 +236,7 @@ def commit(
         )
     if error is not ErrorCode.NONE:
         return GroupResult(response=refused_commit(request, error), producer=producer)
-    return prepared or finished(_accepted(request, now_ms, producer, metadata_max))
+    return prepared or finished(_accepted_commit(request, now_ms, producer, metadata_max))
 
 
 def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:

@@ -90,7 +90,7 @@ class CommittedOffsets:
     def unchanged(
         self, group_id: str, topics: dict[str, dict[int, CommittedOffset]]
     ) -> dict[str, dict[int, CommittedOffset]]:
-        """Those of some offsets of a group that are still committed."""
+        """The given offsets of a group that are still committed."""
         current = self.of_group(group_id)
         return {
             topic: {
@@ -123,7 +123,7 @@ class CommittedOffsets:
 
     def _offsets_of_topics(self, names: Mapping[str, object]) -> Iterator[tuple[str, str, dict[int, CommittedOffset]]]:
         for group_id, topics in self._groups.items():
-            # Whichever are fewer: of 5,000 topics and 5,000 groups with one topic each there are 25 million pairs.
+            # Loops over whichever are fewer: 5,000 topics and 5,000 groups with one topic each are 25 million pairs.
             if len(names) < len(topics):
                 for topic in names:
                     if topic in topics:

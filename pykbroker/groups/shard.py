@@ -88,7 +88,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self._unstored: set[str] = set()
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
         self._sent: set[str] = set()
-        """Those of them that have a record in flight; ids of stored groups may be left."""
+        """Ids of unstored groups that have a record in flight; it may still have ids of groups stored since."""
         self._forgotten: list[ConsumerGroup | StreamsGroup | Matched] = []
         """Groups that were forgotten after the last append; readers see them until the next one is replicated."""
 
@@ -303,7 +303,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
                     self._unstored.discard(key.group)
                     continue
                 if self.modern_group(key.group) is not None:
-                    continue  # a later record, which took effect when it was appended, has made a modern group of it
+                    continue  # a later record has made it a modern group; it took effect when it was appended
             self.replay(record, now_ms, record_offset, producer_id)
         return self._report(result, ErrorCode.NONE, now_ms)
 

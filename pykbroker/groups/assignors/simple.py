@@ -1,4 +1,4 @@
-"""The simple assignor of share groups: members share partitions, each as many as every other as far as possible.
+"""The simple assignor of share groups: members share partitions and get equal numbers of them as far as possible.
 
 A partition goes to `sharing` members: members / partitions, rounded up. Members keep what they have as long as neither
 they nor the partition has too much. With different subscriptions every topic is shared among its subscribers alone.

@@ -147,7 +147,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # Changes
 
     def set_configured(self, configured: ConfiguredTopology, metadata_hash: int) -> None:
-        """Takes a topology that was configured; the topics behind endpoints may be others now."""
+        """Sets the configured topology, and drops the endpoints: their topics may have changed."""
         self.configured = configured
         self.configured_hash = metadata_hash
         self._task_count = sum(found.task_count for found in (configured.subtopologies or {}).values())

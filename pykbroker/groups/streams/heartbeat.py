@@ -77,10 +77,10 @@ class Outcome(NamedTuple):
     """The result of a heartbeat beside its records.
 
     Attributes:
-        epoch: the group epoch after it.
+        epoch: the group epoch after the heartbeat.
         configured: the topology matched with the topics.
-        statuses: the first ones of the response.
-        member: the member after it.
+        statuses: the first statuses of the response; `finish_heartbeat` may add others.
+        member: the member after the heartbeat.
         has_moved: True if its assignment has changed.
         listed: the tasks of each role for the response; None if it has none.
     """
